@@ -20,7 +20,7 @@ RUN apt-get update \
 WORKDIR /src
 COPY . .
 ARG CARGO_FLAGS=
-RUN make libraries CARGO_FLAGS="$CARGO_FLAGS" && cargo build --release --locked $CARGO_FLAGS && strip target/release/divvy
+RUN make libraries CARGO_FLAGS="$CARGO_FLAGS" && cargo build --release --locked --bin divvy $CARGO_FLAGS && strip target/release/divvy
 
 FROM debian:12.15-slim
 LABEL org.opencontainers.image.title="divvy" \

@@ -31,7 +31,7 @@ FUZZ_SECONDS ?= 60
 # Features of the build, such as --no-default-features: without RocksDB there is no C++ to compile. `make run` builds what
 # serving needs, and `make build` what packages contain.
 CARGO_FLAGS ?=
-BUILD_FLAGS = $(if $(CARGO_FLAGS),$(CARGO_FLAGS) --features packaging,--features full)
+BUILD_FLAGS = $(CARGO_FLAGS) --features packaging
 # Where `make install` installs, below DESTDIR
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -55,7 +55,7 @@ test-setup: libraries ## Install what the tests need besides: Redis's tools, Chr
 	@scripts/setup test
 
 .PHONY: build
-build: libraries ## Build the binary
+build: libraries ## Build divvy and divvy-bench
 	$(CARGO) build --release --locked $(BUILD_FLAGS)
 
 .PHONY: run
@@ -87,7 +87,6 @@ clippy: libraries
 # `make clippy` checks the build without any feature.
 .PHONY: features
 features: libraries ## Check that each feature compiles alone
-	$(CARGO) clippy --release --locked --no-default-features --features bench -- -D warnings
 	$(CARGO) clippy --release --locked --no-default-features --features packaging -- -D warnings
 	$(CARGO) clippy --release --locked --no-default-features --features rocksdb -- -D warnings
 
@@ -172,20 +171,25 @@ bench-instructions: libraries ## Instructions and cache misses per hit, by valgr
 	$(CARGO) bench --locked --bench instructions
 
 .PHONY: bench
-bench: test-setup ## Compare the cost of a hit with Redis's, case by case
-	$(CARGO) bench --locked --features bench --bench compare -- $(BENCH_ARGS)
+bench: generator ## Compare the cost of a hit with Redis's, case by case
+	$(COMPARE)
 
-COMPARE = $(CARGO) bench --locked --features bench --bench compare -- $(BENCH_ARGS)
+# What loads the servers. cargo would not build it for a benchmark of another package.
+.PHONY: generator
+generator: test-setup
+	$(CARGO) build --release --locked --bin divvy-bench
+
+COMPARE = $(CARGO) bench --locked --bench compare -- $(BENCH_ARGS)
 .PHONY: plots
-plots: test-setup ## Measure CPU, latency and memory next to Redis, and draw the plots in docs/performance.md
+plots: generator ## Measure CPU, latency and memory next to Redis, and draw the plots in docs/performance.md
 	$(COMPARE) --case pipelined --case single --peers --json $(CURDIR)/benches/plots/cpu.json
 	$(COMPARE) --case offered-load --json $(CURDIR)/benches/plots/latency.json
 	$(COMPARE) --case memory --json $(CURDIR)/benches/plots/memory.json
 	scripts/pictures cpu latency memory
 
 .PHONY: bench-redis
-bench-redis: test-setup ## Measure divvy in front of Redis, and what the denial cache saves
-	$(CARGO) bench --locked --features bench --bench compare -- --case tier $(BENCH_ARGS)
+bench-redis: generator ## Measure divvy in front of Redis, and what the denial cache saves
+	$(COMPARE) --case tier
 
 # Where cargo builds, and the package that `make deb` makes.
 TARGET = $(or $(CARGO_TARGET_DIR),target)/release
@@ -193,24 +197,24 @@ DEB = $(TARGET)/../debian/divvy.deb
 
 .PHONY: package-files
 package-files: build
-	scripts/package-files $(TARGET)/divvy $(TARGET)/package
+	scripts/package-files $(TARGET) $(TARGET)/package
 
 .PHONY: install
-install: package-files ## Install the binary, manual pages, completions and systemd units below PREFIX
-	install -D -m 755 $(TARGET)/package/divvy $(DESTDIR)$(PREFIX)/bin/divvy
+install: package-files ## Install the programs, manual pages, completions and systemd units below PREFIX
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/package/divvy $(TARGET)/package/divvy-bench
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 $(TARGET)/package/man/*.1.gz $(DESTDIR)$(PREFIX)/share/man/man1/
-	install -D -m 644 $(TARGET)/package/divvy.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/divvy
-	install -D -m 644 $(TARGET)/package/_divvy $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_divvy
-	install -D -m 644 $(TARGET)/package/divvy.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/divvy.fish
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(TARGET)/package/bash/*
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(TARGET)/package/zsh/*
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d $(TARGET)/package/fish/*
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/systemd/divvy.service packaging/systemd/divvy.socket
 
-# The notices go with every binary that others get. Where the git repository is missing, the time is that of the archive.
+# The notices go with every program that others get. Where the git repository is missing, the time is that of the archive.
 NOTICES = THIRD-PARTY-NOTICES.txt
 COMMIT_TIME = $(shell git log -1 --format=%ct 2>/dev/null || stat -c %Y Cargo.toml)
 
 .PHONY: notices
-notices: ## Write the licenses of all code in the binary to THIRD-PARTY-NOTICES.txt
+notices: ## Write the licenses of all code in the programs to THIRD-PARTY-NOTICES.txt
 	@scripts/setup notices
 	scripts/notices $(NOTICES)
 
@@ -229,7 +233,7 @@ test-deb: deb ## Install the Debian package with dpkg, use it and purge it (as r
 DIST = $(TARGET)/../dist
 
 .PHONY: dist
-dist: deb ## Make the files of a release: sources, the binary, the Debian package, and their checksums
+dist: deb ## Make the files of a release: sources, the programs, the Debian package, and their checksums
 	MAKE="$(MAKE)" scripts/dist $(DEB) $(DIST)
 
 .PHONY: test-dist

@@ -27,6 +27,8 @@
 //! of a request (operations and patterns), the clock and the readers of numbers, and everything else comes from the limiter,
 //! including the store's name and backups. Code that needs two crates is divided between them.
 //!
+//! The load generator, `divvy-bench`, is a program of its own in `tools/bench`.
+//!
 //! Invariants:
 //! - Time is a parameter. The time for decisions is read once per batch, in [`limiter`], and passed down.
 //! - An acknowledged hit is on disk: a reply is sent only after the write-ahead log contains the changes that it

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::{RespClient, RulesFile, Server, encode};
+use crate::support::{LineClient, RespClient, RulesFile, Server, encode};
 
 const MIB: u64 = 1 << 20;
 const BOUND: usize = 50_000;
@@ -89,18 +89,21 @@ fn million_invented_actors_do_not_fill_the_memory() {
 #[test]
 fn counters_that_occur_once_stay_within_the_stated_memory() {
     const CACHE_MIB: u64 = 32;
-    const ACTORS: &str = "2500000";
+    const ACTORS: usize = 2_500_000;
     let rules = RulesFile::ini(&RULES.replace("label=long", "label=long algorithm=token-bucket"));
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     let cache = format!("{CACHE_MIB}Mi");
     let bounds = ["--cache-memory", &cache];
     let server = Server::start(&[&[rules.path(), "--data-dir", data.to_str().unwrap()], &bounds[..]].concat());
-    let address = server.resp.to_string();
-    let load = ["bench", "--protocol", "resp", "--addr", &address, "--command", "DIVVY.HIT api=long user={}"];
-    let each_once = ["--keys", ACTORS, "--requests", ACTORS, "--distribution", "sequential", "--pipeline", "32"];
-    let output = crate::support::divvy().args(load).args(each_once).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut client = LineClient::connect(server.line);
+    for first in (0..ACTORS).step_by(1_000) {
+        let hits = (first..first + 1_000).map(|user| format!("HIT api=long user={user:012}\n"));
+        client.send(hits.collect::<String>().as_bytes());
+        for _ in 0..1_000 {
+            assert!(client.read_line().starts_with("OK true 999999 "));
+        }
+    }
     let peak = server.peak_resident() / MIB;
     assert!(peak < CACHE_MIB + 160, "{peak} MiB");
 }

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Stdio};
 use std::thread;
 
-use crate::support::command_line::{output, run};
+use crate::support::command_line::run;
 use crate::support::{DIVVY, RespClient, RulesFile, Server, divvy, program};
 
 const BY_USER: &str = "[user=*]\ncreditLimit = 9\nresetSeconds = 3600\nactorField = user\nlabel = by-user\n\n\
@@ -111,30 +111,6 @@ fn denial_on_a_terminal_names_the_rule() {
     assert_eq!(over_line, "OK false 0 0\ndenied; to see by which rule, use --server instead of --addr\n");
     let piped = run(&["hit", "--server", &resp, "api=serch"]);
     assert_eq!(piped, (0, "OK false 0 0\n".to_owned(), String::new()), "no terminal reads standard error");
-}
-
-/// Returns the `divvy bench` commands in docs/operations.md for the shipped rules.
-fn documented_benches() -> Vec<Vec<String>> {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md")).unwrap();
-    let commands = page.lines().filter_map(|line| line.strip_prefix("$ divvy bench "));
-    commands.map(|options| shlex::split(options).unwrap()).collect()
-}
-
-#[test]
-fn documented_benches_hit_a_rule_that_allows_and_denies() {
-    let commands = documented_benches();
-    assert!(!commands.is_empty());
-    for options in commands {
-        let server = Server::in_memory(concat!(env!("CARGO_MANIFEST_DIR"), "/config/example.ini"));
-        let load = options.iter().take_while(|option| !["--rate", "--pid"].contains(&option.as_str()));
-        let mut command = divvy();
-        command.arg("bench").args(load).args(["--addr", &server.line.to_string(), "--requests", "20000", "--json"]);
-        let (code, report, error) = output(&mut command);
-        assert_eq!(code, 0, "{report}{error}");
-        let report: serde_json::Value = serde_json::from_str(&report).unwrap();
-        let denied = report["denied"].as_u64().unwrap();
-        assert!((1..10_000).contains(&denied) && report["warning"].is_null(), "{report}");
-    }
 }
 
 #[test]

@@ -6,8 +6,9 @@ use std::path::Path;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Files that name the version, with the text before it and the text after it.
-const NAMES: [(&str, &str, &str); 8] = [
+const NAMES: [(&str, &str, &str); 9] = [
     ("Cargo.toml", "divvy-sys = { version = \"", "\""),
+    ("tools/bench/Cargo.toml", "divvy = { version = \"", "\""),
     ("fuzz/Cargo.lock", "name = \"divvy\"\nversion = \"", "\""),
     ("fuzz/Cargo.lock", "name = \"divvy-sys\"\nversion = \"", "\""),
     ("Dockerfile", "org.opencontainers.image.version=\"", "\""),

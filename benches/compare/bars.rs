@@ -79,8 +79,8 @@ pub const BARS: [Bar; 19] = [
     ratio("gateways", Cpu, "HTTP/1.1 /v1/hit", "divvy RESP", AtMost(1.6)),
     ratio("gateways", Cpu, "gRPC ShouldRateLimit", "divvy RESP", AtMost(2.0)),
     ratio("gateways", Cpu, "gRPC, five descriptors", "gRPC ShouldRateLimit", AtMost(2.5)),
-    ratio("tier-one", Cpu, "divvy RESP on redis", "redis, by divvy bench", AtMost(0.6)),
-    added("tier-one", P50, "divvy RESP on redis", "redis, by divvy bench", AtMost(200.0)),
+    ratio("tier-one", Cpu, "divvy RESP on redis", "redis, by divvy-bench", AtMost(0.6)),
+    added("tier-one", P50, "divvy RESP on redis", "redis, by divvy-bench", AtMost(200.0)),
 ];
 
 /// Bars on figures that occur once in a run.

@@ -1,4 +1,4 @@
-//! Runs of h2load, nghttp2's load generator, for HTTP and gRPC, which `divvy bench` does not support.
+//! Runs of h2load, nghttp2's load generator, for HTTP and gRPC, which `divvy-bench` does not support.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,6 @@
 //! Runs of a load generator.
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, bail, ensure};
@@ -11,11 +12,11 @@ use crate::{h2load, redis_benchmark};
 #[derive(Debug, Clone)]
 pub struct Load {
     pub target: Target,
-    /// A template of `divvy bench`, with `{}` for the actor.
+    /// A template of `divvy-bench`, with `{}` for the actor.
     pub command: String,
     pub pipeline: u32,
     pub actors: u64,
-    /// The distribution of actors, as an option of `divvy bench`.
+    /// The distribution of actors, as an option of `divvy-bench`.
     pub distribution: &'static str,
     /// Requests per second of an open loop.
     pub rate: Option<f64>,
@@ -79,11 +80,11 @@ impl Load {
         let protocol = match self.target.protocol {
             Protocol::Line => "line",
             Protocol::Resp => "resp",
-            Protocol::Http => bail!("divvy bench does not speak HTTP"),
+            Protocol::Http => bail!("divvy-bench does not speak HTTP"),
         };
-        let mut generator = Command::new(env!("CARGO_BIN_EXE_divvy"));
+        let mut generator = Command::new(Path::new(env!("CARGO_BIN_EXE_divvy")).with_file_name("divvy-bench"));
         generator
-            .args(["bench", "--json", "--protocol", protocol, "--command", &self.command])
+            .args(["--json", "--protocol", protocol, "--command", &self.command])
             .args(["--addr", &self.target.addr, "--pid", &self.target.pid.to_string()])
             .args(["--connections", &CONNECTIONS.to_string(), "--pipeline", &self.pipeline.to_string()])
             .args(["--keys", &self.actors.to_string()])
@@ -91,10 +92,10 @@ impl Load {
         if let Some(rate) = self.rate {
             generator.args(["--rate", &rate.to_string()]);
         }
-        let output = generator.output().context("starting divvy bench")?;
+        let output = generator.output().context("starting divvy-bench: `cargo build --release` builds it")?;
         let report = String::from_utf8_lossy(&output.stdout);
         let complaint = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "divvy bench {}: {report}{complaint}", self.command);
-        serde_json::from_str(&report).with_context(|| format!("the report of divvy bench: {report}"))
+        ensure!(output.status.success(), "divvy-bench {}: {report}{complaint}", self.command);
+        serde_json::from_str(&report).with_context(|| format!("the report of divvy-bench: {report}"))
     }
 }

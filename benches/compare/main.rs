@@ -1,4 +1,4 @@
-//! Cost of a hit compared with Redis. Starts the servers, loads them in turn with `divvy bench`, and prints a table
+//! Cost of a hit compared with Redis. Starts the servers, loads them in turn with `divvy-bench`, and prints a table
 //! with the project's performance targets.
 //!
 //! `cases` contains the comparisons and `bars` the targets. `redis`, `divvy` and `peers` each start servers. `load`

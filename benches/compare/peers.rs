@@ -33,7 +33,7 @@ pub struct Choice {
 pub struct Peer {
     pub name: &'static str,
     pub target: Target,
-    /// A template of `divvy bench`.
+    /// A template of `divvy-bench`.
     pub command: String,
     /// Dropping it ends the server.
     _server: Box<dyn fmt::Debug>,

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use super::against::{self, Other};
 use super::resp::ServerArgs;
-use super::rules_file::{self, ExtraChecks};
+use super::rules_file;
 use super::text::count_of;
 use super::text::printable;
 use divvy_core::config::Serving;
@@ -45,10 +45,8 @@ enum Compat {
 /// Standard output cannot be written.
 pub fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
     let serving = Serving { redis_cluster: args.redis_cluster, spellings: CheckOperation::default().spellings() };
-    let checks = ExtraChecks { serving, buttons_divvy: args.compat == Some(Compat::ButtonDivvy) };
-    let Some(rules) = rules_file::load_with(&args.config, checks)? else {
-        return Ok(ExitCode::FAILURE);
-    };
+    let compares = args.compat == Some(Compat::ButtonDivvy);
+    let Some(rules) = rules_file::load_for(&args.config, &serving, compares)? else { return Ok(ExitCode::FAILURE) };
     if let Some(other) = &args.against {
         return against::compare(&rules, &args.config, other, &args.server);
     }

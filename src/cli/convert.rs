@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 
 use super::output_file;
-use super::rules_file::{self, ExtraChecks};
-use divvy_core::config::{self, Format};
+use super::rules_file;
+use divvy_core::config::{self, Format, Serving};
 use divvy_core::rules::Rule;
 
 /// Convert a rules file between INI and JSON, or envoyproxy/ratelimit's YAML to either.
@@ -63,7 +63,7 @@ fn read(inputs: &[PathBuf]) -> anyhow::Result<Option<Conversion>> {
     let [input] = inputs else {
         anyhow::bail!("only ratelimit's YAML can be converted from several files; give one *.ini or *.json");
     };
-    let rules = rules_file::load_with(input, ExtraChecks { buttons_divvy: true, ..ExtraChecks::default() })?;
+    let rules = rules_file::load_for(input, &Serving::default(), true)?;
     Ok(rules.map(|rules| Conversion { rules: rules.rules().to_vec(), is_complete: true }))
 }
 

@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 
 use super::pairs::Pair;
 use super::resp::{ServerArgs, parts, text};
-use super::rules_file::{self, ExtraChecks};
+use super::rules_file;
 use super::text::printable;
 use divvy_core::config::Serving;
 use divvy_core::rules::{Operation, explain};
@@ -56,8 +56,7 @@ pub fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
                 ensure!(operation.set(field, value), "the field '{field}' is given twice");
             }
             let serving = Serving { spellings: CheckOperation::default().spellings(), ..Serving::default() };
-            let checks = ExtraChecks { serving, ..ExtraChecks::default() };
-            let Some(rules) = rules_file::load_with(file, checks)? else { return Ok(ExitCode::FAILURE) };
+            let Some(rules) = rules_file::load_for(file, &serving, false)? else { return Ok(ExitCode::FAILURE) };
             explain::explain(&rules, &operation, |_, _| explain::ActorExceptions::default()).to_string()
         }
     };

@@ -8,8 +8,6 @@ mod actor;
 mod address;
 mod against;
 mod backup;
-#[cfg(feature = "bench")]
-mod bench;
 mod check;
 mod closed_pipe;
 #[cfg(feature = "packaging")]
@@ -156,9 +154,6 @@ enum Command {
     #[cfg(feature = "packaging")]
     /// Print the manual page
     Man(man::ManArgs),
-    #[cfg(feature = "bench")]
-    #[command(after_help = bench::HELP)]
-    Bench(bench::BenchArgs),
 }
 
 impl Cli {
@@ -223,8 +218,6 @@ impl Cli {
             Command::Completions(args) => completions::run(args, Self::command()),
             #[cfg(feature = "packaging")]
             Command::Man(args) => man::run(args, Self::command()),
-            #[cfg(feature = "bench")]
-            Command::Bench(args) => bench::run(args),
         }
     }
 }

@@ -4,43 +4,30 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::text::printable;
-use divvy_core::config::{self, Loaded, Problem, Report, Serving};
+use divvy_core::config::{self, Problem, Serving};
 use divvy_core::rules::RuleSet;
-
-/// Checks that only some rules files need.
-#[derive(Debug, Clone, Default)]
-pub struct ExtraChecks {
-    /// Report what does not work on this server.
-    pub serving: Serving,
-    /// Report where Button's Divvy 1.7.1 reads the file differently.
-    pub buttons_divvy: bool,
-}
 
 /// Loads the rules of the file at `path`; `None` if it has errors. Prints its errors and warnings.
 ///
 /// # Errors
 /// Standard error cannot be written.
 pub fn load(path: &Path) -> io::Result<Option<RuleSet>> {
-    load_with(path, ExtraChecks::default())
+    load_for(path, &Serving::default(), false)
 }
 
-/// Loads the rules as [`load`] does, with more checks.
+/// Loads the rules as [`load`] does, for a server like `serving`. With `compares`, also prints where Button's Divvy 1.7.1 reads the
+/// file differently.
 ///
 /// # Errors
 /// See [`load`].
-pub fn load_with(path: &Path, checks: ExtraChecks) -> io::Result<Option<RuleSet>> {
-    let loaded = printed(config::load_for(path, &checks.serving))?;
-    if let Some(loaded) = loaded.as_ref().filter(|_| checks.buttons_divvy) {
-        print(&loaded.differences, "warning")?;
-    }
-    Ok(loaded.map(|loaded| loaded.rules))
-}
-
-fn printed(loaded: Result<Loaded, Report>) -> io::Result<Option<Loaded>> {
-    match loaded {
+pub fn load_for(path: &Path, serving: &Serving, compares: bool) -> io::Result<Option<RuleSet>> {
+    match config::load_for(path, serving) {
         Ok(loaded) => {
             print(&loaded.warnings, "warning")?;
-            Ok(Some(loaded))
+            if compares {
+                print(&loaded.differences, "warning")?;
+            }
+            Ok(Some(loaded.rules))
         }
         Err(report) => {
             print(&report.errors, "error")?;

@@ -20,7 +20,7 @@ mod watch;
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
@@ -29,16 +29,16 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
-use self::access::{AccessArgs, AccessUsers, warn_of_open_fronts};
+use self::access::{AccessArgs, AccessUsers, load_given, warn_of_open_fronts};
 use self::crowdsec::CrowdsecArgs;
 use self::drain::{DrainArgs, StopSignals};
 use self::http::{HttpArgs, UiArgs};
 use self::limiter::LimiterArgs;
 use self::limits::LimitArgs;
-use self::listen::{Addresses, ListenArgs};
+use self::listen::{Listen, ListenArgs};
 use self::logs::{AuditArgs, LogArgs};
-use self::metrics::{MetricsArgs, MonitoringConfig};
-use self::reload::ReloadArgs;
+use self::metrics::MetricsArgs;
+use self::reload::{ReloadArgs, ReloadedFiles};
 use self::rules::RulesFile;
 use self::service_manager::InheritedSockets;
 use self::store::{StoreArgs, StoreChoice};
@@ -51,7 +51,7 @@ use divvy_limiter::store::Store;
 use divvy_server::crowdsec::Upstream;
 use divvy_server::{self as server, Fronts, Health, Limits, ReloadLog, Settings};
 use divvy_telemetry::logging;
-use divvy_telemetry::metrics::{Metrics, Statsd};
+use divvy_telemetry::metrics::{Metrics, Statsd, StatsdOptions};
 
 /// Maximum number of threads that serve connections, far above the number of processors.
 const MAX_THREADS: u64 = 1_024;
@@ -114,17 +114,13 @@ fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCo
     args.http.check()?;
     let store = args.store.choose(variable)?;
     // Loaded before the store is opened, so that a mistake in the rules leaves no data directory behind.
-    let rules = match &args.config {
-        None => None,
-        Some(path) => match RulesFile::load(path, store.counter_names(), args.http.spellings()) {
-            None => return Ok(ExitCode::FAILURE),
-            loaded => loaded,
-        },
-    };
+    let load_rules = |path: &Path| RulesFile::load(path, store.counter_names(), args.http.spellings());
+    let Some(rules) = load_given(args.config.as_deref(), load_rules) else { return Ok(ExitCode::FAILURE) };
     let Some(users) = args.access.read()? else { return Ok(ExitCode::FAILURE) };
     args.access.warn_of_unused_certificates(&users, &args.tls);
     let addresses = args.listen.addresses()?;
-    let watched = args.metrics.read(variable)?;
+    let metrics_path = args.metrics.metrics_path(variable)?;
+    let statsd = args.metrics.statsd(variable)?;
     let upstream = args.crowdsec.read()?;
     let limits = args.limits.limits();
     limits::raise_open_files_limit(limits.max_connections);
@@ -136,7 +132,18 @@ fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCo
         .thread_keep_alive(server::BLOCKING_KEEP_ALIVE)
         .build()
         .context("cannot start")?;
-    let served = runtime.block_on(serve(args, limits, rules, users, &store, &addresses, inherited, watched, upstream));
+    let served = runtime.block_on(serve(
+        args,
+        limits,
+        rules,
+        users,
+        &store,
+        &addresses,
+        inherited,
+        metrics_path,
+        statsd,
+        upstream,
+    ));
     // A pending name lookup for statsd must not delay the exit.
     runtime.shutdown_background();
     served.map(|()| ExitCode::SUCCESS)
@@ -159,9 +166,10 @@ async fn serve(
     rules: Option<(RulesFile, RuleSet)>,
     users: AccessUsers,
     choice: &StoreChoice,
-    addresses: &Addresses,
+    addresses: &[Listen; 4],
     inherited: InheritedSockets,
-    watched: MonitoringConfig,
+    metrics_path: String,
+    statsd: Option<StatsdOptions>,
     upstream: Option<Upstream>,
 ) -> anyhow::Result<()> {
     let metrics = Metrics::new();
@@ -171,7 +179,7 @@ async fn serve(
         logging::dropped_lines,
     );
     let StopSignals { draining, at_once } = StopSignals::on_signal(&metrics)?;
-    let reloads = args.ui.is_on(&watched.metrics_path)?.then(ReloadLog::new);
+    let reloads = args.ui.is_on(&metrics_path)?.then(ReloadLog::new);
     if reloads.is_some() {
         metrics.hits.count_each_rule();
     }
@@ -182,10 +190,9 @@ async fn serve(
     let hangups = reload::hangups()?;
     // Bound before the store is opened. So connections wait, instead of being refused, while another process still uses
     // the store.
-    let fronts = addresses.bind(inherited).await?;
-    let sessions = args.ui.sessions(&fronts, secured.http.is_some(), users.has_users())?;
+    let fronts = args.listen.bind(addresses, inherited).await?;
+    let sessions = args.ui.sessions(&fronts, secured.http.is_some(), &users)?;
     let (access, watched_access) = args.access.guards(users, sessions, &metrics)?;
-    args.ui.check(&fronts, &access)?;
     tokio::select! {
         () = choice.wait_for_lock() => {}
         () = draining.cancelled() => return Ok(()),
@@ -194,18 +201,18 @@ async fn serve(
     announce(args, &fronts, choice, rules.as_ref().map(|(_, rules)| rules))?;
 
     warn_of_open_fronts(&fronts, &access, &secured);
-    if let Some(reloader) = reloader {
-        let (interval, audit) = (args.reload.interval(), Arc::clone(&audit));
-        tls::keep_up_to_date(reloader, interval, reload::hangups()?, audit, Arc::clone(&metrics));
-    }
-    let statsd = watched.statsd.map(|options| Statsd::start(options, Arc::clone(&metrics)));
-    let in_force = |(file, rules): (RulesFile, RuleSet)| (file.put_in_force(rules, &metrics, clock.now()), file);
-    let (policy, file) = rules.map(in_force).unzip();
-    let file = file.map(|file: RulesFile| file.with_reloads(reloads.clone()).with_runtime(Handle::current()));
+    let statsd = statsd.map(|options| Statsd::start(options, Arc::clone(&metrics)));
+    let in_force = |(mut file, rules): (RulesFile, RuleSet)| {
+        file.reloads.clone_from(&reloads);
+        file.runtime = Some(Handle::current());
+        (file.put_in_force(rules, &metrics, clock.now()), file)
+    };
+    let (policy, rules) = rules.map(in_force).unzip();
     let limiter = Arc::new(args.limiter.bound(Limiter::new(policy, store, clock, metrics)));
     limiter::start(&limiter, &draining).await?;
     args.crowdsec.start(upstream, &limiter, draining.clone());
-    args.reload.start(file, watched_access, &limiter, &audit, hangups, draining.clone())?;
+    let files = ReloadedFiles { rules, access: watched_access, tls: reloader };
+    args.reload.start(files, &limiter, &audit, hangups, draining.clone())?;
     let settings = Settings {
         limits,
         drain: args.drain.drain(),
@@ -216,7 +223,7 @@ async fn serve(
         ui: reloads
             .map(|reloads| args.ui.settings(args.config.as_deref(), choice, args.limiter.max_actor_limits(), reloads)),
         grpc: args.http.grpc(),
-        metrics_path: watched.metrics_path,
+        metrics_path,
         threads: args.threads,
     };
     let health = Health::start(&limiter, draining.clone()).context("cannot start the server's threads")?;

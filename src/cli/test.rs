@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 
-use self::report::{CaseResults, Failure, Report};
+use self::report::{CaseResult, Failure, Report};
 use self::simulation::Simulation;
 use super::rules_file;
 use super::text::printable;
@@ -69,8 +69,8 @@ pub fn run(args: TestArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().context("cannot start")?;
     let metrics = Metrics::new();
     let policy = Policy::new(rules, &metrics, CounterNames::Usual);
-    let (tally, policy) = runtime.block_on(run_cases(&cases, policy, &metrics))?;
-    let report = Report { rules: &args.config, cases: &path, tally: &tally, rule_set: policy.rules() };
+    let (results, policy) = runtime.block_on(run_cases(&cases, policy, &metrics))?;
+    let report = Report { rules: &args.config, cases: &path, results: &results, rule_set: policy.rules() };
     let mut out = io::BufWriter::new(io::stdout().lock());
     if args.json {
         serde_json::to_writer(&mut out, &report.to_json())?;
@@ -79,7 +79,7 @@ pub fn run(args: TestArgs) -> anyhow::Result<ExitCode> {
         write!(out, "{}", printable(&report.to_string()))?;
     }
     out.flush()?;
-    Ok(if tally.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Runs each case on its own empty store. Passes the compiled rules from one case to the next, and returns them, too.
@@ -87,14 +87,14 @@ async fn run_cases<'a>(
     cases: &'a [case::Case],
     mut policy: Policy,
     metrics: &Arc<Metrics>,
-) -> anyhow::Result<(CaseResults<'a>, Policy)> {
-    let mut tally = CaseResults::default();
+) -> anyhow::Result<(Vec<CaseResult<'a>>, Policy)> {
+    let mut results = Vec::new();
     for case in cases {
         let mut simulation = Simulation::new(policy, metrics, case.start);
-        tally.add(case, run_case(case, &mut simulation).await?);
+        results.push((case, run_case(case, &mut simulation).await?));
         policy = simulation.into_policy().context(IN_USE)?;
     }
-    Ok((tally, policy))
+    Ok((results, policy))
 }
 
 /// Runs a case, and returns its failures.

@@ -2,7 +2,6 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::process::Output;
 
 use divvy::access::{MAX_TOKEN_BYTES, TokenKeys};

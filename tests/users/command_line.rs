@@ -100,20 +100,3 @@ fn example_is_valid_and_served() {
         assert_eq!(client.command("ACL WHOAMI"), user);
     }
 }
-
-#[test]
-fn bench_logs_in_as_a_user_over_resp() {
-    let guarded = Guarded::start(&line("app", "+@hit ~*"), &[]);
-    let (resp, password) = (guarded.server.resp.to_string(), password("app"));
-    let bench = |protocol: &str, user: &str| {
-        let mut command = divvy();
-        command.args(["bench", "--addr", &resp, "--protocol", protocol, "--user", user, "--requests", "20"]);
-        command.args(["--connections", "2", "--command", "DIVVY.HIT method=GET path=/status"]);
-        output(command.env("DIVVY_PASSWORD", &password), "")
-    };
-    let (is_done, out, errors) = bench("resp", "app");
-    assert!(is_done, "{out} {errors}");
-    assert!(!bench("resp", "nobody").0);
-    let (is_done, _, errors) = bench("line", "app");
-    assert!(!is_done && errors.contains("logs in as the user default only"), "{errors}");
-}

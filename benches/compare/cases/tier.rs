@@ -45,7 +45,7 @@ fn in_front(
     let by_redis_benchmark = Load { generator: Generator::RedisBenchmark, ..direct.clone() };
     let subjects = [
         Subject::new("redis, by redis-benchmark", by_redis_benchmark),
-        Subject::new("redis, by divvy bench", direct),
+        Subject::new("redis, by divvy-bench", direct),
         Subject::new("divvy RESP on redis, one field", load(divvy.resp(), RESP_HIT_1, pipeline)),
         Subject::new("divvy RESP on redis", load(divvy.resp(), RESP_HIT, pipeline)),
     ];

@@ -8,10 +8,10 @@ use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use tokio::net::TcpListener;
 
-use super::access_files::{AccessFile, TokenKeyFile, WatchedAccess};
+use super::access_files::{Credentials, FileUsers, WatchedAccess, WatchedFile};
 use super::tls::TlsArgs;
 use crate::cli::secret::Secret;
-use divvy_access::{Authority, User, Users, check_password};
+use divvy_access::{Authority, TokenKeys, User, Users, check_password};
 use divvy_core::files;
 use divvy_server::auth::{Access, Guard};
 use divvy_server::sessions::Sessions;
@@ -64,15 +64,19 @@ enum Open {
 pub struct AccessUsers {
     /// The user of `--requirepass`.
     password: Option<User>,
-    /// The access file, and its users.
-    file: Option<(AccessFile, Vec<User>)>,
-    token_keys: Option<TokenKeyFile>,
+    file: Option<WatchedFile<FileUsers>>,
+    token_keys: Option<WatchedFile<TokenKeys>>,
 }
 
 impl AccessUsers {
-    /// Returns whether there are users besides `default`.
-    pub fn has_users(&self) -> bool {
+    /// Returns whether there may be users besides `default`.
+    pub fn has_file(&self) -> bool {
         self.file.is_some()
+    }
+
+    /// Returns whether clients must log in.
+    pub fn are_required(&self) -> bool {
+        self.password.is_some() || self.file.is_some()
     }
 }
 
@@ -91,31 +95,23 @@ impl AccessArgs {
             (None, Some(path)) => Some(password_in(path).context("--requirepass-file")?),
             (None, None) => None,
         };
-        let file = match &self.access_file {
-            None => None,
-            Some(path) => match AccessFile::load(path, password.clone()) {
-                None => return Ok(None),
-                loaded => loaded,
-            },
-        };
-        let token_keys = match &self.token_key_file {
-            None => None,
-            Some(path) => match TokenKeyFile::load(path) {
-                None => return Ok(None),
-                loaded => loaded,
-            },
-        };
+        let of_password = FileUsers { password: password.clone(), users: Vec::new() };
+        let load_users = |path: &Path| WatchedFile::load(path, |path| of_password.read(path));
+        let load_keys = |path: &Path| WatchedFile::load(path, |path| Ok((TokenKeys::load(path)?, Vec::new())));
+        let Some(file) = load_given(self.access_file.as_deref(), load_users) else { return Ok(None) };
+        let Some(token_keys) = load_given(self.token_key_file.as_deref(), load_keys) else { return Ok(None) };
+        let users = AccessUsers { password, file, token_keys };
         ensure!(
-            token_keys.is_none() || password.is_some() || file.is_some(),
+            users.token_keys.is_none() || users.are_required(),
             "--token-key-file needs --requirepass, --requirepass-file or --access-file: without them, clients need no token"
         );
-        Ok(Some(AccessUsers { password, file, token_keys }))
+        Ok(Some(users))
     }
 
     /// Warns of users who can never log in, because the server asks no client for a certificate.
     pub fn warn_of_unused_certificates(&self, users: &AccessUsers, tls: &TlsArgs) {
-        let users = users.file.iter().flat_map(|(_, users)| users);
-        if let (Some(path), Some(user)) = (&self.access_file, users.into_iter().find(|user| is_certified(user)))
+        let mut users = users.file.iter().flat_map(|file| &file.in_force.users);
+        if let (Some(path), Some(user)) = (&self.access_file, users.find(|user| is_certified(user)))
             && !tls.asks_for_certificates()
         {
             let (file, user) = (path.display(), &*user.name);
@@ -137,14 +133,14 @@ impl AccessArgs {
         sessions: Option<Arc<Sessions>>,
         metrics: &Metrics,
     ) -> anyhow::Result<(Access, Option<WatchedAccess>)> {
-        let AccessUsers { password, file, token_keys } = users;
-        if password.is_none() && file.is_none() {
+        if !users.are_required() {
             return Ok((Access::default(), None));
         }
-        let (file, users) = file.unzip();
-        let users = Users::new(users.into_iter().flatten().chain(password)).map_err(anyhow::Error::msg)?;
+        let AccessUsers { password, file, token_keys } = users;
+        let users = file.iter().flat_map(|file| &file.in_force.users).chain(&password).cloned();
+        let users = Users::new(users).map_err(anyhow::Error::msg)?;
         let authority = Authority::new(users, metrics.access.password_hashes.clone());
-        let authority = Arc::new(authority.with_token_keys(token_keys.as_ref().map(|file| file.keys().clone())));
+        let authority = Arc::new(authority.with_token_keys(token_keys.as_ref().map(|file| file.in_force.clone())));
         let has_users = file.is_some();
         let new_guard = |front| Guard::new(Arc::clone(&authority), front, has_users, &metrics.access);
         let guard = |front| Some(Arc::new(new_guard(front)));
@@ -161,6 +157,11 @@ impl AccessArgs {
         let is_watched = file.is_some() || token_keys.is_some();
         Ok((access, is_watched.then_some(WatchedAccess { users: file, token_keys, authority })))
     }
+}
+
+/// Loads a file if one is given. `None` if it has mistakes.
+pub fn load_given<T>(path: Option<&Path>, load: impl FnOnce(&Path) -> Option<T>) -> Option<Option<T>> {
+    path.map_or(Some(None), |path| load(path).map(Some))
 }
 
 fn is_certified(user: &User) -> bool {

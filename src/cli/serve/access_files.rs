@@ -21,8 +21,8 @@ const MAX_LOGGED_PROBLEMS: usize = 100;
 /// The files that define users and tokens, and the authority that they belong to.
 #[derive(Debug)]
 pub struct WatchedAccess {
-    pub users: Option<AccessFile>,
-    pub token_keys: Option<TokenKeyFile>,
+    pub users: Option<WatchedFile<FileUsers>>,
+    pub token_keys: Option<WatchedFile<TokenKeys>>,
     pub authority: Arc<Authority>,
 }
 
@@ -38,28 +38,123 @@ impl WatchedAccess {
     }
 }
 
-/// A file, and the result of the last load.
-#[derive(Debug)]
-struct LoadedFile {
-    watch: Watch,
-    has_failed: bool,
+/// The content of a file that says who a client is.
+pub trait Credentials: PartialEq + Sized {
+    /// The change of a reload in the audit log.
+    const ACTION: Action;
+    /// The content in the log.
+    const WHAT: &'static str;
+
+    /// Reads the file at `path` as this one was read. Returns its content and its warnings.
+    fn read(&self, path: &Path) -> Result<(Self, Vec<Problem>), Report>;
+
+    /// Makes the authority use this content.
+    ///
+    /// # Errors
+    /// The system provides no random bytes.
+    fn put_in_force(&self, authority: &Authority) -> Result<(), String>;
+
+    /// Returns the state for the audit log, and the number of users or keys.
+    fn state(&self) -> (State, usize);
+
+    /// Returns the names that are only in one of both, or different, in order.
+    fn changed<'a>(&'a self, other: &'a Self) -> BTreeSet<&'a str>;
 }
 
-impl LoadedFile {
-    /// Returns the file at `path`. Call this before reading it, so that a write during the read is seen as a change.
-    fn new(path: &Path) -> Self {
-        Self { watch: Watch::new(path), has_failed: false }
+/// The users of an access file.
+#[derive(Debug)]
+pub struct FileUsers {
+    /// The user of `--requirepass`, which is not in the file.
+    pub password: Option<User>,
+    pub users: Vec<User>,
+}
+
+impl PartialEq for FileUsers {
+    fn eq(&self, other: &Self) -> bool {
+        self.users == other.users
+    }
+}
+
+impl Credentials for FileUsers {
+    const ACTION: Action = Action::AccessReload;
+    const WHAT: &'static str = "users";
+
+    fn read(&self, path: &Path) -> Result<(Self, Vec<Problem>), Report> {
+        let loaded = access::load(path, self.password.as_ref().and_then(|user| user.digests.first()))?;
+        Ok((Self { password: self.password.clone(), users: loaded.users }, loaded.warnings))
+    }
+
+    fn put_in_force(&self, authority: &Authority) -> Result<(), String> {
+        authority.replace(Users::new(self.users.iter().chain(&self.password).cloned())?);
+        Ok(())
+    }
+
+    fn state(&self) -> (State, usize) {
+        (State::users(self.users.len()), self.users.len())
+    }
+
+    fn changed<'a>(&'a self, other: &'a Self) -> BTreeSet<&'a str> {
+        let by_name = |users: &'a [User]| users.iter().map(|user| (&*user.name, user)).collect::<HashMap<_, _>>();
+        let (own, others) = (by_name(&self.users), by_name(&other.users));
+        let names = own.keys().chain(others.keys()).copied();
+        names.filter(|name| own.get(name) != others.get(name)).collect()
+    }
+}
+
+impl Credentials for TokenKeys {
+    const ACTION: Action = Action::TokensReload;
+    const WHAT: &'static str = "keys";
+
+    fn read(&self, path: &Path) -> Result<(Self, Vec<Problem>), Report> {
+        Ok((Self::load(path)?, Vec::new()))
+    }
+
+    fn put_in_force(&self, authority: &Authority) -> Result<(), String> {
+        authority.replace_token_keys(self.clone());
+        Ok(())
+    }
+
+    fn state(&self) -> (State, usize) {
+        let count = self.ids().count();
+        (State::keys(count), count)
+    }
+
+    fn changed<'a>(&'a self, other: &'a Self) -> BTreeSet<&'a str> {
+        let (own, others): (BTreeSet<_>, BTreeSet<_>) = (self.ids().collect(), other.ids().collect());
+        own.symmetric_difference(&others).copied().collect()
+    }
+}
+
+/// A file, its content in force, and the result of the last load.
+#[derive(Debug)]
+pub struct WatchedFile<T> {
+    watch: Watch,
+    has_failed: bool,
+    pub in_force: T,
+}
+
+impl<T: Credentials> WatchedFile<T> {
+    /// Loads the file at `path` as `read` does. `None` if it has mistakes, which are logged.
+    pub fn load(path: &Path, read: impl FnOnce(&Path) -> Result<(T, Vec<Problem>), Report>) -> Option<Self> {
+        // Begins before the file is read, so that a write during the read is seen as a change.
+        let watch = Watch::new(path);
+        let loaded = read(path);
+        log_problems(&loaded);
+        let (in_force, _) = loaded.ok()?;
+        public_file::log(path);
+        Some(Self { watch, has_failed: false, in_force })
+    }
+
+    fn reload(&mut self, reason: Reason, authority: &Authority, audit: &Arc<AuditLog>, metrics: &Metrics) {
+        if let Some(loaded) = self.read(reason, metrics) {
+            self.take(loaded, reason, authority, audit, metrics);
+        }
     }
 
     /// Reads the file if it has changed, or if an operator asks for it. Returns `None` if it is being written, or if the log
-    /// has the reason already why it cannot be read. `what` names its content in the log.
-    fn read<T>(
-        &mut self,
-        reason: Reason,
-        read: impl Fn(&Path) -> Result<T, Report>,
-        what: &str,
-        metrics: &Metrics,
-    ) -> Option<Result<T, Report>> {
+    /// has the reason already why it cannot be read.
+    fn read(&mut self, reason: Reason, metrics: &Metrics) -> Option<Result<(T, Vec<Problem>), Report>> {
+        let read = |path: &Path| self.in_force.read(path);
         if reason == Reason::Changed {
             return self.watch.read_if_changed(read).filter(|loaded| self.watch.record_read(unread(loaded)));
         }
@@ -68,60 +163,33 @@ impl LoadedFile {
             Some(loaded) => {
                 self.watch.record_read(unread(loaded));
             }
-            None => {
-                self.has_failed = true;
-                metrics.access.access_reloads_failed.inc();
-                let file = self.watch.path().display();
-                tracing::error!("{file}: not loaded, because it is being written; the previous {what} stay in force");
-            }
+            None => self.refuse("it is being written", metrics),
         }
         loaded
     }
-}
 
-/// The access file.
-#[derive(Debug)]
-pub struct AccessFile {
-    file: LoadedFile,
-    /// The user of `--requirepass`, which is not in the file.
-    password: Option<User>,
-    /// The users in force, without that one.
-    in_force: Vec<User>,
-}
-
-impl AccessFile {
-    /// Loads the file at `path`. `None` if it has mistakes, which are logged.
-    pub fn load(path: &Path, password: Option<User>) -> Option<(Self, Vec<User>)> {
-        let mut file = Self { file: LoadedFile::new(path), password, in_force: Vec::new() };
-        let loaded = read(path, file.password.as_ref());
-        log_problems(&loaded);
-        let users = loaded.ok()?.users;
-        public_file::log(path);
-        file.in_force.clone_from(&users);
-        Some((file, users))
-    }
-
-    fn reload(&mut self, reason: Reason, authority: &Authority, audit: &Arc<AuditLog>, metrics: &Metrics) {
-        let password = self.password.as_ref();
-        if let Some(loaded) = self.file.read(reason, |path| read(path, password), "users", metrics) {
-            self.take(loaded, authority, audit, metrics, reason);
-        }
+    /// Records that the previous content stays in force.
+    fn refuse(&mut self, reason: &str, metrics: &Metrics) {
+        self.has_failed = true;
+        metrics.access.access_reloads_failed.inc();
+        let (file, what) = (self.watch.path().display(), T::WHAT);
+        tracing::error!(reason, "{file}: not loaded; the previous {what} stay in force");
     }
 
     /// Puts the result of a load in force, or logs why it failed.
     fn take(
         &mut self,
-        loaded: Result<access::AccessFile, Report>,
+        loaded: Result<(T, Vec<Problem>), Report>,
+        reason: Reason,
         authority: &Authority,
         audit: &Arc<AuditLog>,
         metrics: &Metrics,
-        reason: Reason,
     ) {
-        let was_bad = mem::replace(&mut self.file.has_failed, loaded.is_err());
-        let change = Change::new(Action::AccessReload).with_file(self.file.watch.path());
-        let file = self.file.watch.path().display().to_string();
-        let before = State::users(self.in_force.len());
-        if loaded.as_ref().is_ok_and(|loaded| loaded.users == self.in_force) {
+        let was_bad = mem::replace(&mut self.has_failed, loaded.is_err());
+        let change = Change::new(T::ACTION).with_file(self.watch.path());
+        let file = self.watch.path().display().to_string();
+        let (before, _) = self.in_force.state();
+        if loaded.as_ref().is_ok_and(|(new, _)| *new == self.in_force) {
             if was_bad || reason == Reason::Asked {
                 audit.pend(reason.caller(), change).complete(Some(before.clone()), Some(before));
                 tracing::info!("{file}: reloaded, unchanged");
@@ -129,63 +197,37 @@ impl AccessFile {
             return;
         }
         log_problems(&loaded);
-        match self.prepare(loaded) {
-            Ok((users, in_force)) => {
-                // A user may lose rights, so this does not wait for the audit log, even if it is required.
-                let pending = audit.begin_at_once(reason.caller(), change);
-                let count = in_force.len();
-                let previous = mem::replace(&mut self.in_force, in_force);
-                authority.replace(users);
-                let names = changed_users(&previous, &self.in_force);
-                pending.complete(Some(before), Some(State::users(count).with_changed(names.into_iter())));
-                public_file::log(self.file.watch.path());
-                tracing::info!(users = count, "{file}: reloaded; the new users are in force");
+        let (new, pending) = match loaded {
+            // A client may lose a right, so this does not wait for the audit log, even if it is required.
+            Ok((new, _)) => (new, audit.begin_at_once(reason.caller(), change)),
+            Err(report) => {
+                let error = report.errors.first().map(ToString::to_string).unwrap_or_default();
+                audit.pend(reason.caller(), change).refuse(&error);
+                return self.refuse(&error, metrics);
             }
-            // The mistakes in the file are logged already.
-            Err(error) => {
-                audit.pend(reason.caller(), change).refuse(error);
-                self.file.has_failed = true;
-                metrics.access.access_reloads_failed.inc();
-                tracing::error!("{file}: not loaded; the previous users stay in force");
-            }
+        };
+        if let Err(error) = new.put_in_force(authority) {
+            pending.refuse(&error);
+            return self.refuse(&error, metrics);
         }
-    }
-
-    /// Prepares the users of a load.
-    ///
-    /// # Errors
-    /// The first mistake in the file, or the system provides no random bytes.
-    fn prepare(&self, loaded: Result<access::AccessFile, Report>) -> Result<(Users, Vec<User>), String> {
-        let loaded = loaded.map_err(|report| report.errors.first().map(ToString::to_string).unwrap_or_default())?;
-        let all = loaded.users.iter().chain(&self.password).cloned();
-        let users = Users::new(all).inspect_err(|error| tracing::error!("{error}"))?;
-        Ok((users, loaded.users))
+        let (after, count) = new.state();
+        pending.complete(Some(before), Some(after.with_changed(self.in_force.changed(&new).into_iter())));
+        self.in_force = new;
+        public_file::log(self.watch.path());
+        tracing::info!(count, "{file}: reloaded; the new {} are in force", T::WHAT);
     }
 }
 
-/// Reads the file. `password` is the user of `--requirepass`.
-fn read(path: &Path, password: Option<&User>) -> Result<access::AccessFile, Report> {
-    access::load(path, password.and_then(|user| user.digests.first()))
-}
-
-/// Returns why a file of users or keys could not be read, if it could not.
+/// Returns why a file could not be read, if it could not.
 fn unread<T>(loaded: &Result<T, Report>) -> Option<String> {
     let report = loaded.as_ref().err().filter(|report| report.is_unread)?;
     Some(report.errors.iter().map(ToString::to_string).collect())
 }
 
-/// Returns the names of users that are only in one of the files, or different, in order.
-fn changed_users<'a>(before: &'a [User], after: &'a [User]) -> BTreeSet<&'a str> {
-    let by_name = |users: &'a [User]| users.iter().map(|user| (&*user.name, user)).collect::<HashMap<_, _>>();
-    let (before, after) = (by_name(before), by_name(after));
-    let names = before.keys().chain(after.keys()).copied();
-    names.filter(|name| before.get(name) != after.get(name)).collect()
-}
-
 /// Logs the first errors and warnings, each on its own line, as `divvy access check` prints them.
-fn log_problems(loaded: &Result<access::AccessFile, Report>) {
+fn log_problems<T>(loaded: &Result<(T, Vec<Problem>), Report>) {
     let (errors, warnings) = match loaded {
-        Ok(loaded) => (&[][..], &loaded.warnings),
+        Ok((_, warnings)) => (&[][..], warnings),
         Err(report) => (&report.errors[..], &report.warnings),
     };
     log_first(errors, |problem| tracing::error!("{problem}"));
@@ -202,95 +244,6 @@ fn log_first(problems: &[Problem], log: impl Fn(&dyn Display)) {
     }
 }
 
-/// The key file of tokens.
-#[derive(Debug)]
-pub struct TokenKeyFile {
-    file: LoadedFile,
-    in_force: TokenKeys,
-}
-
-impl TokenKeyFile {
-    /// Loads the file at `path`. `None` if it has mistakes, which are logged.
-    pub fn load(path: &Path) -> Option<Self> {
-        let file = LoadedFile::new(path);
-        match TokenKeys::load(path) {
-            Ok(in_force) => {
-                public_file::log(path);
-                Some(Self { file, in_force })
-            }
-            Err(report) => {
-                log(&report);
-                None
-            }
-        }
-    }
-
-    /// Returns the keys of the last load that succeeded.
-    pub fn keys(&self) -> &TokenKeys {
-        &self.in_force
-    }
-
-    fn reload(&mut self, reason: Reason, authority: &Authority, audit: &Arc<AuditLog>, metrics: &Metrics) {
-        if let Some(loaded) = self.file.read(reason, TokenKeys::load, "keys", metrics) {
-            self.take(loaded, authority, audit, metrics, reason);
-        }
-    }
-
-    /// Puts the result of a load in force, or logs why it failed.
-    fn take(
-        &mut self,
-        loaded: Result<TokenKeys, Report>,
-        authority: &Authority,
-        audit: &Arc<AuditLog>,
-        metrics: &Metrics,
-        reason: Reason,
-    ) {
-        let was_bad = mem::replace(&mut self.file.has_failed, loaded.is_err());
-        let change = Change::new(Action::TokensReload).with_file(self.file.watch.path());
-        let file = self.file.watch.path().display().to_string();
-        let before = State::keys(self.in_force.ids().count());
-        if loaded.as_ref().is_ok_and(|keys| *keys == self.in_force) {
-            if was_bad || reason == Reason::Asked {
-                audit.pend(reason.caller(), change).complete(Some(before.clone()), Some(before));
-                tracing::info!("{file}: reloaded, unchanged");
-            }
-            return;
-        }
-        match loaded {
-            Ok(keys) => {
-                // A customer may lose a right, so this does not wait for the audit log, even if it is required.
-                let pending = audit.begin_at_once(reason.caller(), change);
-                let count = keys.ids().count();
-                let previous = mem::replace(&mut self.in_force, keys.clone());
-                authority.replace_token_keys(keys);
-                let ids = changed_ids(&previous, &self.in_force);
-                pending.complete(Some(before), Some(State::keys(count).with_changed(ids.into_iter())));
-                public_file::log(self.file.watch.path());
-                tracing::info!(keys = count, "{file}: reloaded; the new keys are in force");
-            }
-            Err(report) => {
-                log(&report);
-                let error = report.errors.first().map(ToString::to_string).unwrap_or_default();
-                audit.pend(reason.caller(), change).refuse(&error);
-                self.file.has_failed = true;
-                metrics.access.access_reloads_failed.inc();
-                tracing::error!(reason = error, "{file}: not loaded; the previous keys stay in force");
-            }
-        }
-    }
-}
-
-/// Returns the ids of keys that are only in one of the files, in order.
-fn changed_ids<'a>(before: &'a TokenKeys, after: &'a TokenKeys) -> Vec<&'a str> {
-    let (before, after): (BTreeSet<_>, BTreeSet<_>) = (before.ids().collect(), after.ids().collect());
-    before.symmetric_difference(&after).copied().collect()
-}
-
-/// Logs the first mistakes, each on its own line.
-fn log(report: &Report) {
-    log_first(&report.errors, |problem| tracing::error!("{problem}"));
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
@@ -305,14 +258,20 @@ mod tests {
         format!("user {name} on {} +@all ~*\n", Digest::of(name.as_bytes()).to_word())
     }
 
+    fn load_users(path: &Path) -> WatchedFile<FileUsers> {
+        let none = FileUsers { password: None, users: Vec::new() };
+        WatchedFile::load(path, |path| none.read(path)).unwrap()
+    }
+
     #[tokio::test]
     async fn users_lose_their_rights_even_if_the_required_audit_log_hangs() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("users.acl");
         fs::write(&path, line("ann") + &line("bob")).unwrap();
-        let (mut file, users) = AccessFile::load(&path, None).unwrap();
+        let mut file = load_users(&path);
         let metrics = Metrics::new();
-        let authority = Authority::new(Users::new(users).unwrap(), metrics.access.password_hashes.clone());
+        let authority =
+            Authority::new(Users::new(file.in_force.users.clone()).unwrap(), metrics.access.password_hashes.clone());
         let lines = dir.path().join("audit.log");
         let audit = AuditLog::in_file(lines.clone(), true, Clock::system(), Arc::clone(&metrics)).unwrap();
         let given = Given::User { name: b"ann", password: b"ann" };
@@ -360,15 +319,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("keys");
         fs::write(&path, TokenKeys::generate().unwrap()).unwrap();
-        let mut file = TokenKeyFile::load(&path).unwrap();
+        let mut file = WatchedFile::load(&path, |path| Ok((TokenKeys::load(path)?, Vec::new()))).unwrap();
         let (metrics, clock) = (Metrics::new(), Clock::system());
         let authority = Authority::new(Users::new([]).unwrap(), metrics.access.password_hashes.clone());
-        let authority = authority.with_token_keys(Some(file.keys().clone()));
+        let authority = authority.with_token_keys(Some(file.in_force.clone()));
         let lines = dir.path().join("audit.log");
         let audit = AuditLog::in_file(lines.clone(), true, clock, Arc::clone(&metrics)).unwrap();
         let actor = [("user".to_owned(), "ann".to_owned())].into();
         let grant = TokenGrant::new(actor, Vec::new(), clock.now(), Duration::from_hours(1)).unwrap();
-        let token = file.keys().seal(&grant).unwrap();
+        let token = file.in_force.seal(&grant).unwrap();
         let is_valid = async || authority.verify_actor_token(token.as_bytes(), clock.now(), |_| ()).await.is_some();
         assert!(is_valid().await);
 

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use anyhow::{bail, ensure};
 use axum::http::StatusCode;
 
-use super::access::is_loopback;
+use super::access::{AccessUsers, is_loopback};
 use super::store::StoreChoice;
 use divvy_core::rules::{FinalSlash, Spellings};
 use divvy_core::units;
-use divvy_server::auth::Access;
 use divvy_server::http::{ApiSettings, CheckFrom, CheckId, CheckOperation, CheckSettings, RateLimitHeaders, WebOrigin};
 use divvy_server::sessions::Sessions;
 use divvy_server::{DEFAULT_STREAMS, Fronts, GrpcSettings, ReloadLog, StoreBounds, UiSettings};
@@ -45,8 +44,8 @@ pub struct HttpArgs {
     #[arg(long, value_name = "SOURCE", requires = "check_from")]
     check_id: Option<CheckId>,
     /// The slash at the end of a path in /v1/check. Without it, /login/ is /login
-    #[arg(long, value_name = "HOW", default_value = "keep")]
-    check_final_slash: FinalSlashFlag,
+    #[arg(long, value_name = "HOW", default_value = "keep", value_parser = ["keep", "drop"])]
+    check_final_slash: String,
     /// Number of addresses at the end of X-Forwarded-For that belong to your own proxies. The one before them is the
     /// client's
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = units::count::<usize>(0..=MAX_TRUSTED_HOPS))]
@@ -59,13 +58,6 @@ pub struct HttpArgs {
     #[expect(rustdoc::bare_urls, reason = "this is the text of --help")]
     #[arg(long, value_name = "ORIGIN", value_delimiter = ',')]
     cors_origin: Vec<WebOrigin>,
-}
-
-/// The treatment of the slash at the end of a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum FinalSlashFlag {
-    Keep,
-    Drop,
 }
 
 impl HttpArgs {
@@ -83,10 +75,8 @@ impl HttpArgs {
     }
 
     fn operation(&self) -> CheckOperation {
-        self.check_operation.clone().with_final_slash(match self.check_final_slash {
-            FinalSlashFlag::Keep => FinalSlash::Keep,
-            FinalSlashFlag::Drop => FinalSlash::Drop,
-        })
+        let final_slash = if self.check_final_slash == "drop" { FinalSlash::Drop } else { FinalSlash::Keep };
+        self.check_operation.clone().with_final_slash(final_slash)
     }
 
     pub fn grpc(&self) -> GrpcSettings {
@@ -167,33 +157,28 @@ impl UiArgs {
         }
     }
 
-    /// Returns the sessions of the page; `None` if it is not served. `is_secure` says that HTTP is served over TLS. `has_users`
-    /// says that there are users besides `default`.
-    ///
-    /// # Errors
-    /// The system does not know the listener's address.
-    pub fn sessions(&self, fronts: &Fronts, is_secure: bool, has_users: bool) -> anyhow::Result<Option<Arc<Sessions>>> {
-        let Some(listener) = fronts.http.as_ref().filter(|_| self.ui) else { return Ok(None) };
-        Ok(Some(Arc::new(Sessions::new(listener.local_addr()?.port(), is_secure, has_users))))
-    }
-
-    /// Checks that only viewers who may see the page can reach it.
+    /// Returns the sessions of the page; `None` if it is not served. `is_secure` says that HTTP is served over TLS.
     ///
     /// # Errors
     /// The page has no listener, or anybody in the network could see it.
-    pub fn check(&self, fronts: &Fronts, access: &Access) -> anyhow::Result<()> {
+    pub fn sessions(
+        &self,
+        fronts: &Fronts,
+        is_secure: bool,
+        users: &AccessUsers,
+    ) -> anyhow::Result<Option<Arc<Sessions>>> {
         if !self.ui {
-            return Ok(());
+            return Ok(None);
         }
         let Some(listener) = &fronts.http else {
             bail!("--ui needs the HTTP listener, but --http-listen is `none`");
         };
         let address = listener.local_addr()?;
         ensure!(
-            access.http.is_some() || is_loopback(address.ip()),
+            users.are_required() || is_loopback(address.ip()),
             "--ui on {address} needs users, because other machines can reach it: set --requirepass or --access-file, or \
              listen on 127.0.0.1 with --http-listen"
         );
-        Ok(())
+        Ok(Some(Arc::new(Sessions::new(address.port(), is_secure, users.has_file()))))
     }
 }

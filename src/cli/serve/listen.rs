@@ -37,7 +37,7 @@ pub struct ListenArgs {
 
 /// An address to listen on, or `none`.
 #[derive(Debug, Clone)]
-enum Listen {
+pub enum Listen {
     Off,
     At(String),
 }
@@ -60,15 +60,6 @@ impl FromStr for Listen {
     }
 }
 
-/// Listen addresses.
-pub struct Addresses {
-    line: Listen,
-    resp: Listen,
-    http: Listen,
-    grpc: Listen,
-    reuse_port: bool,
-}
-
 /// Returns the listen address. A flag or its variable takes precedence over Button's Divvy's variable, which only sets
 /// the port.
 fn address(flag: &Option<Listen>, original: &str, default: &str) -> anyhow::Result<Listen> {
@@ -85,32 +76,33 @@ fn address(flag: &Option<Listen>, original: &str, default: &str) -> anyhow::Resu
 }
 
 impl ListenArgs {
-    /// Returns the listen addresses.
+    /// Returns the listen addresses of the line protocol, RESP, HTTP and gRPC.
     ///
     /// # Errors
     /// A variable of Button's Divvy is not a port number.
-    pub fn addresses(&self) -> anyhow::Result<Addresses> {
-        Ok(Addresses {
-            line: address(&self.listen, "PORT", DEFAULT_LISTEN)?,
-            resp: self.resp_listen.clone(),
-            http: address(&self.http_listen, "HTTP_SERVICE_PORT", DEFAULT_HTTP_LISTEN)?,
-            grpc: self.grpc_listen.clone(),
-            reuse_port: self.reuse_port,
-        })
+    pub fn addresses(&self) -> anyhow::Result<[Listen; 4]> {
+        Ok([
+            address(&self.listen, "PORT", DEFAULT_LISTEN)?,
+            self.resp_listen.clone(),
+            address(&self.http_listen, "HTTP_SERVICE_PORT", DEFAULT_HTTP_LISTEN)?,
+            self.grpc_listen.clone(),
+        ])
     }
-}
 
-impl Addresses {
     /// Binds the addresses. A socket from the service manager replaces its listener's address.
     ///
     /// # Errors
     /// An address cannot be bound, or all of them are `none`.
-    pub async fn bind(&self, mut inherited: InheritedSockets) -> anyhow::Result<Fronts> {
+    pub async fn bind(
+        &self,
+        [line, resp, http, grpc]: &[Listen; 4],
+        mut inherited: InheritedSockets,
+    ) -> anyhow::Result<Fronts> {
         let fronts = Fronts {
-            line: self.front(inherited.take("line")?, "--listen", &self.line).await?,
-            resp: self.front(inherited.take("resp")?, "--resp-listen", &self.resp).await?,
-            http: self.front(inherited.take("http")?, "--http-listen", &self.http).await?,
-            grpc: self.front(inherited.take("grpc")?, "--grpc-listen", &self.grpc).await?,
+            line: self.front(inherited.take("line")?, "--listen", line).await?,
+            resp: self.front(inherited.take("resp")?, "--resp-listen", resp).await?,
+            http: self.front(inherited.take("http")?, "--http-listen", http).await?,
+            grpc: self.front(inherited.take("grpc")?, "--grpc-listen", grpc).await?,
         };
         if [&fronts.line, &fronts.resp, &fronts.http, &fronts.grpc].into_iter().all(Option::is_none) {
             bail!("every listen address is `none`: no client could reach the server");

@@ -30,8 +30,8 @@ pub struct LogArgs {
     #[arg(long, value_enum, default_value_t = LogFormat::Human)]
     log_format: LogFormat,
     /// Lowest level to log. RUST_LOG refines it. DEBUG=divvy sets debug, which shows the rules at every load
-    #[arg(long, env = "DIVVY_LOG", value_enum, default_value_t = LogLevel::Info)]
-    log_level: LogLevel,
+    #[arg(long, env = "DIVVY_LOG", value_parser = ["error", "warn", "info", "debug", "trace"], default_value = "info")]
+    log_level: String,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -40,15 +40,6 @@ enum LogFormat {
     Human,
     /// One JSON object per line
     Json,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum LogLevel {
-    Error,
-    Warn,
-    Info,
-    Debug,
-    Trace,
 }
 
 impl LogArgs {
@@ -72,22 +63,10 @@ impl LogArgs {
     /// Returns the directives. More specific ones are last, because they take precedence.
     fn filter(&self, variable: impl Fn(&str) -> Option<String>) -> String {
         let set = |name| variable(name).filter(|value| !value.is_empty());
-        let mut directives = [self.log_level.name(), HTTP_2_DIRECTIVE, AUDIT_DIRECTIVE].map(str::to_owned).to_vec();
+        let mut directives = [self.log_level.as_str(), HTTP_2_DIRECTIVE, AUDIT_DIRECTIVE].map(str::to_owned).to_vec();
         directives.extend(set("DEBUG").filter(|names| names_divvy(names)).map(|_| DEBUG_DIRECTIVE.to_owned()));
         directives.extend(set("RUST_LOG"));
         directives.join(",")
-    }
-}
-
-impl LogLevel {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warn => "warn",
-            Self::Info => "info",
-            Self::Debug => "debug",
-            Self::Trace => "trace",
-        }
     }
 }
 
@@ -191,7 +170,7 @@ mod tests {
 
     #[test]
     fn more_specific_directive_comes_last() {
-        let args = LogArgs { log_format: LogFormat::Human, log_level: LogLevel::Warn };
+        let args = LogArgs { log_format: LogFormat::Human, log_level: "warn".to_owned() };
         let environment = |rust_log: &'static str, debug: &'static str| {
             args.filter(move |name| Some(if name == "DEBUG" { debug } else { rust_log }.to_owned()))
         };

@@ -27,39 +27,23 @@ pub struct MetricsArgs {
     statsd_tcp: bool,
 }
 
-/// Configuration of metrics.
-pub struct MonitoringConfig {
-    /// The path of the metrics on the HTTP listener.
-    pub metrics_path: String,
-    /// The statsd server to send to, if any.
-    pub statsd: Option<StatsdOptions>,
-}
-
 impl MetricsArgs {
-    /// Reads the configuration from the flags and the variables of Button's Divvy. `variable` reads the environment.
-    ///
-    /// # Errors
-    /// See [`MetricsArgs::metrics_path`] and [`MetricsArgs::statsd`].
-    pub fn read(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<MonitoringConfig> {
-        Ok(MonitoringConfig { metrics_path: self.metrics_path(&variable)?, statsd: self.statsd(&variable)? })
-    }
-
-    /// Returns the path of the metrics.
+    /// Returns the path of the metrics on the HTTP listener. `variable` reads the environment.
     ///
     /// # Errors
     /// It is not a valid path, or belongs to another page.
-    fn metrics_path(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<String> {
+    pub fn metrics_path(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<String> {
         let path = flag_or_variable(&self.metrics_path, "PROMETHEUS_METRICS_PATH", variable);
         let path = path.unwrap_or_else(|| DEFAULT_METRICS_PATH.to_owned());
         server::check_metrics_path(&path).with_context(|| format!("--metrics-path is {path:?}"))?;
         Ok(path)
     }
 
-    /// Returns the statsd configuration.
+    /// Returns the statsd server to send to, if any.
     ///
     /// # Errors
     /// A flag is invalid or lacks the host, or STATSD_PORT is not a port number.
-    fn statsd(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<StatsdOptions>> {
+    pub fn statsd(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<StatsdOptions>> {
         let Some(host) = flag_or_variable(&self.statsd_host, "STATSD_HOST", &variable) else {
             return self.without_statsd();
         };

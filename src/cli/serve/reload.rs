@@ -1,7 +1,8 @@
-//! Reloads the rules and the users of a running server when their files change, and on SIGHUP.
+//! Reloads the rules, the users and the TLS certificate of a running server when their files change, and on SIGHUP.
 //!
-//! Two threads load and validate whole files, one the rules and one the users, so that no request waits. All later batches then use the new
-//! rules, and all later requests have the new users. If a file has an error, its previous content stays in force.
+//! Three threads load and validate whole files, so that no request waits, and no kind of file waits for another. All later batches
+//! then use the new rules, all later requests have the new users, and new connections the new certificate. If a file has an
+//! error, its previous content stays in force.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -16,9 +17,11 @@ use tokio_util::sync::CancellationToken;
 use super::access_files::WatchedAccess;
 use super::rules::{Reason, RulesFile};
 use super::service_manager::AskedReload;
+use super::tls;
 use divvy_access::audit::AuditLog;
 use divvy_core::units::{self, MAX_SECONDS, Time};
 use divvy_limiter::Limiter;
+use divvy_server::tls::Reloader;
 use divvy_server::{keep_running, survive};
 use divvy_telemetry::metrics::Task;
 
@@ -35,6 +38,13 @@ pub struct ReloadArgs {
     reload_interval: Time,
 }
 
+/// The files that are kept up to date.
+pub struct ReloadedFiles {
+    pub rules: Option<RulesFile>,
+    pub access: Option<WatchedAccess>,
+    pub tls: Option<Reloader>,
+}
+
 /// Starts to handle SIGHUP, which would otherwise end the process.
 ///
 /// # Errors
@@ -44,34 +54,36 @@ pub fn hangups() -> anyhow::Result<Signal> {
 }
 
 impl ReloadArgs {
-    /// Returns the interval for checking the files; `None` if only SIGHUP reloads them.
-    pub fn interval(&self) -> Option<Duration> {
-        Some(self.reload_interval.0).filter(|interval| !interval.is_zero())
-    }
-
-    /// Keeps the limiter's rules and the users up to date with these files until `draining` is cancelled. Reloads are
-    /// recorded in `audit`.
+    /// Keeps the limiter's rules, the users and the certificate up to date with these files until `draining` is cancelled.
+    /// Reloads are recorded in `audit`.
     ///
     /// # Errors
     /// The system refuses a thread.
     pub fn start(
         &self,
-        rules: Option<RulesFile>,
-        access: Option<WatchedAccess>,
+        files: ReloadedFiles,
         limiter: &Arc<Limiter>,
         audit: &Arc<AuditLog>,
         hangups: Signal,
         draining: CancellationToken,
     ) -> anyhow::Result<()> {
+        let ReloadedFiles { rules, access, tls } = files;
         let metrics = Arc::clone(limiter.metrics());
+        // Without an interval, only SIGHUP reloads the files.
+        let interval = Some(self.reload_interval.0).filter(|interval| !interval.is_zero());
         let mut asks = Vec::new();
         let mut spawn = |name: &str, mut reload: Box<dyn FnMut(Reason) + Send>| {
             let (ask, asked) = mpsc::channel();
-            let interval = self.interval();
             let run = move || keep_loaded(&mut reload, &asked, interval);
             asks.push(ask);
             thread::Builder::new().name(name.into()).spawn(run).context("cannot start a thread")
         };
+        if let Some(mut files) = tls {
+            let (metrics, audit) = (Arc::clone(&metrics), Arc::clone(audit));
+            let reload =
+                move |reason| survive(Task::Tls, &metrics, || tls::reload(&mut files, reason, &audit, &metrics));
+            spawn("divvy-tls", Box::new(reload))?;
+        }
         // On a thread of their own: a user who loses rights must not keep them while new rules wait for the audit log.
         if let Some(mut access) = access {
             let (metrics, audit) = (Arc::clone(&metrics), Arc::clone(audit));

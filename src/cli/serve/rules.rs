@@ -34,9 +34,9 @@ pub struct RulesFile {
     /// Whether the last load failed.
     has_failed: bool,
     /// Reloads for the live page.
-    reloads: Option<Arc<ReloadLog>>,
-    /// Runs what takes longer than a reload.
-    runtime: Option<Handle>,
+    pub reloads: Option<Arc<ReloadLog>>,
+    /// Counts abandoned counters, which takes longer than a reload. Without it, they are not counted.
+    pub runtime: Option<Handle>,
 }
 
 impl RulesFile {
@@ -52,18 +52,6 @@ impl RulesFile {
         let rules = loaded.ok()?.rules;
         log_rules(&rules);
         Some((file, rules))
-    }
-
-    /// Adds each reload to `reloads`, too.
-    #[must_use]
-    pub fn with_reloads(self, reloads: Option<Arc<ReloadLog>>) -> Self {
-        Self { reloads, ..self }
-    }
-
-    /// Counts abandoned counters on this runtime. Without one, they are not counted.
-    #[must_use]
-    pub fn with_runtime(self, runtime: Handle) -> Self {
-        Self { runtime: Some(runtime), ..self }
     }
 
     /// Returns the policy for these rules, and publishes them in the metrics.

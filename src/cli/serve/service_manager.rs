@@ -87,14 +87,6 @@ pub fn ready() {
     send(&[NotifyState::Ready]);
 }
 
-fn reloading() {
-    match NotifyState::monotonic_usec_now() {
-        // Since systemd 253, the time is required.
-        Ok(now) => send(&[NotifyState::Reloading, now]),
-        Err(error) => tracing::warn!(%error, "cannot notify the service manager of the reload: cannot read the clock"),
-    }
-}
-
 /// A reload that an operator asked for. Reports the reload, and that the server is ready again when the last owner is done.
 #[derive(Debug)]
 pub struct AskedReload(());
@@ -102,7 +94,13 @@ pub struct AskedReload(());
 impl AskedReload {
     /// Reports that files are being reloaded.
     pub fn begin() -> Self {
-        reloading();
+        match NotifyState::monotonic_usec_now() {
+            // Since systemd 253, the time is required.
+            Ok(now) => send(&[NotifyState::Reloading, now]),
+            Err(error) => {
+                tracing::warn!(%error, "cannot notify the service manager of the reload: cannot read the clock");
+            }
+        }
         Self(())
     }
 }

@@ -147,23 +147,9 @@ enum WhenFullKind {
 /// A store that can be opened.
 #[derive(Debug)]
 pub enum StoreChoice {
-    Memory {
-        bounds: Bounds,
-    },
-    Rocksdb {
-        data_dir: PathBuf,
-        durability: Durability,
-        cache_memory: usize,
-        max_journal: u64,
-        bounds: Bounds,
-        backup_dir: Option<PathBuf>,
-        wait_for_lock: Duration,
-    },
-    Redis {
-        options: RedisOptions,
-        on_error: FailurePolicy,
-        denial_cache: usize,
-    },
+    Memory { bounds: Bounds },
+    Rocksdb { data_dir: PathBuf, options: RocksOptions, wait_for_lock: Duration },
+    Redis { options: RedisOptions, on_error: FailurePolicy, denial_cache: usize },
 }
 
 impl StoreArgs {
@@ -185,11 +171,18 @@ impl StoreArgs {
             StoreKind::Memory => StoreChoice::Memory { bounds: self.bounds(DEFAULT_MAX_COUNTERS_IN_MEMORY) },
             StoreKind::Rocksdb => StoreChoice::Rocksdb {
                 data_dir: self.data_dir.clone().unwrap_or_else(|| DEFAULT_DATA_DIR.into()),
-                durability: self.durability.unwrap_or(DurabilityKind::Wal).into(),
-                cache_memory: self.cache_memory.map_or(DEFAULT_CACHE_MEMORY, Bytes::in_memory),
-                max_journal: self.max_journal.map_or(DEFAULT_MAX_JOURNAL, |Bytes(bytes)| bytes),
-                bounds: self.bounds(DEFAULT_MAX_COUNTERS),
-                backup_dir: self.backup_dir.clone(),
+                options: RocksOptions {
+                    durability: match self.durability {
+                        Some(DurabilityKind::Sync) => Durability::Sync,
+                        Some(DurabilityKind::Wal) | None => Durability::Wal,
+                        Some(DurabilityKind::Lazy) => Durability::Lazy,
+                    },
+                    cache_memory: self.cache_memory.map_or(DEFAULT_CACHE_MEMORY, Bytes::in_memory),
+                    max_journal: self.max_journal.map_or(DEFAULT_MAX_JOURNAL, |Bytes(bytes)| bytes),
+                    bounds: self.bounds(DEFAULT_MAX_COUNTERS),
+                    backup_dir: self.backup_dir.clone(),
+                    ..RocksOptions::default()
+                },
                 wait_for_lock: self.wait_for_lock.map_or(Duration::ZERO, |Time(time)| time),
             },
             StoreKind::Redis => StoreChoice::Redis {
@@ -279,20 +272,12 @@ impl StoreChoice {
     pub fn open(&self, clock: Clock) -> anyhow::Result<Backend> {
         Ok(match self {
             Self::Memory { bounds } => Backend::Memory(MemoryStore::new(*bounds)),
-            Self::Rocksdb { data_dir, durability, cache_memory, max_journal, bounds, backup_dir, .. } => {
-                if let Some(dir) = backup_dir {
+            Self::Rocksdb { data_dir, options, .. } => {
+                if let Some(dir) = &options.backup_dir {
                     std::fs::create_dir_all(dir)
                         .with_context(|| format!("cannot use the --backup-dir {}", dir.display()))?;
                 }
-                let options = RocksOptions {
-                    durability: *durability,
-                    cache_memory: *cache_memory,
-                    max_journal: *max_journal,
-                    clock,
-                    bounds: *bounds,
-                    backup_dir: backup_dir.clone(),
-                };
-                Backend::Rocks(RocksStore::open(data_dir, options)?)
+                Backend::Rocks(RocksStore::open(data_dir, RocksOptions { clock, ..options.clone() })?)
             }
             Self::Redis { options, on_error, denial_cache } => {
                 let store = RedisStore::open(options.clone())?;
@@ -313,7 +298,7 @@ impl StoreChoice {
     /// Returns the bounds that the store's metrics do not show.
     pub fn bounds(&self) -> StoreBounds {
         match self {
-            Self::Rocksdb { cache_memory, max_journal, bounds, .. } => StoreBounds {
+            Self::Rocksdb { options: RocksOptions { cache_memory, max_journal, bounds, .. }, .. } => StoreBounds {
                 disk: Some(bounds.max_disk.saturating_add(*max_journal).saturating_add(WAL_ALLOWANCE)),
                 journal: Some(*max_journal),
                 hot_table: Some(*cache_memory as u64),
@@ -327,9 +312,11 @@ impl StoreChoice {
     pub fn describe_durability(&self) -> &'static str {
         match self {
             Self::Memory { .. } => "none, counters are lost when the server stops",
-            Self::Rocksdb { durability: Durability::Sync, .. } => "sync",
-            Self::Rocksdb { durability: Durability::Wal, .. } => "wal",
-            Self::Rocksdb { durability: Durability::Lazy, .. } => "lazy",
+            Self::Rocksdb { options, .. } => match options.durability {
+                Durability::Sync => "sync",
+                Durability::Wal => "wal",
+                Durability::Lazy => "lazy",
+            },
             Self::Redis { .. } => "as Redis is configured",
         }
     }
@@ -338,13 +325,8 @@ impl StoreChoice {
     pub fn describe(&self) -> String {
         match self {
             Self::Memory { .. } => "memory (counters are lost when the server stops)".to_owned(),
-            Self::Rocksdb { data_dir, durability, .. } => {
-                let durability = match durability {
-                    Durability::Sync => "sync",
-                    Durability::Wal => "wal",
-                    Durability::Lazy => "lazy",
-                };
-                format!("rocksdb in {} (durability {durability})", data_dir.display())
+            Self::Rocksdb { data_dir, .. } => {
+                format!("rocksdb in {} (durability {})", data_dir.display(), self.describe_durability())
             }
             Self::Redis { options, on_error, .. } => {
                 let on_error = match on_error {
@@ -368,16 +350,6 @@ impl StoreKind {
             Self::Rocksdb => "rocksdb",
             Self::Redis => "redis",
             Self::Memory => "memory",
-        }
-    }
-}
-
-impl From<DurabilityKind> for Durability {
-    fn from(kind: DurabilityKind) -> Self {
-        match kind {
-            DurabilityKind::Sync => Durability::Sync,
-            DurabilityKind::Wal => Durability::Wal,
-            DurabilityKind::Lazy => Durability::Lazy,
         }
     }
 }

@@ -1,20 +1,15 @@
-//! Flags for TLS, and the task that reloads its files.
+//! Flags for TLS, and the reload of its files.
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
-use clap::ValueEnum;
-use parking_lot::Mutex;
-use tokio::signal::unix::Signal;
-use tokio::sync::Mutex as AsyncMutex;
-use tokio::task::spawn_blocking;
 
-use divvy_access::audit::{Action, AuditLog, Caller, Change};
+use super::rules::Reason;
+use divvy_access::audit::{Action, AuditLog, Change};
+use divvy_server::Secured;
 use divvy_server::tls::{Files, Reloader};
-use divvy_server::{Secured, keep_running};
-use divvy_telemetry::metrics::{Metrics, Task};
+use divvy_telemetry::metrics::Metrics;
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "TLS and access")]
@@ -29,16 +24,9 @@ pub struct TlsArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
     /// Listeners that accept only TLS, separated by commas [default: all]
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "FRONTS", requires = "tls_cert")]
-    tls_fronts: Vec<TlsFront>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum TlsFront {
-    Line,
-    Resp,
-    Http,
-    Grpc,
+    #[arg(long, value_parser = ["line", "resp", "http", "grpc"], value_delimiter = ',', value_name = "FRONTS",
+          requires = "tls_cert")]
+    tls_fronts: Vec<String>,
 }
 
 impl TlsArgs {
@@ -61,71 +49,26 @@ impl TlsArgs {
     /// Returns the TLS settings of each listener.
     pub fn secured(&self, reloader: Option<&Reloader>) -> Secured {
         let tls = reloader.map(Reloader::tls);
-        let on =
-            |front| if self.tls_fronts.is_empty() || self.tls_fronts.contains(&front) { tls.clone() } else { None };
-        Secured {
-            line: on(TlsFront::Line),
-            resp: on(TlsFront::Resp),
-            http: on(TlsFront::Http),
-            grpc: on(TlsFront::Grpc),
-        }
+        let is_on = |front: &str| self.tls_fronts.is_empty() || self.tls_fronts.iter().any(|on| on == front);
+        let on = |front| tls.clone().filter(|_| is_on(front));
+        Secured { line: on("line"), resp: on("resp"), http: on("http"), grpc: on("grpc") }
     }
 }
 
-/// Checks the files every `interval` and at each SIGHUP, until the process ends. New files are recorded in `audit`, and put in
-/// use even if that fails, because an expired certificate would stop hits.
-pub fn keep_up_to_date(
-    reloader: Reloader,
-    interval: Option<Duration>,
-    hangups: Signal,
-    audit: Arc<AuditLog>,
-    metrics: Arc<Metrics>,
-) {
-    let (reloader, hangups) = (Arc::new(Mutex::new(reloader)), Arc::new(AsyncMutex::new(hangups)));
-    tokio::spawn(async move {
-        let look_on = || keep_checking(Arc::clone(&reloader), interval, Arc::clone(&hangups), &audit, &metrics);
-        keep_running(Task::Tls, &metrics, look_on).await;
-    });
-}
-
-async fn keep_checking(
-    reloader: Arc<Mutex<Reloader>>,
-    interval: Option<Duration>,
-    hangups: Arc<AsyncMutex<Signal>>,
-    audit: &Arc<AuditLog>,
-    metrics: &Metrics,
-) {
-    let mut hangups = hangups.lock().await;
-    loop {
-        let at_once = tokio::select! {
-            _ = hangups.recv() => true,
-            () = pause(interval) => false,
-        };
-        let change = Change::new(Action::TlsReload).with_file(reloader.lock().certificate());
-        let caller = if at_once { Caller::signal() } else { Caller::file() };
-        let reloader = Arc::clone(&reloader);
-        match spawn_blocking(move || reloader.lock().reload_if_changed(at_once)).await {
-            Ok(None) => {}
-            Ok(Some(Ok(()))) => {
-                audit.pend(caller, change).complete(None, None);
-                tracing::info!("loaded the new TLS certificate: new connections use it");
-            }
-            Ok(Some(Err(reason))) => {
-                audit.pend(caller, change).refuse(&reason);
-                metrics.access.tls_reloads_failed.inc();
-                tracing::error!(reason, "cannot load the new TLS files: the old ones stay in use");
-            }
-            Err(_) => {
-                metrics.tasks.count_restart(Task::Tls);
-                tracing::error!("cannot check the TLS files: the old ones stay in use");
-            }
+/// Loads the files if they have changed, or if an operator asks for it. New files are recorded in `audit`, and put in use even
+/// if that fails, because an expired certificate would stop hits.
+pub fn reload(reloader: &mut Reloader, reason: Reason, audit: &Arc<AuditLog>, metrics: &Metrics) {
+    let Some(loaded) = reloader.reload_if_changed(reason == Reason::Asked) else { return };
+    let change = Change::new(Action::TlsReload).with_file(reloader.certificate());
+    match loaded {
+        Ok(()) => {
+            audit.pend(reason.caller(), change).complete(None, None);
+            tracing::info!("loaded the new TLS certificate: new connections use it");
         }
-    }
-}
-
-async fn pause(interval: Option<Duration>) {
-    match interval {
-        Some(interval) => tokio::time::sleep(interval).await,
-        None => std::future::pending().await,
+        Err(error) => {
+            audit.pend(reason.caller(), change).refuse(&error);
+            metrics.access.tls_reloads_failed.inc();
+            tracing::error!(reason = error, "cannot load the new TLS files: the old ones stay in use");
+        }
     }
 }

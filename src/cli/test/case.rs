@@ -36,18 +36,25 @@ pub enum Action {
     RemoveLimit { rule: String, actor: String },
 }
 
-/// The expected answer: the parts that a step states. A step with `error` states nothing else.
+/// The expected answer. A step with `error` states nothing else.
 #[derive(Debug, Default)]
 pub struct Expectation {
+    /// The parts that the step states.
+    pub answer: Answer,
+    /// A part of the expected error.
+    pub error: Option<String>,
+}
+
+/// An answer. Fields that the step's intent does not have are `None`.
+#[derive(Debug, Default)]
+pub struct Answer {
     pub allowed: Option<bool>,
     pub remaining: Option<u64>,
     pub balance: Option<i64>,
-    /// Seconds until the reset.
+    /// Seconds until the reset, rounded up.
     pub reset: Option<u64>,
     /// The index of the rule that answers.
     pub rule: Option<usize>,
-    /// A part of the expected error.
-    pub error: Option<String>,
 }
 
 impl Step {

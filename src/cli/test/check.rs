@@ -3,10 +3,11 @@
 //! Each intent of a step has its own fields, and its own answer.
 
 use std::collections::HashSet;
+use std::fmt::Display;
 
 use serde_json::{Map, Value};
 
-use super::case::{Action, Case, Expectation, Step};
+use super::case::{Action, Answer, Case, Expectation, Step};
 use super::file::{CaseFile, Pairs, RawCase, RawExpectation, RawLimit, RawStep, StepKeyword, problem};
 use super::times::{Elapsed, LAST_TIME};
 use divvy_core::clock::Timestamp;
@@ -25,34 +26,28 @@ const DEFAULT_START: Timestamp = Timestamp::from_nanos(1_767_225_600_000_000_000
 /// # Errors
 /// All problems.
 pub fn check(file: &CaseFile, rules: &RuleSet, name: &str) -> Result<Vec<Case>, Vec<Problem>> {
-    let mut faults = Vec::new();
+    let mut faults = Faults { file: name, found: Vec::new() };
     if file.cases.is_empty() {
-        faults.push(Fault::new("cases".to_owned(), "there are no cases", "add one, or remove the file"));
+        faults.add("cases", "there are no cases", "add one, or remove the file");
     }
     let (mut cases, mut names) = (Vec::new(), HashSet::new());
     for (index, Object(written)) in file.cases.iter().enumerate() {
         let path = format!("cases[{index}]");
         if written.name.trim().is_empty() {
-            faults.push(Fault::new(format!("{path}.name"), "the name is empty", "say what the case shows"));
+            faults.add(format_args!("{path}.name"), "the name is empty", "say what the case shows");
         } else if !names.insert(&written.name) {
             let what = format!("another case is called {:?}", written.name);
-            faults.push(Fault::new(format!("{path}.name"), what, "give each case its own name"));
+            faults.add(format_args!("{path}.name"), what, "give each case its own name");
         }
         cases.push(check_case(written, rules, &path, &mut faults));
     }
-    if faults.is_empty() {
-        return Ok(cases);
-    }
-    Err(faults
-        .into_iter()
-        .map(|fault| problem(name, None, format!("{}: {}", fault.path, fault.what), &fault.fix))
-        .collect())
+    if faults.found.is_empty() { Ok(cases) } else { Err(faults.found) }
 }
 
-fn check_case(written: &RawCase, rules: &RuleSet, path: &str, faults: &mut Vec<Fault>) -> Case {
+fn check_case(written: &RawCase, rules: &RuleSet, path: &str, faults: &mut Faults<'_>) -> Case {
     if written.steps.iter().all(|Object(step)| step.expect.is_none()) {
         let fix = "add a step with \"expect\", such as {\"allowed\": true}";
-        faults.push(Fault::new(format!("{path}.steps"), "no step expects anything", fix));
+        faults.add(format_args!("{path}.steps"), "no step expects anything", fix);
     }
     let start = written.start.map_or(DEFAULT_START, |start| start.0);
     let mut checker = StepChecker::new(rules);
@@ -62,11 +57,11 @@ fn check_case(written: &RawCase, rules: &RuleSet, path: &str, faults: &mut Vec<F
         let at = step.at.unwrap_or(now);
         if at.nanos() < now.nanos() {
             let what = format!("{at} is before the step above, which is at {now}");
-            faults.push(Fault::new(format!("{path}.at"), what, "write the steps in the order of their times"));
+            faults.add(format_args!("{path}.at"), what, "write the steps in the order of their times");
         }
         if start.as_nanos().checked_add(at.nanos()).is_none() {
             let what = format!("{at} after the start of the case is later than {LAST_TIME}, the last possible time");
-            faults.push(Fault::new(format!("{path}.at"), what, "begin the case earlier, or write a shorter time"));
+            faults.add(format_args!("{path}.at"), what, "begin the case earlier, or write a shorter time");
         }
         now = at;
         steps.extend(checker.check(step, at, &path, faults));
@@ -75,7 +70,7 @@ fn check_case(written: &RawCase, rules: &RuleSet, path: &str, faults: &mut Vec<F
         && let Some(rule) = steps.iter().find_map(|step| calendar_rule(step, rules))
     {
         let what = format!("the window of rule {rule} follows the calendar, but the case has no start");
-        faults.push(Fault::new(path.to_owned(), what, "add \"start\": \"2026-03-01T09:30:00Z\", for example"));
+        faults.add(path, what, "add \"start\": \"2026-03-01T09:30:00Z\", for example");
     }
     Case { name: written.name.clone(), start, steps }
 }
@@ -91,17 +86,17 @@ fn calendar_rule(step: &Step, rules: &RuleSet) -> Option<String> {
 /// Maximum number of rule names in one message.
 const MAX_NAMES: usize = 20;
 
-/// A fault in a file with test cases.
-#[derive(Debug)]
-pub struct Fault {
-    pub path: String,
-    pub what: String,
-    pub fix: String,
+/// The problems in a file with test cases.
+struct Faults<'a> {
+    /// The name of the file.
+    file: &'a str,
+    found: Vec<Problem>,
 }
 
-impl Fault {
-    pub fn new(path: String, what: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { path, what: what.into(), fix: fix.into() }
+impl Faults<'_> {
+    /// Adds a problem with the value at this path in the file.
+    fn add(&mut self, path: impl Display, what: impl Display, fix: &str) {
+        self.found.push(problem(self.file, None, format!("{path}: {what}"), fix));
     }
 }
 
@@ -133,20 +128,20 @@ impl IntentFields {
 }
 
 /// Checks the steps of one case, in order.
-pub struct StepChecker<'a> {
+struct StepChecker<'a> {
     rules: &'a RuleSet,
     /// The names of the reservations in the steps so far.
     ids: HashSet<String>,
 }
 
 impl<'a> StepChecker<'a> {
-    pub fn new(rules: &'a RuleSet) -> Self {
+    fn new(rules: &'a RuleSet) -> Self {
         Self { rules, ids: HashSet::new() }
     }
 
     /// Returns the checked step. If it has faults, adds them to `faults` and returns `None`.
-    pub fn check(&mut self, step: &RawStep, at: Elapsed, path: &str, faults: &mut Vec<Fault>) -> Option<Step> {
-        let before = faults.len();
+    fn check(&mut self, step: &RawStep, at: Elapsed, path: &str, faults: &mut Faults<'_>) -> Option<Step> {
+        let before = faults.found.len();
         let word = if step.limit.is_some() { None } else { Some(step.intent.unwrap_or(StepKeyword::Hit)) };
         let form = IntentFields::of(word);
         check_fields(step, &form, path, faults);
@@ -156,7 +151,7 @@ impl<'a> StepChecker<'a> {
         }
         if let Some(ttl) = step.ttl.filter(|ttl| !ttl.is_whole_seconds()) {
             let what = format!("{ttl} is not a whole number of seconds");
-            faults.push(Fault::new(format!("{path}.ttl"), what, "servers accept whole seconds only"));
+            faults.add(format_args!("{path}.ttl"), what, "servers accept whole seconds only");
         }
         if let Some(Object(limit)) = &step.limit {
             self.find_rule(&limit.rule, format!("{path}.limit.rule"), faults);
@@ -165,22 +160,22 @@ impl<'a> StepChecker<'a> {
             None => Expectation::default(),
             Some(Object(expect)) => self.expectation(expect, &form, &format!("{path}.expect"), faults),
         };
-        if faults.len() > before {
+        if faults.found.len() > before {
             return None;
         }
         Some(Step { at, word, action: action(step, word, operation)?, expect })
     }
 
-    fn check_id(&mut self, id: &str, word: Option<StepKeyword>, path: &str, faults: &mut Vec<Fault>) {
+    fn check_id(&mut self, id: &str, word: Option<StepKeyword>, path: &str, faults: &mut Faults<'_>) {
         let path = format!("{path}.id");
         if word != Some(StepKeyword::Reserve) {
             if !self.ids.contains(id) {
                 let what = format!("no step above reserves {id:?}");
-                faults.push(Fault::new(path, what, "give the step that reserves this id"));
+                faults.add(path, what, "give the step that reserves this id");
             }
         } else if !self.ids.insert(id.to_owned()) {
             let what = format!("a step above reserves {id:?}, too");
-            faults.push(Fault::new(path, what, "give each reservation its own id"));
+            faults.add(path, what, "give each reservation its own id");
         }
     }
 
@@ -191,7 +186,7 @@ impl<'a> StepChecker<'a> {
         written: &RawExpectation,
         form: &IntentFields,
         path: &str,
-        faults: &mut Vec<Fault>,
+        faults: &mut Faults<'_>,
     ) -> Expectation {
         let RawExpectation { allowed, remaining, balance, reset, rule, error } = written;
         let given = [
@@ -204,31 +199,27 @@ impl<'a> StepChecker<'a> {
         let given = || given.iter().filter(|(_, is_given)| *is_given).map(|(field, _)| *field);
         if given().next().is_none() && error.is_none() {
             let fix = "state at least one field of the answer, or remove it";
-            faults.push(Fault::new(path.to_owned(), "it is empty", fix));
+            faults.add(path, "it is empty", fix);
         }
         for field in given() {
             let owner = if error.is_some() { "an error" } else { form.name };
             if error.is_some() || !form.answer.contains(&field) {
-                faults.push(Fault::new(format!("{path}.{field}"), format!("{owner} has no `{field}`"), "remove it"));
+                faults.add(format_args!("{path}.{field}"), format!("{owner} has no `{field}`"), "remove it");
             }
         }
         let rule = rule.as_deref().and_then(|name| self.find_rule(name, format!("{path}.rule"), faults));
-        Expectation {
-            allowed: *allowed,
-            remaining: remaining.map(|WholeNumber(remaining)| remaining),
-            balance: *balance,
-            reset: reset.map(|reset| reset.0),
-            rule,
-            error: error.clone(),
-        }
+        let remaining = remaining.map(|WholeNumber(remaining)| remaining);
+        let answer =
+            Answer { allowed: *allowed, remaining, balance: *balance, reset: reset.map(|reset| reset.0), rule };
+        Expectation { answer, error: error.clone() }
     }
 
     /// Returns the index of a rule. Adds a fault if no rule has this name.
-    fn find_rule(&self, name: &str, path: String, faults: &mut Vec<Fault>) -> Option<usize> {
+    fn find_rule(&self, name: &str, path: String, faults: &mut Faults<'_>) -> Option<usize> {
         let found = self.rules.find_by_name(name);
         if found.is_none() {
             let what = format!("no rule is called {name:?}");
-            faults.push(Fault::new(path, what, format!("the names are {}", self.names())));
+            faults.add(path, what, &format!("the names are {}", self.names()));
         }
         found
     }
@@ -244,7 +235,7 @@ impl<'a> StepChecker<'a> {
     }
 }
 
-fn check_fields(step: &RawStep, form: &IntentFields, path: &str, faults: &mut Vec<Fault>) {
+fn check_fields(step: &RawStep, form: &IntentFields, path: &str, faults: &mut Faults<'_>) {
     let given = [
         ("intent", step.limit.is_some() && step.intent.is_some()),
         ("operation", step.operation.is_some()),
@@ -258,15 +249,15 @@ fn check_fields(step: &RawStep, form: &IntentFields, path: &str, faults: &mut Ve
         let (is_required, is_optional) = (form.required.contains(&field), form.optional.contains(&field));
         if is_given && !is_required && !is_optional {
             let what = format!("{} has no `{field}`", form.name);
-            faults.push(Fault::new(format!("{path}.{field}"), what, "remove it"));
+            faults.add(format_args!("{path}.{field}"), what, "remove it");
         }
         if is_required && !is_given {
-            faults.push(Fault::new(path.to_owned(), format!("{} needs `{field}`", form.name), "add it"));
+            faults.add(path, format!("{} needs `{field}`", form.name), "add it");
         }
     }
 }
 
-fn read_operation(pairs: &Map<String, Value>, path: &str, faults: &mut Vec<Fault>) -> Option<Operation> {
+fn read_operation(pairs: &Map<String, Value>, path: &str, faults: &mut Faults<'_>) -> Option<Operation> {
     let mut operation = Operation::new();
     let mut is_valid = check_size(pairs, path, faults);
     for (key, value) in pairs {
@@ -277,7 +268,7 @@ fn read_operation(pairs: &Map<String, Value>, path: &str, faults: &mut Vec<Fault
             None => {
                 is_valid = false;
                 let fix = format!("write it in quotes: {:?}", value.to_string());
-                faults.push(Fault::new(format!("{path}.operation.{key}"), "the value is not a string", fix));
+                faults.add(format_args!("{path}.operation.{key}"), "the value is not a string", &fix);
             }
         }
     }
@@ -285,7 +276,7 @@ fn read_operation(pairs: &Map<String, Value>, path: &str, faults: &mut Vec<Fault
 }
 
 /// Returns whether a server with default flags would accept a request with these pairs. If not, adds a fault.
-fn check_size(pairs: &Map<String, Value>, path: &str, faults: &mut Vec<Fault>) -> bool {
+fn check_size(pairs: &Map<String, Value>, path: &str, faults: &mut Faults<'_>) -> bool {
     let length = serde_json::to_string(pairs).unwrap_or_default().len();
     let what = if pairs.len() > DEFAULT_MAX_PAIRS {
         format!("it has {} pairs, but a server accepts at most {DEFAULT_MAX_PAIRS}", pairs.len())
@@ -296,7 +287,7 @@ fn check_size(pairs: &Map<String, Value>, path: &str, faults: &mut Vec<Fault>) -
     } else {
         return true;
     };
-    faults.push(Fault::new(format!("{path}.operation"), what, "write a smaller operation"));
+    faults.add(format_args!("{path}.operation"), what, "write a smaller operation");
     false
 }
 

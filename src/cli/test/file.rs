@@ -5,6 +5,7 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use clap::ValueEnum;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::{Map, Value};
@@ -124,7 +125,7 @@ pub struct RawStep {
 pub struct Pairs(pub Map<String, Value>);
 
 /// The keyword for the request of a step. Displays as in the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum StepKeyword {
     Hit,
     Peek,
@@ -135,18 +136,6 @@ pub enum StepKeyword {
     Release,
     Renew,
 }
-
-/// The keywords, as in the file.
-const KEYWORDS: [(StepKeyword, &str); 8] = [
-    (StepKeyword::Hit, "hit"),
-    (StepKeyword::Peek, "peek"),
-    (StepKeyword::Charge, "charge"),
-    (StepKeyword::Refund, "refund"),
-    (StepKeyword::Reserve, "reserve"),
-    (StepKeyword::Commit, "commit"),
-    (StepKeyword::Release, "release"),
-    (StepKeyword::Renew, "renew"),
-];
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -172,8 +161,7 @@ pub struct RawExpectation {
 
 impl fmt::Display for StepKeyword {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = KEYWORDS.iter().find(|(keyword, _)| keyword == self).map(|(_, name)| *name);
-        f.write_str(name.unwrap_or_default())
+        self.to_possible_value().map_or(Ok(()), |word| f.write_str(word.get_name()))
     }
 }
 
@@ -209,9 +197,8 @@ impl<'de> Visitor<'de> for PairsVisitor {
 impl<'de> Deserialize<'de> for StepKeyword {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let known = KEYWORDS.iter().find(|(_, name)| *name == text);
-        known.map(|(keyword, _)| *keyword).ok_or_else(|| {
-            let names: Vec<_> = KEYWORDS.iter().map(|(_, name)| format!("`{name}`")).collect();
+        Self::from_str(&text, false).map_err(|_| {
+            let names: Vec<_> = Self::value_variants().iter().map(|word| format!("`{word}`")).collect();
             D::Error::custom(format!("unknown value `{text}`, expected one of {}", names.join(", ")))
         })
     }

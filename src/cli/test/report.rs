@@ -6,8 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::case::{Case, Expectation, Step};
-use super::simulation::Answer;
+use super::case::{Answer, Case, Expectation, Step};
 use crate::cli::text::count_of;
 use divvy_core::rules::RuleSet;
 
@@ -23,39 +22,26 @@ pub struct Failure<'a> {
     pub rule: Option<usize>,
 }
 
-/// The cases that were run, each with its failures.
-#[derive(Debug, Default)]
-pub struct CaseResults<'a> {
-    cases: Vec<(&'a Case, Vec<Failure<'a>>)>,
-}
-
-impl<'a> CaseResults<'a> {
-    pub fn add(&mut self, case: &'a Case, failures: Vec<Failure<'a>>) {
-        self.cases.push((case, failures));
-    }
-
-    /// Returns the number of cases that failed.
-    pub fn failed(&self) -> usize {
-        self.cases.iter().filter(|(_, failures)| !failures.is_empty()).count()
-    }
-
-    fn steps(&self) -> usize {
-        self.cases.iter().map(|(case, _)| case.steps.len()).sum()
-    }
-}
+/// A case that was run, and its failures.
+pub type CaseResult<'a> = (&'a Case, Vec<Failure<'a>>);
 
 /// The report on a test run. Displays the differences and a summary.
 #[derive(Debug)]
 pub struct Report<'a> {
     pub rules: &'a Path,
     pub cases: &'a Path,
-    pub tally: &'a CaseResults<'a>,
+    pub results: &'a [CaseResult<'a>],
     pub rule_set: &'a RuleSet,
 }
 
 impl Report<'_> {
+    /// Returns the number of cases that failed.
+    pub fn failed(&self) -> usize {
+        self.results.iter().filter(|(_, failures)| !failures.is_empty()).count()
+    }
+
     pub fn to_json(&self) -> Value {
-        let cases = self.tally.cases.iter().map(|(case, failures)| {
+        let cases = self.results.iter().map(|(case, failures)| {
             let failures: Vec<_> = failures.iter().map(|failure| self.failure_to_json(failure)).collect();
             json!({
                 "name": case.name,
@@ -67,8 +53,8 @@ impl Report<'_> {
         json!({
             "rules": self.rules.display().to_string(),
             "cases": self.cases.display().to_string(),
-            "passed": self.tally.cases.len() - self.tally.failed(),
-            "failed": self.tally.failed(),
+            "passed": self.results.len() - self.failed(),
+            "failed": self.failed(),
             "results": cases.collect::<Vec<_>>(),
         })
     }
@@ -100,13 +86,13 @@ impl Report<'_> {
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (case, failures) in &self.tally.cases {
+        for (case, failures) in self.results {
             for failure in failures {
                 self.write_failure(f, case, failure)?;
             }
         }
-        let (cases, failed) = (self.tally.cases.len(), self.tally.failed());
-        let (cases, steps) = (count_of(cases, "case", "cases"), count_of(self.tally.steps(), "step", "steps"));
+        let (failed, steps) = (self.failed(), self.results.iter().map(|(case, _)| case.steps.len()).sum::<usize>());
+        let (cases, steps) = (count_of(self.results.len(), "case", "cases"), count_of(steps, "step", "steps"));
         write!(f, "{}: {cases}, {steps}: ", self.cases.display())?;
         match failed {
             0 => writeln!(f, "all passed"),
@@ -138,20 +124,26 @@ pub fn compare(expect: &Expectation, answer: &Result<Answer, String>, rules: &Ru
             return vec![Difference { field: "error", expected, got: Value::from(error.as_str()) }];
         }
     };
-    let name = |index: usize| rules.rules().get(index).map(|rule| rule.name(index).into_owned());
     let mut differences = Vec::new();
-    let mut add = |field, expected: Option<Value>, got: Option<Value>| {
-        if let Some(expected) = expected
-            && Some(&expected) != got.as_ref()
-        {
-            differences.push(Difference { field, expected, got: got.unwrap_or_default() });
+    if let Some(error) = &expect.error {
+        differences.push(Difference { field: "error", expected: Value::from(error.as_str()), got: Value::Null });
+    }
+    for ((field, expected), (_, got)) in fields(&expect.answer, rules).into_iter().zip(fields(answer, rules)) {
+        if !expected.is_null() && expected != got {
+            differences.push(Difference { field, expected, got });
         }
-    };
-    add("error", expect.error.as_deref().map(Value::from), None);
-    add("allowed", expect.allowed.map(Value::from), answer.allowed.map(Value::from));
-    add("remaining", expect.remaining.map(Value::from), answer.remaining.map(Value::from));
-    add("balance", expect.balance.map(Value::from), answer.balance.map(Value::from));
-    add("reset", expect.reset.map(Value::from), answer.reset.map(Value::from));
-    add("rule", expect.rule.and_then(name).map(Value::from), answer.rule.and_then(name).map(Value::from));
+    }
     differences
+}
+
+fn fields(answer: &Answer, rules: &RuleSet) -> [(&'static str, Value); 5] {
+    let Answer { allowed, remaining, balance, reset, rule } = *answer;
+    let rule = rule.and_then(|index| rules.rules().get(index).map(|rule| rule.name(index).into_owned()));
+    [
+        ("allowed", allowed.into()),
+        ("remaining", remaining.into()),
+        ("balance", balance.into()),
+        ("reset", reset.into()),
+        ("rule", rule.into()),
+    ]
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::case::{Action, Step};
+use super::case::{Action, Answer, Step};
 use super::file::StepKeyword;
 use divvy_core::clock::{Clock, Timestamp, ceil_seconds};
 use divvy_limiter::exceptions::{ExceptionTarget, ExceptionTerms};
@@ -124,18 +124,6 @@ fn intent(word: Option<StepKeyword>) -> Intent {
         Some(StepKeyword::Refund) => Intent::Refund,
         _ => Intent::Hit,
     }
-}
-
-/// An answer. Fields that the step's intent does not have are `None`.
-#[derive(Debug, Default)]
-pub struct Answer {
-    pub allowed: Option<bool>,
-    pub remaining: Option<u64>,
-    pub balance: Option<i64>,
-    /// Seconds until the reset, rounded up.
-    pub reset: Option<u64>,
-    /// The index of the rule that answered.
-    pub rule: Option<usize>,
 }
 
 impl Answer {

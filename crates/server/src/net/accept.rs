@@ -68,6 +68,14 @@ pub trait Front: Send + Sync + 'static {
     ) -> impl Future<Output = ()> + Send + 'static;
 }
 
+/// A front, and its listening socket.
+struct ServedFront<F> {
+    listener: TcpListener,
+    tls: Option<Arc<Tls>>,
+    front: Arc<F>,
+    connections: FrontConnections,
+}
+
 /// The state that all accept loops share.
 pub struct Acceptor {
     pub workers: Workers,
@@ -89,26 +97,18 @@ impl Acceptor {
     /// loop.
     pub async fn run<F: Front>(&self, listener: Option<TcpListener>, tls: Option<Arc<Tls>>, front: F) {
         let Some(listener) = listener else { return };
-        let (front, connections) = (Arc::new(front), self.metrics.connections.front(F::NAME));
-        let accept = || self.accept(&listener, tls.as_ref(), &front, &connections);
-        keep_running(Task::Accept, &self.metrics, accept).await;
+        let connections = self.metrics.connections.front(F::NAME);
+        let served = ServedFront { listener, tls, front: Arc::new(front), connections };
+        keep_running(Task::Accept, &self.metrics, || self.accept(&served)).await;
     }
 
-    async fn accept<F: Front>(
-        &self,
-        listener: &TcpListener,
-        tls: Option<&Arc<Tls>>,
-        front: &Arc<F>,
-        connections: &FrontConnections,
-    ) {
+    async fn accept<F: Front>(&self, served: &ServedFront<F>) {
         loop {
             tokio::select! {
                 biased;
-                () = self.stopping.cancelled() => {
-                    return self.accept_waiting(listener, tls, front, connections).await;
-                }
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, peer)) => self.start(stream, peer, tls, front, connections),
+                () = self.stopping.cancelled() => return self.accept_waiting(served).await,
+                accepted = served.listener.accept() => match accepted {
+                    Ok((stream, peer)) => self.start(stream, peer, served),
                     Err(error) => {
                         CANNOT_ACCEPT.say(|more| tracing::warn!(%error, more, "cannot accept a connection"));
                         tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -120,29 +120,17 @@ impl Acceptor {
 
     /// Accepts the connections that are waiting. The kernel would reset them when the socket is closed, and their clients may
     /// have sent requests already.
-    async fn accept_waiting<F: Front>(
-        &self,
-        listener: &TcpListener,
-        tls: Option<&Arc<Tls>>,
-        front: &Arc<F>,
-        connections: &FrontConnections,
-    ) {
+    async fn accept_waiting<F: Front>(&self, served: &ServedFront<F>) {
         for _ in 0..BACKLOG {
-            match poll!(pin!(unconstrained(listener.accept()))) {
-                Poll::Ready(Ok((stream, peer))) => self.start(stream, peer, tls, front, connections),
+            match poll!(pin!(unconstrained(served.listener.accept()))) {
+                Poll::Ready(Ok((stream, peer))) => self.start(stream, peer, served),
                 Poll::Ready(Err(_)) | Poll::Pending => return,
             }
         }
     }
 
-    fn start<F: Front>(
-        &self,
-        stream: TcpStream,
-        peer: SocketAddr,
-        tls: Option<&Arc<Tls>>,
-        front: &Arc<F>,
-        connections: &FrontConnections,
-    ) {
+    fn start<F: Front>(&self, stream: TcpStream, peer: SocketAddr, served: &ServedFront<F>) {
+        let ServedFront { tls, front, connections, .. } = served;
         let place = match self.admission.admit(peer.ip()) {
             Ok(place) => place,
             Err(full) => {

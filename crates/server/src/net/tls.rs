@@ -4,7 +4,7 @@
 //! They are compared by contents, not by dates: certificates arrive by symbolic links, copies and mounts that keep any date.
 //! New contents are loaded once two readings agree, because the second of two files may be written after the first.
 
-use std::io;
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -153,49 +153,15 @@ struct Contents {
     client_ca: Option<Vec<u8>>,
 }
 
-/// Reason why the files cannot be used.
+/// Reason why the files cannot be used, with the path of the file.
 #[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// The file cannot be read, or is too large.
-    #[error("cannot read {} ({flag}): {error}", path.display())]
-    Read {
-        /// The flag that names the file.
-        flag: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        error: io::Error,
-    },
-    /// The file is not valid PEM.
-    #[error("{}: {error}", path.display())]
-    NotPem {
-        /// The file.
-        path: PathBuf,
-        /// The parser's error.
-        error: pem::Error,
-    },
-    /// This file has no certificate.
-    #[error("{} contains no certificate: PEM is expected (-----BEGIN CERTIFICATE-----)", .0.display())]
-    NoCertificate(PathBuf),
-    /// This file has no private key, or an encrypted one.
-    #[error("{} contains no unencrypted private key: PEM is expected (-----BEGIN PRIVATE KEY-----)", .0.display())]
-    NoKey(PathBuf),
-    /// The private key does not belong to the certificate.
-    #[error("the key in {} is not that of the first certificate in {}", key.display(), certificate.display())]
-    Mismatch {
-        /// File of the key.
-        key: PathBuf,
-        /// File of the certificate.
-        certificate: PathBuf,
-    },
-    /// rustls refuses the certificate, the key, or an authority.
-    #[error("{}: {reason}", path.display())]
-    Unusable {
-        /// File of the server's certificate or of the authorities.
-        path: PathBuf,
-        /// The reason, as rustls words it.
-        reason: String,
-    },
+#[error("{0}")]
+pub struct TlsError(String);
+
+impl TlsError {
+    fn new(path: &Path, reason: impl Display) -> Self {
+        Self(format!("{}: {reason}", path.display()))
+    }
 }
 
 impl Files {
@@ -212,40 +178,41 @@ impl Files {
         let provider = Arc::new(crypto::ring::default_provider());
         let versions = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .map_err(|error| self.unusable(error))?;
+            .map_err(|error| TlsError::new(&self.certificate, error))?;
         let clients = match (&self.client_ca, &contents.client_ca) {
             (Some(path), Some(pem)) => versions.with_client_cert_verifier(client_verifier(path, pem, provider)?),
             _ => versions.with_no_client_auth(),
         };
         let chain = certificates(&self.certificate, &contents.certificate)?;
+        let (certificate, key_file) = (self.certificate.display(), self.key.display());
         let key = PrivateKeyDer::from_pem_slice(&contents.key).map_err(|error| match error {
-            pem::Error::NoItemsFound => TlsError::NoKey(self.key.clone()),
-            error => TlsError::NotPem { path: self.key.clone(), error },
+            pem::Error::NoItemsFound => TlsError(format!(
+                "{key_file} contains no unencrypted private key: PEM is expected (-----BEGIN PRIVATE KEY-----)"
+            )),
+            error => TlsError::new(&self.key, error),
         })?;
         clients.with_single_cert(chain, key).map_err(|error| match error {
             rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-                TlsError::Mismatch { key: self.key.clone(), certificate: self.certificate.clone() }
+                TlsError(format!("the key in {key_file} is not that of the first certificate in {certificate}"))
             }
-            error => self.unusable(error),
+            error => TlsError::new(&self.certificate, error),
         })
-    }
-
-    fn unusable(&self, error: rustls::Error) -> TlsError {
-        TlsError::Unusable { path: self.certificate.clone(), reason: error.to_string() }
     }
 }
 
-fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
-    files::read(path, MAX_FILE_BYTES).map_err(|error| TlsError::Read { flag, path: path.to_owned(), error })
+fn read(flag: &str, path: &Path) -> Result<Vec<u8>, TlsError> {
+    files::read(path, MAX_FILE_BYTES)
+        .map_err(|error| TlsError(format!("cannot read {} ({flag}): {error}", path.display())))
 }
 
 fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    match found {
-        Ok(found) if found.is_empty() => Err(TlsError::NoCertificate(path.to_owned())),
-        Ok(found) => Ok(found),
-        Err(error) => Err(TlsError::NotPem { path: path.to_owned(), error }),
+    let found = found.map_err(|error| TlsError::new(path, error))?;
+    if found.is_empty() {
+        let file = path.display();
+        return Err(TlsError(format!("{file} contains no certificate: PEM is expected (-----BEGIN CERTIFICATE-----)")));
     }
+    Ok(found)
 }
 
 fn client_verifier(
@@ -253,14 +220,13 @@ fn client_verifier(
     pem: &[u8],
     provider: Arc<crypto::CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-    let unusable = |reason: String| TlsError::Unusable { path: path.to_owned(), reason };
     let mut authorities = RootCertStore::empty();
     for certificate in certificates(path, pem)? {
-        authorities.add(certificate).map_err(|error| unusable(error.to_string()))?;
+        authorities.add(certificate).map_err(|error| TlsError::new(path, error))?;
     }
     WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider)
         .build()
-        .map_err(|error| unusable(error.to_string()))
+        .map_err(|error| TlsError::new(path, error))
 }
 
 /// The files, and their contents at the last reading.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::client::Client;
 use super::error::write_limiter_error;
-use super::reservations::{write_committed, write_reserved};
 use crate::http::api::answer::Answer;
 use crate::net::memory::BudgetExceeded;
 use crate::net::pool::MAX_ITEM;
@@ -16,7 +15,8 @@ use crate::protocol::resp::{ReplyWriter, Version};
 use divvy_core::clock::{NANOS_PER_MILLI, ceil_seconds};
 use divvy_core::rules::Operation;
 use divvy_limiter::{
-    Intent, Limiter, Outcome, Plan, PlanBuilder, Policy, Refusal, Report, Reserve, Scope, Settlement, Space,
+    Intent, Limiter, Outcome, Plan, PlanBuilder, Policy, Refusal, Report, Reserve, Scope, Settled, Settlement, Space,
+    Verdict,
 };
 use divvy_telemetry::metrics::ErrorKind;
 
@@ -306,6 +306,26 @@ fn write_reply(
         Reply::Text(_) => {}
     }
     Ok(())
+}
+
+/// Writes the reply to a hit, and the id, or null if nothing is reserved.
+fn write_reserved(verdict: &Verdict, id: Option<&str>, writer: &mut ReplyWriter) {
+    writer.array(4);
+    writer.integer(verdict.allowed.into());
+    writer.unsigned(verdict.credit);
+    writer.unsigned(ceil_seconds(verdict.reset_ns));
+    match id {
+        Some(id) => writer.bulk(id.as_bytes()),
+        None => writer.null(),
+    }
+}
+
+/// Writes the balance, the seconds until there are more credits, and the reservation's status.
+fn write_committed(settled: &Settled, writer: &mut ReplyWriter) {
+    writer.array(3);
+    writer.integer(settled.verdict.balance());
+    writer.unsigned(ceil_seconds(settled.verdict.reset_ns));
+    writer.bulk(settled.word().as_bytes());
 }
 
 fn write_session(outcome: &Outcome, writer: &mut ReplyWriter) {

@@ -259,19 +259,12 @@ impl Client {
         }
         let mut reply = ReplyWriter::new(output, self.version);
         reply.map(7);
-        for (field, value) in [("server", "divvy"), ("version", REDIS_VERSION)] {
-            reply.bulk(field.as_bytes());
-            reply.bulk(value.as_bytes());
-        }
+        ["server", "divvy", "version", REDIS_VERSION].iter().for_each(|text| reply.bulk(text.as_bytes()));
         reply.bulk(b"proto");
         reply.integer(self.version.number());
         reply.bulk(b"id");
         reply.integer(self.id());
-        for (field, value) in [("mode", "standalone"), ("role", "master")] {
-            reply.bulk(field.as_bytes());
-            reply.bulk(value.as_bytes());
-        }
-        reply.bulk(b"modules");
+        ["mode", "standalone", "role", "master", "modules"].iter().for_each(|text| reply.bulk(text.as_bytes()));
         reply.array(0);
     }
 }

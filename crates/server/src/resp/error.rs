@@ -1,9 +1,11 @@
-//! Error replies.
+//! Error replies, and their counts.
 
+use super::client::Client;
 use crate::error_text::{self, Terms};
-use crate::protocol::resp::{ProtocolError, ReplyWriter};
+use crate::protocol::command::{Command, CommandError};
+use crate::protocol::resp::{Arguments, ProtocolError, ReplyWriter};
 use divvy_limiter::{ErrorClass, Limiter, LimiterError};
-use divvy_telemetry::metrics::Bound;
+use divvy_telemetry::metrics::{Bound, ErrorKind};
 
 pub const TERMS: Terms = Terms {
     take_lease: Some("take a lease with DIVVY.RESERVE and AMOUNT 1, and release it when the work is done"),
@@ -39,6 +41,24 @@ pub fn exceeded_limit(error: &ProtocolError) -> Option<Bound> {
 pub fn count_limit(limiter: &Limiter, limit: Option<Bound>) {
     if let Some(limit) = limit {
         limiter.metrics().limits.reached(limit);
+    }
+}
+
+/// Counts a request that is not a command, unless clients work without it.
+pub fn count_command_error(limiter: &Limiter, client: &Client, request: Arguments, error: &CommandError) {
+    let kind = match error {
+        _ if Command::is_optional(request) => return,
+        CommandError::UnknownCommand { .. } | CommandError::UnknownSubcommand { .. } => ErrorKind::UnknownCommand,
+        _ => ErrorKind::Unknown,
+    };
+    client.count_error(limiter, kind, error);
+}
+
+/// Counts the reply that begins at `start` if it is an error.
+pub fn count_error_reply(limiter: &Limiter, client: &Client, output: &[u8], start: usize) {
+    if let Some([b'-', error @ ..]) = output.get(start..) {
+        let end = error.iter().position(|byte| *byte == b'\r').unwrap_or(error.len());
+        client.count_error(limiter, ErrorKind::Unknown, String::from_utf8_lossy(error.get(..end).unwrap_or_default()));
     }
 }
 

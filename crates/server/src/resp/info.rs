@@ -6,8 +6,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::net::TcpListener;
-
 use super::clients::Clients;
 use super::error::{TERMS, write_limiter_error};
 use crate::Limits;
@@ -30,60 +28,22 @@ pub const REDIS_VERSION: &str = "7.2.0";
 
 const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 
-/// A section of `INFO`.
-#[derive(Debug, Clone, Copy)]
-enum Section {
-    Server,
-    Clients,
-    Memory,
-    Persistence,
-    Stats,
-    /// The last errors, which Redis does not have.
-    Errors,
-    Replication,
-    Modules,
-    Cluster,
-    /// divvy's own metrics, which Redis does not have.
-    Metrics,
-    Keyspace,
-}
-
-impl Section {
-    const ALL: [Self; 11] = [
-        Self::Server,
-        Self::Clients,
-        Self::Memory,
-        Self::Persistence,
-        Self::Stats,
-        Self::Errors,
-        Self::Replication,
-        Self::Modules,
-        Self::Cluster,
-        Self::Metrics,
-        Self::Keyspace,
-    ];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Server => "Server",
-            Self::Clients => "Clients",
-            Self::Memory => "Memory",
-            Self::Persistence => "Persistence",
-            Self::Stats => "Stats",
-            Self::Errors => "Errors",
-            Self::Replication => "Replication",
-            Self::Modules => "Modules",
-            Self::Cluster => "Cluster",
-            Self::Metrics => "Metrics",
-            Self::Keyspace => "Keyspace",
-        }
-    }
-
-    /// Returns whether the section contains values from `/metrics`.
-    fn has_numbers(self) -> bool {
-        matches!(self, Self::Memory | Self::Persistence | Self::Metrics)
-    }
-}
+/// The sections of `INFO`. Redis has no errors and no metrics.
+const SECTIONS: [&str; 11] = [
+    "Server",
+    "Clients",
+    "Memory",
+    "Persistence",
+    "Stats",
+    "Errors",
+    "Replication",
+    "Modules",
+    "Cluster",
+    "Metrics",
+    "Keyspace",
+];
+/// Sections that contain values from `/metrics`.
+const WITH_NUMBERS: [&str; 3] = ["Memory", "Persistence", "Metrics"];
 
 /// The state that all sessions of the front share.
 pub struct RespState {
@@ -92,10 +52,10 @@ pub struct RespState {
     pub limits: Limits,
     /// Logs clients in, unless the front is open.
     pub guard: Option<Arc<Guard>>,
-    address: Option<SocketAddr>,
-    started: Instant,
+    pub address: Option<SocketAddr>,
+    pub started: Instant,
     /// Id of this run of the server: 40 hexadecimal digits.
-    run_id: String,
+    pub run_id: String,
     pub clients: Arc<Clients>,
     pub requests: FrontRequests,
     /// Budget toward which queued transactions count.
@@ -105,69 +65,43 @@ pub struct RespState {
 }
 
 impl RespState {
-    #[expect(clippy::disallowed_methods, reason = "the uptime")]
-    #[expect(clippy::too_many_arguments, reason = "all of them are what a front is made of, each given once")]
-    pub fn new(
-        limiter: Arc<Limiter>,
-        operations: Operations,
-        limits: Limits,
-        guard: Option<Arc<Guard>>,
-        listener: Option<&TcpListener>,
-        requests: FrontRequests,
-        memory: Arc<BufferMemory>,
-        slots: WorkSlots,
-    ) -> Self {
-        Self {
-            requests,
-            limiter,
-            operations,
-            limits,
-            guard,
-            address: listener.and_then(|listener| listener.local_addr().ok()),
-            started: Instant::now(),
-            run_id: run_id(),
-            clients: Arc::default(),
-            memory,
-            slots,
-        }
-    }
-
     /// Returns the requested sections in Redis's format. `everything`, `all`, `default` and no section at all stand for
     /// every section. Unknown sections are left out.
     pub async fn info(&self, requested: &[Vec<u8>]) -> String {
-        let is_asked = |section: &Section| {
-            let names = [section.name(), "all", "everything", "default"];
+        let is_asked = |section: &&str| {
+            let names = [*section, "all", "everything", "default"];
             requested.is_empty()
                 || requested.iter().any(|word| names.iter().any(|name| word.eq_ignore_ascii_case(name.as_bytes())))
         };
-        let sections = || Section::ALL.into_iter().filter(is_asked);
+        let sections = || SECTIONS.into_iter().filter(is_asked);
         // A client may request one section each time it connects, and the values of the others would cost too much.
-        let numbers = if sections().any(Section::has_numbers) { self.numbers().await } else { Vec::new() };
+        let numbers =
+            if sections().any(|section| WITH_NUMBERS.contains(&section)) { self.numbers().await } else { Vec::new() };
         let mut text = String::new();
         for section in sections() {
             let separator = if text.is_empty() { "" } else { "\r\n" };
             // Writing to a String cannot fail.
-            let _ = write!(text, "{separator}# {}\r\n{}", section.name(), self.lines(section, &numbers).await);
+            let _ = write!(text, "{separator}# {section}\r\n{}", self.lines(section, &numbers).await);
         }
         text
     }
 
-    async fn lines(&self, section: Section, numbers: &[(String, f64)]) -> String {
+    async fn lines(&self, section: &str, numbers: &[(String, f64)]) -> String {
         match section {
-            Section::Server => self.server(),
-            Section::Clients => self.clients(),
-            Section::Memory => memory(numbers),
-            Section::Persistence => self.persistence(numbers),
-            Section::Stats => self.stats(),
-            Section::Errors => self.errors(),
-            Section::Replication => self.replication(),
-            Section::Modules => String::new(),
-            Section::Cluster => "cluster_enabled:0\r\n".to_owned(),
-            Section::Metrics => metrics(numbers),
-            Section::Keyspace => match self.limiter.approximate_len().await {
+            "Server" => self.server(),
+            "Clients" => self.clients(),
+            "Memory" => memory(numbers),
+            "Persistence" => self.persistence(numbers),
+            "Stats" => self.stats(),
+            "Errors" => self.errors(),
+            "Replication" => self.replication(),
+            "Cluster" => "cluster_enabled:0\r\n".to_owned(),
+            "Metrics" => metrics(numbers),
+            "Keyspace" => match self.limiter.approximate_len().await {
                 Ok(counters) => format!("db0:keys={counters},expires=0,avg_ttl=0\r\n"),
                 Err(error) => format!("error:{}\r\n", error_text::describe(&error, &TERMS)),
             },
+            _ => String::new(),
         }
     }
 
@@ -298,7 +232,8 @@ impl RespState {
     }
 }
 
-fn run_id() -> String {
+/// Returns an id for a run of the server.
+pub fn run_id() -> String {
     let random = RandomState::new();
     let mut digits: String = (0..3).map(|part| format!("{:016x}", random.hash_one(part))).collect();
     digits.truncate(40);

@@ -6,8 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use super::client::Client;
-use super::counts;
-use super::error::{count_limit, write_limiter_error};
+use super::error::{count_error_reply, count_limit, write_limiter_error};
 use super::info::RespState;
 use super::operations::{change_of, write_reply};
 use crate::net::memory::BudgetExceeded;
@@ -78,7 +77,7 @@ pub async fn answer(
         refuse_for_memory(version, output.bytes);
         output.account()?;
     }
-    counts::count_error_reply(&shared.limiter, client, output.bytes, start);
+    count_error_reply(&shared.limiter, client, output.bytes, start);
     Ok(NextStep::Continue)
 }
 

@@ -4,25 +4,20 @@
 //! |---|---|
 //! | [`session`] | one connection: decodes requests, and answers them in order |
 //! | [`batch`] | the requests of one read that need the limiter, applied together |
-//! | [`unbatched`] | commands that are answered alone: about the connection, the rules, the server |
+//! | [`unbatched`] | commands that are answered alone: about the connection, the rules, the users, the server |
 //! | [`large`] | commands that take long or have long replies: they wait for a work slot |
 //! | [`operations`] | the operations of operators, and refused ones in the audit log |
-//! | [`multi`], [`transaction`] | `MULTI`, `EXEC` and the requests between them |
-//! | [`acl`] | `ACL`: the users, as clients see them |
+//! | [`transaction`] | `MULTI`, `EXEC` and the requests between them |
 //! | [`client`], [`clients`] | one client's state; all clients, for `CLIENT LIST` |
-//! | [`info`], [`counts`], [`error`], [`reservations`] | `INFO`; metrics; error replies; replies about reservations |
+//! | [`info`], [`error`] | `INFO` and what else clients ask about the server; error replies, and their counts |
 
-mod acl;
 mod batch;
 mod client;
 mod clients;
-mod counts;
 mod error;
 mod info;
 mod large;
-mod multi;
 mod operations;
-mod reservations;
 mod session;
 mod transaction;
 mod unbatched;
@@ -30,11 +25,12 @@ mod unbatched;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::net::TcpListener;
 
 use self::client::FRONT;
-use self::info::RespState;
+use self::info::{RespState, run_id};
 use self::session::RespSession;
 use super::Limits;
 use super::net::accept::Front;
@@ -55,6 +51,7 @@ pub struct RespFront {
 impl RespFront {
     /// Creates the front. `operations` carries out what operators ask for. `guard` logs clients in. Transactions count toward
     /// `memory`. `slots` bound the large requests.
+    #[expect(clippy::disallowed_methods, reason = "the uptime")]
     pub fn new(
         limiter: Arc<Limiter>,
         operations: Operations,
@@ -64,8 +61,20 @@ impl RespFront {
         memory: Arc<BufferMemory>,
         slots: WorkSlots,
     ) -> Self {
-        let requests = limiter.metrics().requests.front(Self::NAME);
-        Self { shared: Arc::new(RespState::new(limiter, operations, limits, guard, listener, requests, memory, slots)) }
+        let shared = RespState {
+            requests: limiter.metrics().requests.front(Self::NAME),
+            limiter,
+            operations,
+            limits,
+            guard,
+            address: listener.and_then(|listener| listener.local_addr().ok()),
+            started: Instant::now(),
+            run_id: run_id(),
+            clients: Arc::default(),
+            memory,
+            slots,
+        };
+        Self { shared: Arc::new(shared) }
     }
 }
 

@@ -5,8 +5,7 @@ use std::fmt::Display;
 use serde_json::Value;
 
 use super::client::Client;
-use super::counts;
-use super::error::count_limit;
+use super::error::{count_command_error, count_limit};
 use super::info::RespState;
 use crate::operations;
 use crate::protocol::command::{Command, CommandError, START};
@@ -41,7 +40,7 @@ pub fn write_error(shared: &RespState, client: &Client, request: Arguments, erro
     if let CommandError::TooManyPairs { .. } = error {
         count_limit(limiter, Some(Bound::Pairs));
     }
-    counts::count_command_error(limiter, client, request, &error);
+    count_command_error(limiter, client, request, &error);
     record_refusal(shared, client, request, &error);
     ReplyWriter::new(output, client.version).error(error);
 }

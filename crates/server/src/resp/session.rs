@@ -7,21 +7,20 @@ use bytes::{Buf, BytesMut};
 
 use super::batch::Batch;
 use super::client::{Client, NO_AUTH};
-use super::counts;
 use super::error::{count_limit, exceeded_limit};
 use super::info::RespState;
-use super::multi::{
-    EXEC_ABORTED, EXEC_WITH_ARGUMENTS, EXEC_WITHOUT_MULTI, begin_or_end, is_exec_with_arguments, queue,
-};
 use super::operations::{record_refusal, write_error};
-use super::transaction::{Execution, Transaction};
+use super::transaction::{
+    EXEC_ABORTED, EXEC_WITH_ARGUMENTS, EXEC_WITHOUT_MULTI, Execution, Transaction, begin_or_end,
+    is_exec_with_arguments, queue,
+};
 use super::unbatched::{answer_alone, answer_client};
 use crate::net::auth::Gate;
 use crate::net::memory::BudgetExceeded;
 use crate::net::pool::{self, pooled};
 use crate::net::request_memory::{RequestMemory, SMALL};
 use crate::net::session::{Cut, NextStep, Output, Session};
-use crate::protocol::command::{Command, CommandMatch, table};
+use crate::protocol::command::{Command, CommandError, CommandMatch, table};
 use crate::protocol::resp::{Arguments, Decoder, ReplyWriter};
 use divvy_telemetry::metrics::{ErrorKind, RequestKind, RequestTally};
 
@@ -235,7 +234,7 @@ impl RespSession {
             }
             return Ok(NextStep::Read);
         }
-        tally.count(counts::kind(request, row, &command));
+        tally.count(request_kind(request, row, &command));
         let alone = match command.and_then(|command| {
             batch.push(command, &shared.limiter, client.scope(), shared.limits.max_pairs, client.version, is_muted)
         }) {
@@ -332,7 +331,7 @@ impl RespSession {
                 continue;
             }
             let command = found.and_then(|found| Command::parse_as(found, request));
-            tally.count(counts::kind(request, row, &command));
+            tally.count(request_kind(request, row, &command));
             let mut after = NextStep::Read;
             match command.and_then(|command| {
                 batch.push(command, limiter, client.scope(), limits.max_pairs, client.version, is_muted)
@@ -394,4 +393,19 @@ impl RespSession {
 fn needs_login(request: Arguments) -> bool {
     let spec = table::find(table::COMMANDS, request.get(0).unwrap_or_default());
     spec.is_none_or(|spec| !spec.flags.contains(&"no_auth"))
+}
+
+/// Returns the kind of a request. `found` is its command.
+fn request_kind(
+    request: Arguments,
+    found: Option<CommandMatch>,
+    command: &Result<Command, CommandError>,
+) -> RequestKind {
+    match (command, found) {
+        // `HELP`, which every command with subcommands has.
+        (Ok(Command::Describe(_)), _) => RequestKind::Server,
+        (Ok(_), Some(found)) => found.spec.kind,
+        _ if Command::is_optional(request) => RequestKind::Connection,
+        _ => RequestKind::Invalid,
+    }
 }

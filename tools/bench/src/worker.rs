@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::args::{BenchArgs, Protocol};
-use super::connection::Connection;
-use super::keys::KeySequence;
-use super::lane::{Lane, Measurements, ThreadState};
-use super::plan::Plan;
+use crate::args::{BenchArgs, Protocol};
+use crate::connection::Connection;
+use crate::keys::KeySequence;
+use crate::lane::{Lane, Measurements, ThreadState};
+use crate::plan::Plan;
 
 /// Maximum time that a thread waits before it checks the state of the run again.
 const LOOK_UP: Duration = Duration::from_millis(50);

@@ -1,12 +1,12 @@
 //! The load on one connection: when to send how many requests, and how long their replies took.
 
+use divvy::clock::NANOS_PER_SECOND;
 use hdrhistogram::Histogram;
 
-use super::connection::{Connection, ConnectionError};
-use super::keys::{KeySequence, actor};
-use super::plan::Plan;
-use super::reply::ReplyCounts;
-use divvy_core::clock::NANOS_PER_SECOND;
+use crate::connection::{Connection, ConnectionError};
+use crate::keys::{KeySequence, actor};
+use crate::plan::Plan;
+use crate::reply::ReplyCounts;
 
 /// Range and precision of latencies: from 100 ns to one hour, with three digits.
 const LATENCY_RANGE_NS: (u64, u64) = (100, 3_600 * NANOS_PER_SECOND);

@@ -1,9 +1,22 @@
-//! `divvy bench`: the load generator.
+//! `divvy-bench`: the load generator.
 //!
 //! A `plan` contains what to send. Each thread's `worker` drives its `lane`s. A lane sends requests over a
 //! `connection`, at its own pace or by a schedule; the plan's template and a sequence of `keys` form the requests. `reply`
 //! counts the replies, and `report` presents the results. The generator does not interpret requests: any request of
 //! either protocol works.
+
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::string_slice,
+        clippy::unwrap_used,
+        reason = "a test may panic"
+    )
+)]
 
 mod args;
 mod connection;
@@ -24,32 +37,42 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 
 use anyhow::{Context, bail, ensure};
+use clap::Parser;
 
-pub use args::BenchArgs;
-use args::Protocol;
-use connection::Login;
-use monitor::Monitor;
-use plan::Plan;
-use report::Report;
-use worker::{Progress, ThreadId, Worker};
+use crate::args::{BenchArgs, Protocol};
+use crate::connection::Login;
+use crate::monitor::Monitor;
+use crate::plan::Plan;
+use crate::report::Report;
+use crate::worker::{Progress, ThreadId, Worker};
 
-/// Last paragraph of the help.
-pub const HELP: &str = "\
-SECONDS accepts the units ms, s, m, h, d and w, as in 250ms. A number without a unit is in seconds.";
+fn main() -> ExitCode {
+    match run(&BenchArgs::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            // The exit code does not depend on whether standard error still exists.
+            let _ = writeln!(io::stderr(), "divvy-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
 
 /// Loads the server, and prints a report.
 ///
 /// # Errors
 /// The options contradict each other, the server cannot be reached, or a connection fails.
-pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
+fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
+    #[cfg(feature = "packaging")]
+    if print_package_file(args)? {
+        return Ok(ExitCode::SUCCESS);
+    }
     ensure!(
         args.threads <= args.connections,
-        "--threads must not be greater than --connections: each thread needs at \
-         least one"
+        "--threads must not be greater than --connections: each thread needs at least one"
     );
-    let plan = Plan::new(&args).with_context(|| format!("--command {:?}", args.command()))?;
-    let sockets = connect_all(args.addr(), &args)?;
-    let report = measure(&args, &plan, &sockets)?;
+    let plan = Plan::new(args).with_context(|| format!("--command {:?}", args.command()))?;
+    let sockets = connect_all(args.addr(), args)?;
+    let report = measure(args, &plan, &sockets)?;
     if args.json {
         writeln!(io::stdout(), "{}", serde_json::to_string_pretty(&report)?)?;
     } else {
@@ -58,8 +81,24 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Prints the manual page or a script for a shell, if a flag asks for it. Returns whether one does.
+#[cfg(feature = "packaging")]
+fn print_package_file(args: &BenchArgs) -> anyhow::Result<bool> {
+    let mut command = <BenchArgs as clap::CommandFactory>::command();
+    let mut file = Vec::new();
+    match args.completions {
+        Some(shell) => clap_complete::generate(shell, &mut command, "divvy-bench", &mut file),
+        None if args.man => clap_mangen::Man::new(command).render(&mut file)?,
+        None => return Ok(false),
+    }
+    io::stdout().write_all(&file)?;
+    Ok(true)
+}
+
 fn connect_all(addr: &str, args: &BenchArgs) -> anyhow::Result<Vec<TcpStream>> {
-    let login = match (args.password.password()?, &args.user) {
+    let has_line_break = args.password.as_ref().is_some_and(|password| password.contains(['\r', '\n']));
+    ensure!(!has_line_break, "--password contains a line break, which a password must not");
+    let login = match (&args.password, &args.user) {
         (None, _) => None,
         (Some(_), Some(_)) if args.protocol == Protocol::Line => {
             bail!("the line protocol logs in as the user default only: add --protocol resp, or leave out --user")

@@ -3,7 +3,7 @@
 //! Memory stays bounded for any input: nested arrays are a count of missing elements, and long strings a count of bytes
 //! to skip.
 
-use super::args::Protocol;
+use crate::args::Protocol;
 
 /// Maximum length of a stored error, in bytes.
 const SHOWN_ERROR: usize = 200;

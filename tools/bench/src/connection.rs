@@ -4,9 +4,10 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use super::args::Protocol;
-use super::reply::{FirstNumber, ReplyCounter, ReplyCounts, StreamError};
-use divvy_server::protocol::{line, resp};
+use divvy::protocol::{line, resp};
+
+use crate::args::Protocol;
+use crate::reply::{FirstNumber, ReplyCounter, ReplyCounts, StreamError};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 

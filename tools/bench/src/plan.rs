@@ -1,9 +1,10 @@
 //! The plan of a run, derived from the options before anything is sent, and the requests, which are encoded before the run.
 //! Sending one means copying it and filling in the key.
 
-use super::args::{BenchArgs, Protocol};
-use super::reply::FirstNumber;
-use divvy_core::clock::NANOS_PER_SECOND;
+use divvy::clock::NANOS_PER_SECOND;
+
+use crate::args::{BenchArgs, Protocol};
+use crate::reply::FirstNumber;
 
 /// The plan of a run. Times are in nanoseconds since the run began.
 #[derive(Debug)]
@@ -170,15 +171,9 @@ mod tests {
     use super::*;
     use clap::Parser;
 
-    #[derive(Parser)]
-    struct Command {
-        #[command(flatten)]
-        bench: BenchArgs,
-    }
-
     fn plan(options: &str) -> Plan {
         let words = std::iter::once("bench").chain(options.split_whitespace());
-        Plan::new(&Command::try_parse_from(words).unwrap().bench).unwrap()
+        Plan::new(&BenchArgs::try_parse_from(words).unwrap()).unwrap()
     }
 
     #[test]

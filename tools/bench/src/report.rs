@@ -3,18 +3,18 @@
 use std::fmt;
 use std::time::Duration;
 
+use divvy::clock::NANOS_PER_SECOND;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::args::{BenchArgs, Protocol};
-use super::lane::Measurements;
-use super::plan::Plan;
-use divvy_core::clock::NANOS_PER_SECOND;
+use crate::args::{BenchArgs, Protocol};
+use crate::lane::Measurements;
+use crate::plan::Plan;
 
 /// Commands whose replies show denials.
 const HITS: [&str; 4] = ["HIT", "DIVVY.HIT", "DIVVY.PEEK", "CL.THROTTLE"];
 
-/// The JSON of `divvy bench --json`. Latencies and CPU times are in microseconds.
+/// The JSON of `divvy-bench --json`. Latencies and CPU times are in microseconds.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub load: Load,

@@ -9,18 +9,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::args::BenchArgs;
-use super::lane::Measurements;
-use super::plan::Plan;
-use super::report::{ServerUsage, Usage};
-use super::worker::{Progress, ThreadResults};
+use crate::args::BenchArgs;
+use crate::lane::Measurements;
+use crate::plan::Plan;
+use crate::report::{ServerUsage, Usage};
+use crate::worker::{Progress, ThreadResults};
 
 /// Time between two updates of the progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
 const CLEAR_TO_END_OF_LINE: &str = "\x1b[K";
 
-#[derive(Debug)]
 pub struct Monitor<'a> {
     args: &'a BenchArgs,
     plan: &'a Plan,

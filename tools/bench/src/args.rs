@@ -1,17 +1,21 @@
-//! The options of `divvy bench`: their names, defaults and valid values.
+//! The options of `divvy-bench`: their names, defaults and valid values.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 
-use super::keys::Distribution;
-use crate::cli::access::PasswordArgs;
-use divvy_core::units::{self, Time};
+use divvy::units::{self, Time};
+
+use crate::keys::{Distribution, MAX_KEYS};
 
 /// Maximum duration of a run and of a warm-up: 30 days, in seconds.
 const MAX_SECONDS: u64 = 30 * 86_400;
 
+/// Last paragraph of the help.
+const UNITS: &str = "\
+SECONDS accepts the units ms, s, m, h, d and w, as in 250ms. A number without a unit is in seconds.";
+
 /// Load a server with hits, and report its throughput, its latency and the cost of a request.
 ///
-/// Speaks the line protocol or RESP, so it can drive Redis, too: `divvy bench --protocol resp --addr 127.0.0.1:6379
+/// Speaks the line protocol or RESP, so it can drive Redis, too: `divvy-bench --protocol resp --addr 127.0.0.1:6379
 /// --command 'INCR hits:{}'`.
 ///
 /// Each connection sends a batch of `--pipeline` requests, waits for all replies, and sends the next batch. With
@@ -19,7 +23,8 @@ const MAX_SECONDS: u64 = 30 * 86_400;
 /// time when they were due, so a stall shows in every request that it delayed.
 ///
 /// Exits with 1 when a reply was an error or was missing.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Parser)]
+#[command(name = "divvy-bench", version, max_term_width = 100, after_help = UNITS)]
 pub struct BenchArgs {
     /// Address of the server [default: 127.0.0.1:8321 for the line protocol, 127.0.0.1:9049 for RESP]
     #[arg(long, value_name = "HOST:PORT")]
@@ -33,8 +38,9 @@ pub struct BenchArgs {
     #[arg(long, env = "DIVVY_USER", value_name = "NAME")]
     pub user: Option<String>,
 
-    #[command(flatten)]
-    pub password: PasswordArgs,
+    /// Password of the server. Others can read it on a command line: prefer the environment variable
+    #[arg(long, env = "DIVVY_PASSWORD", value_name = "PASSWORD", hide_env_values = true)]
+    pub password: Option<String>,
 
     /// The request; `{}` becomes an actor of twelve digits. For RESP, words are split and quoted as in a shell
     /// [default: `HIT ip={}`, for RESP `DIVVY.HIT ip={}`]
@@ -59,7 +65,7 @@ pub struct BenchArgs {
     pub duration: Time,
 
     /// Number of different keys (actors, counters)
-    #[arg(long, value_name = "N", default_value = "10000", value_parser = clap::value_parser!(u64).range(1..=super::keys::MAX_KEYS))]
+    #[arg(long, value_name = "N", default_value = "10000", value_parser = clap::value_parser!(u64).range(1..=MAX_KEYS))]
     pub keys: u64,
 
     /// How keys are chosen: `uniform`, `zipf[:EXPONENT]` (lower keys more often; the exponent is 0.99 unless given), or
@@ -98,6 +104,16 @@ pub struct BenchArgs {
     /// Show progress on standard error even if it is not a terminal
     #[arg(long)]
     pub progress: bool,
+
+    /// Print the manual page instead
+    #[cfg(feature = "packaging")]
+    #[arg(long, hide = true)]
+    pub man: bool,
+
+    /// Print a script that completes the flags in this shell instead
+    #[cfg(feature = "packaging")]
+    #[arg(long, hide = true, value_name = "SHELL")]
+    pub completions: Option<clap_complete::Shell>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]

@@ -6,7 +6,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rand_distr::Zipf;
 
-/// Largest power of two that [`KEY_DIGITS`](super::plan::KEY_DIGITS) decimal digits can hold.
+/// Largest power of two that [`KEY_DIGITS`](crate::plan::KEY_DIGITS) decimal digits can hold.
 pub const MAX_KEYS: u64 = 1 << 39;
 
 /// Odd, and near the golden section of [`MAX_KEYS`], so its multiples modulo that number are spread evenly.

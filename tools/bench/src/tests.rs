@@ -4,15 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use clap::Parser;
-
 use super::*;
-
-#[derive(Parser)]
-struct Command {
-    #[command(flatten)]
-    bench: BenchArgs,
-}
 
 /// Answers request number `n` of a connection, from 1.
 type Answer = fn(n: u64) -> Option<&'static str>;
@@ -41,7 +33,7 @@ fn serve_connection(mut socket: TcpStream, answer: Answer) -> Option<()> {
 
 fn bench(answer: Answer, options: &str) -> anyhow::Result<Report> {
     let words = std::iter::once("bench").chain(options.split_whitespace());
-    let args = Command::try_parse_from(words).unwrap().bench;
+    let args = BenchArgs::try_parse_from(words).unwrap();
     let plan = Plan { patience_ns: 300_000_000, ..Plan::new(&args).unwrap() };
     let sockets = connect_all(&serve(answer).to_string(), &args).unwrap();
     measure(&args, &plan, &sockets)
