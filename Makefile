@@ -132,7 +132,7 @@ test-unit: ## The tests that need nothing but cargo: no RocksDB, no other progra
 
 .PHONY: model
 model: libraries ## Check the commit path on a model checker, thousands of schedules
-	DIVVY_TEST_SCHEDULES=$(SCHEDULES) $(CARGO_TEST) --package divvy-rocks --lib model
+	DIVVY_TEST_SCHEDULES=$(SCHEDULES) $(CARGO_TEST) --package divvy-rocks --lib tests::model
 
 .PHONY: test-slow
 test-slow: SCHEDULES = $(TEST_SLOW_SCHEDULES)

@@ -23,9 +23,10 @@
 //! | `core` | what is decided without sockets and stores: [`rules`] and their files ([`config`]), the [`algorithm`]s, [`calendar`]s and the [`clock`] | I/O, except the files that operators name |
 //! | `sys` | the calls that need `unsafe`, which is forbidden in all other crates | |
 //!
-//! A crate depends only on crates below it in this table. Fronts, the servers of the protocols, call the limiter and no store. From `core` they use the types
-//! of a request (operations and patterns), the clock and the readers of numbers, and everything else comes from the limiter,
-//! including the store's name and backups. Code that needs two crates is divided between them.
+//! A crate depends only on crates below it in this table. Fronts, the servers of the protocols, call the limiter and no store.
+//! From `core` they use the types of a request (operations and patterns), the clock and the readers of numbers, and
+//! everything else comes from the limiter, including the store's name and backups. Code that needs two crates is divided
+//! between them.
 //!
 //! The load generator, `divvy-bench`, is a program of its own in `tools/bench`.
 //!

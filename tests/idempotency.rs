@@ -12,16 +12,20 @@ use crate::support::redis::{RedisServer, until};
 use crate::support::stores::on_each_store;
 use crate::support::{RespClient, RulesFile, Server, metrics};
 
-/// Returns rules: a hundred credits per user for every algorithm, a stack, and a default that denies.
+/// Returns rules: a hundred credits per user for every algorithm, a log, a stack, a rule without counters, and a default that
+/// denies.
 fn rules() -> RulesFile {
     let rule = |(algorithm, rhythm): (&str, &str)| {
         format!("[by={algorithm} user=*]\ncreditLimit = 100\n{rhythm}\nactorField = user\nlabel = {algorithm}\n\n")
     };
-    let stack = "[api=chat user=*] creditLimit=3 resetSeconds=2592000 actorField=user costField=none matchPolicy=and label=requests
+    let others = "[by=log user=*] creditLimit=100 resetSeconds=2592000 algorithm=sliding-log actorField=user
+[by=debt user=*] creditLimit=100 resetSeconds=2592000 actorField=user overrun=debt
+[api=chat user=*] creditLimit=3 resetSeconds=2592000 actorField=user costField=none matchPolicy=and label=requests
 [api=chat user=*] creditLimit=100 resetSeconds=2592000 actorField=user label=chat
+[free=yes] creditLimit=7 resetSeconds=0
 [default] creditLimit=0
 ";
-    RulesFile::ini(&(RHYTHMS.map(rule).concat() + stack))
+    RulesFile::ini(&(RHYTHMS.map(rule).concat() + others))
 }
 
 struct Client(RespClient);

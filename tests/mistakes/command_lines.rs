@@ -6,6 +6,7 @@
 use std::process::Output;
 
 use super::check;
+#[cfg(feature = "rocksdb")]
 use crate::support::log::Log;
 use crate::support::{RulesFile, Server, divvy};
 

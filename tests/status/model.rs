@@ -56,8 +56,8 @@ struct Counter {
     /// The limit of its own that it was last used under.
     own_before: Option<u64>,
     used: u64,
-    /// The credits of reservations, by id.
-    held: BTreeMap<String, u64>,
+    /// The credits of reservations, and the capacity under which they were reserved, by id.
+    held: BTreeMap<String, (u64, u64)>,
 }
 
 impl Counter {
@@ -73,7 +73,7 @@ impl Counter {
     /// Returns the usage under the present limit.
     fn used(&self) -> u64 {
         let before = self.own_before.or(self.own().map(|_| CREDITS)).filter(|_| self.is_bucket);
-        let fits = |before: u64| self.used.min(before).min(self.own().unwrap_or(CREDITS));
+        let fits = |before: u64| self.used.min(before).min(self.capacity());
         before.map_or(self.used, |before| fits(before) + self.used.saturating_sub(before))
     }
 
@@ -82,7 +82,21 @@ impl Counter {
     }
 
     fn held(&self) -> u64 {
-        self.held.values().sum()
+        self.held.values().map(|(credits, _)| credits).sum()
+    }
+
+    /// Returns the credits of the limit that counts usage.
+    fn capacity(&self) -> u64 {
+        self.own().unwrap_or(CREDITS)
+    }
+
+    /// Returns the part of `cost` that a commit counts. Credits that were reserved under a larger limit count as far as they fit.
+    fn counted(&self, cost: u64, (reserved, capacity): (u64, u64)) -> u64 {
+        if capacity <= self.capacity() {
+            return cost;
+        }
+        let room = self.capacity().saturating_sub(self.used() + self.held());
+        cost - cost.min(reserved) + cost.min(reserved).min(room)
     }
 
     fn left(&self) -> u64 {
@@ -189,7 +203,7 @@ impl Actor {
                 if is_allowed {
                     let id = reply.trim_end_matches(']').rsplit(' ').next().unwrap();
                     counter.set_used(counter.used());
-                    counter.held.insert(id.to_owned(), cost);
+                    counter.held.insert(id.to_owned(), (cost, counter.capacity()));
                 }
             }
             21 => {
@@ -200,12 +214,12 @@ impl Actor {
             }
             kind => {
                 let counter = &mut counters[index];
-                let Some((id, _)) = counter.held.pop_first() else { return };
+                let Some((id, reserved)) = counter.held.pop_first() else { return };
                 counter.set_used(counter.used());
                 if kind % 2 == 0 || by == "jobs" {
                     assert_eq!(ask(format!("DIVVY.RELEASE {id}")), "1");
                 } else {
-                    counter.set_used(counter.used() + cost);
+                    counter.set_used(counter.used() + counter.counted(cost, reserved));
                     let reply = ask(format!("DIVVY.COMMIT {id} COST {cost}"));
                     assert!(reply.ends_with(" settled]"), "{reply}");
                 }

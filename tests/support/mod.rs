@@ -367,7 +367,8 @@ pub fn encode(words: &[&[u8]]) -> Vec<u8> {
 pub fn expanded(rules: &str) -> String {
     let expand = |line: &str| match line.split_once("] ") {
         Some((header, settings)) if header.starts_with('[') && !settings.starts_with([';', '#']) => {
-            format!("{header}]\n{}\n", settings.replace(' ', "\n"))
+            let settings = settings.split(' ').map(|setting| setting.replacen('=', " = ", 1) + "\n");
+            format!("{header}]\n{}", settings.collect::<String>())
         }
         _ => format!("{line}\n"),
     };

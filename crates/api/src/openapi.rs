@@ -161,7 +161,7 @@ impl Components {
         // With a rule and an actor, the answer is the entry itself.
         let is_of_actor = |field: &&Field| field.place == Place::Nowhere && field.name == "actor";
         if let Shape::Page { of: Shape::List(entry), .. } = endpoint.reply
-            && endpoint.fields.iter().any(|field| is_of_actor(field))
+            && endpoint.fields.iter().any(is_of_actor)
         {
             reply = json!({ "anyOf": [self.schema(entry), reply] });
         }
@@ -237,7 +237,7 @@ impl Components {
             Shape::Object => json!({ "type": "object" }),
             Shape::Row(members) | Shape::Map(members) | Shape::Only(members) => self.object(members),
             Shape::Variants { common, tag, of } => {
-                let mut variant = |(words, own): &(&'static [&'static str], &'static [Member])| {
+                let variant = |(words, own): &(&'static [&'static str], &'static [Member])| {
                     let mut schema = self.object(common.iter().chain(*own));
                     schema["properties"][tag] = self.schema(&Shape::Word(words));
                     if let Some(required) = schema["required"].as_array_mut() {
@@ -245,7 +245,7 @@ impl Components {
                     }
                     schema
                 };
-                json!({ "oneOf": of.iter().map(|of| variant(of)).collect::<Vec<_>>() })
+                json!({ "oneOf": of.iter().map(variant).collect::<Vec<_>>() })
             }
             Shape::List(entry) => json!({ "type": "array", "items": self.schema(entry) }),
             Shape::Length(of, min, max) => {

@@ -1,4 +1,4 @@
-//! What is decided, without sockets and stores: rules and their files, algorithms, calendars and the clock.
+//! Decisions without sockets and stores: rules and their files, algorithms, calendars and the clock.
 //!
 //! | module | contains | does not contain |
 //! |---|---|---|

@@ -1,7 +1,7 @@
 //! The actors of each rule that take the most and that are denied the most, in the last minute and the last hour.
 //!
 //! [`Top`] gets events from the [report](super::report): a denial, or credits that were taken. A [`Sampler`] chooses the
-//! events of a thread that are counted, so that a hit costs little. Each rule has a [`Board`](board::Board) for each order
+//! events of a thread that are counted, so that a hit costs little. Each rule has a [`Board`] for each order
 //! and window: a table of actors with a count for each slice of the window. All boards share one [`Budget`].
 //!
 //! Boards belong to all threads, and only sampled events lock them. A board for each thread would divide the memory by the

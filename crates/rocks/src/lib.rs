@@ -23,10 +23,10 @@ mod commit;
 mod disk;
 mod engine;
 mod health;
-#[cfg(test)]
-mod model;
 mod sync;
 mod table;
+#[cfg(test)]
+mod tests;
 mod upkeep;
 
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What operators watch: [`metrics`] are counters and timings, as Prometheus's text and statsd's packets, and [`logging`] is the
+//! Metrics and log, for operators: [`metrics`] are counters and timings, as Prometheus's text and statsd's packets, and [`logging`] is the
 //! log with its queue, format, escaping and throttling. Neither decides or delays anything. All crates above report here.
 
 #![cfg_attr(

@@ -163,13 +163,13 @@ impl<T: Credentials> WatchedFile<T> {
             Some(loaded) => {
                 self.watch.record_read(unread(loaded));
             }
-            None => self.refuse("it is being written", metrics),
+            None => self.refuse(Some("it is being written"), metrics),
         }
         loaded
     }
 
-    /// Records that the previous content stays in force.
-    fn refuse(&mut self, reason: &str, metrics: &Metrics) {
+    /// Records that the previous content stays in force. `reason` is `None` if the log has it already.
+    fn refuse(&mut self, reason: Option<&str>, metrics: &Metrics) {
         self.has_failed = true;
         metrics.access.access_reloads_failed.inc();
         let (file, what) = (self.watch.path().display(), T::WHAT);
@@ -203,12 +203,12 @@ impl<T: Credentials> WatchedFile<T> {
             Err(report) => {
                 let error = report.errors.first().map(ToString::to_string).unwrap_or_default();
                 audit.pend(reason.caller(), change).refuse(&error);
-                return self.refuse(&error, metrics);
+                return self.refuse(None, metrics);
             }
         };
         if let Err(error) = new.put_in_force(authority) {
             pending.refuse(&error);
-            return self.refuse(&error, metrics);
+            return self.refuse(Some(&error), metrics);
         }
         let (after, count) = new.state();
         pending.complete(Some(before), Some(after.with_changed(self.in_force.changed(&new).into_iter())));

@@ -59,7 +59,7 @@ pub struct Stripe {
     pub acted: u64,
     /// Number of actions whose counter had to be looked up in RocksDB.
     pub loaded: u64,
-    /// The value of [`clean`](crate::commit::segment_marks::SegmentMarks::clean) at which no counter
+    /// The value of `SegmentMarks::clean` at which no counter
     /// could be evicted.
     stuck_at: Option<u32>,
     /// Number of counters that have left, by group.

@@ -169,7 +169,8 @@ impl Metric {
         self
     }
 
-    pub(super) fn into_family(self) -> proto::MetricFamily {
+    /// Returns the metric as the library has it.
+    pub fn into_family(self) -> proto::MetricFamily {
         self.0
     }
 }

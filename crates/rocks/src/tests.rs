@@ -1,0 +1,3 @@
+//! Tests of all parts together: [`model`] checks the commit path with many schedules.
+
+mod model;
