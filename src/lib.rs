@@ -39,19 +39,6 @@
 //! - Nothing from outside is unwrapped or used as an index. A client's mistake causes an error reply, and the server
 //!   keeps running.
 
-#![cfg_attr(
-    test,
-    allow(
-        clippy::disallowed_methods,
-        clippy::expect_used,
-        clippy::indexing_slicing,
-        clippy::panic,
-        clippy::string_slice,
-        clippy::unwrap_used,
-        reason = "a test may panic"
-    )
-)]
-
 pub mod cli;
 
 pub use divvy_access::{self as access, audit};

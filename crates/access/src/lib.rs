@@ -14,18 +14,7 @@
 //! | [`audit`] | the audit log: a line for each change by an operator; its file, queue and writer |
 //! | [`check_queue`] | the order of logins that wait for argon2id |
 
-#![cfg_attr(
-    test,
-    allow(
-        clippy::disallowed_methods,
-        clippy::expect_used,
-        clippy::indexing_slicing,
-        clippy::panic,
-        clippy::string_slice,
-        clippy::unwrap_used,
-        reason = "a test may panic"
-    )
-)]
+#![cfg_attr(test, allow(clippy::string_slice, reason = "a test may panic"))]
 
 mod access_file;
 pub mod audit;

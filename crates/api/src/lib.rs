@@ -5,19 +5,6 @@
 //! function of the server. OpenAPI's description follows from the same rows, and from the routes of [`hits`] and
 //! [`inspection`], whose requests have parsers of their own.
 
-#![cfg_attr(
-    test,
-    allow(
-        clippy::disallowed_methods,
-        clippy::expect_used,
-        clippy::indexing_slicing,
-        clippy::panic,
-        clippy::string_slice,
-        clippy::unwrap_used,
-        reason = "a test may panic"
-    )
-)]
-
 mod arguments;
 mod field;
 mod hits;

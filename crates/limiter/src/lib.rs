@@ -4,19 +4,6 @@
 //! store applies it, and a [`Report`] reads the answers. This module contains no protocol and no socket. Decisions use
 //! the time when the plan was begun.
 
-#![cfg_attr(
-    test,
-    allow(
-        clippy::disallowed_methods,
-        clippy::expect_used,
-        clippy::indexing_slicing,
-        clippy::panic,
-        clippy::string_slice,
-        clippy::unwrap_used,
-        reason = "a test may panic"
-    )
-)]
-
 mod admin;
 mod apply;
 mod denials;

@@ -6,18 +6,7 @@
 //! counters. The [`engine`] runs all of this over any [`disk::Disk`]. The public store and its threads ([`upkeep`])
 //! know that the disk is RocksDB.
 
-#![cfg_attr(
-    test,
-    allow(
-        clippy::disallowed_methods,
-        clippy::expect_used,
-        clippy::indexing_slicing,
-        clippy::panic,
-        clippy::string_slice,
-        clippy::unwrap_used,
-        reason = "a test may panic"
-    )
-)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "a test may ask the clock"))]
 
 mod commit;
 mod disk;

@@ -9,18 +9,7 @@
 //! The stores on RocksDB and Redis are crates of their own. A store gets keys, limits, costs and times. It never sees a rule or a
 //! socket, and asks no clock for a decision: the times come with the batch.
 
-#![cfg_attr(
-    test,
-    allow(
-        clippy::disallowed_methods,
-        clippy::expect_used,
-        clippy::indexing_slicing,
-        clippy::panic,
-        clippy::string_slice,
-        clippy::unwrap_used,
-        reason = "a test may panic"
-    )
-)]
+#![cfg_attr(test, allow(clippy::string_slice, reason = "a test may panic"))]
 
 pub mod bounds;
 pub mod codec;

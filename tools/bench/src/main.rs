@@ -5,19 +5,6 @@
 //! counts the replies, and `report` presents the results. The generator does not interpret requests: any request of
 //! either protocol works.
 
-#![cfg_attr(
-    test,
-    allow(
-        clippy::disallowed_methods,
-        clippy::expect_used,
-        clippy::indexing_slicing,
-        clippy::panic,
-        clippy::string_slice,
-        clippy::unwrap_used,
-        reason = "a test may panic"
-    )
-)]
-
 mod args;
 mod connection;
 mod keys;
