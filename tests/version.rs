@@ -6,11 +6,8 @@ use std::path::Path;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Files that name the version, with the text before it and the text after it.
-const NAMES: [(&str, &str, &str); 9] = [
-    ("Cargo.toml", "divvy-sys = { version = \"", "\""),
-    ("tools/bench/Cargo.toml", "divvy = { version = \"", "\""),
+const NAMES: [(&str, &str, &str); 6] = [
     ("fuzz/Cargo.lock", "name = \"divvy\"\nversion = \"", "\""),
-    ("fuzz/Cargo.lock", "name = \"divvy-sys\"\nversion = \"", "\""),
     ("Dockerfile", "org.opencontainers.image.version=\"", "\""),
     ("packaging/kubernetes/redis.yaml", "docker build -t divvy:", " "),
     ("packaging/kubernetes/redis.yaml", "image: divvy:", "\n"),
@@ -20,9 +17,18 @@ const NAMES: [(&str, &str, &str); 9] = [
 
 #[test]
 fn every_file_names_the_same_version() {
-    for (file, before, after) in NAMES {
-        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let check = |file: &str, before: &str, after: &str| {
+        let text = fs::read_to_string(root.join(file)).unwrap();
         let named: Vec<_> = text.split(before).skip(1).map(|rest| rest.split(after).next().unwrap()).collect();
         assert_eq!(named, [VERSION], "{file}: {before}");
+    };
+    for (file, before, after) in NAMES {
+        check(file, before, after);
+    }
+    for directory in fs::read_dir(root.join("crates")).unwrap() {
+        let name = format!("divvy-{}", directory.unwrap().file_name().into_string().unwrap());
+        check("Cargo.toml", &format!("{name} = {{ version = \""), "\"");
+        check("fuzz/Cargo.lock", &format!("name = \"{name}\"\nversion = \""), "\"");
     }
 }

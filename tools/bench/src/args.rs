@@ -2,7 +2,7 @@
 
 use std::num::{NonZeroU64, NonZeroUsize};
 
-use divvy::units::{self, Time};
+use divvy_core::units::{self, Time};
 
 use crate::keys::{Distribution, MAX_KEYS};
 

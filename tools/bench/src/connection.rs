@@ -4,7 +4,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use divvy::protocol::{line, resp};
+use divvy_server::protocol::{line, resp};
 
 use crate::args::Protocol;
 use crate::reply::{FirstNumber, ReplyCounter, ReplyCounts, StreamError};

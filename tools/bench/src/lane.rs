@@ -1,6 +1,6 @@
 //! The load on one connection: when to send how many requests, and how long their replies took.
 
-use divvy::clock::NANOS_PER_SECOND;
+use divvy_core::clock::NANOS_PER_SECOND;
 use hdrhistogram::Histogram;
 
 use crate::connection::{Connection, ConnectionError};

@@ -1,7 +1,7 @@
 //! The plan of a run, derived from the options before anything is sent, and the requests, which are encoded before the run.
 //! Sending one means copying it and filling in the key.
 
-use divvy::clock::NANOS_PER_SECOND;
+use divvy_core::clock::NANOS_PER_SECOND;
 
 use crate::args::{BenchArgs, Protocol};
 use crate::reply::FirstNumber;

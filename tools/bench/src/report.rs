@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use divvy::clock::NANOS_PER_SECOND;
+use divvy_core::clock::NANOS_PER_SECOND;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
