@@ -55,7 +55,7 @@ test-setup: libraries ## Install what the tests need besides: Redis's tools, Chr
 	@scripts/setup test
 
 .PHONY: build
-build: libraries ## Build divvy and divvy-bench
+build: libraries ## Build the programs
 	$(CARGO) build --release --locked $(BUILD_FLAGS)
 
 .PHONY: run
@@ -201,13 +201,13 @@ package-files: build
 
 .PHONY: install
 install: package-files ## Install the programs, manual pages, completions and systemd units below PREFIX
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/package/divvy $(TARGET)/package/divvy-bench
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/package/divvy $(TARGET)/package/divvy-bench $(TARGET)/package/divvy-crowdsec
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 $(TARGET)/package/man/*.1.gz $(DESTDIR)$(PREFIX)/share/man/man1/
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(TARGET)/package/bash/*
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(TARGET)/package/zsh/*
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d $(TARGET)/package/fish/*
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/systemd/divvy.service packaging/systemd/divvy.socket
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/systemd/*
 
 # The notices go with every program that others get. Where the git repository is missing, the time is that of the archive.
 NOTICES = THIRD-PARTY-NOTICES.txt

@@ -157,7 +157,7 @@ def main(binary):
             deadline = time.monotonic() + PATIENCE
             while subprocess.run(asked, env=env).returncode != 0:
                 assert time.monotonic() < deadline, f"the health check fails: {asked}"
-            hit = ["divvy", "hit", "--server", f"127.0.0.1:{ports['RESP']}", "method=GET", "path=/status"]
+            hit = ["divvy", "hit", "--server", f"127.0.0.1:{ports['HTTP']}", "method=GET", "path=/status"]
             answer = subprocess.run(hit, env=env, check=True, capture_output=True, text=True).stdout
             assert answer.startswith("OK true 999 "), answer
             server.send_signal(stop)

@@ -13,7 +13,7 @@
 //! | crate | contains | does not contain |
 //! |---|---|---|
 //! | `src/`: [`cli`] | subcommands, one per file; messages for the operator | decisions |
-//! | [`server`] | sockets: accept, TLS, logins, read, write, timeouts, shutdown; a session per protocol, the HTTP API, decisions from and for CrowdSec; `net` has the parts that no protocol owns, and [`protocol`] the conversion between bytes and requests or replies | policy |
+//! | [`server`] | sockets: accept, TLS, logins, read, write, timeouts, shutdown; a session per protocol, the HTTP API; `net` has the parts that no protocol owns, and [`protocol`] the conversion between bytes and requests or replies | policy |
 //! | [`api`] | what operators can ask for, declared once: fields, replies, rights, metrics and audit lines of each operation | how a front reads and writes it |
 //! | [`access`] | users and tokens: the access file, the key file, logins, the categories and the scope of each user; in [`audit`] a line for each change by an operator | sockets, the changes themselves |
 //! | [`limiter`] | planning of requests by the rules; reports from the store's outcomes; rankings of the actors of each rule; blocks of actors that a rule keeps denying; [`store`], the closed set of stores | protocols, files |
@@ -28,7 +28,8 @@
 //! everything else comes from the limiter, including the store's name and backups. Code that needs two crates is divided
 //! between them.
 //!
-//! The load generator, `divvy-bench`, is a program of its own in `tools/bench`.
+//! The load generator, `divvy-bench`, and the client between divvy and CrowdSec, `divvy-crowdsec`, are programs of their own in
+//! `tools/`.
 //!
 //! Invariants:
 //! - Time is a parameter. The time for decisions is read once per batch, in [`limiter`], and passed down.

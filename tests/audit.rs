@@ -33,10 +33,13 @@ fn every_change_over_every_front_has_one_line() {
     assert_eq!(resp.command("DIVVY.RESET user=ann"), "1");
     assert_eq!(resp.command("DIVVY.FORGET by-user ACTOR bob"), "[0 1]");
     assert_eq!(send(server, "DELETE", "/v1/counters?rule=by-user", ""), 200);
+    let edits =
+        r#"{"owner":"feed","set":[{"rule":"by-user","actor":"eve"}],"remove":[{"rule":"by-user","actor":"ann"}]}"#;
+    assert_eq!(send(server, "POST", "/v1/blocks/bulk", edits), 200);
     let backup = resp.command("DIVVY.BACKUP monday");
     fs::write(audited.path("rules.ini"), RULES.replace("creditLimit = 10", "creditLimit = 11")).unwrap();
     server.signal("-HUP");
-    let lines = audited.lines(10);
+    let lines = audited.lines(11);
 
     let (ann, file) = (json!({"rule": "by-user", "actor": "ann"}), audited.path("rules.ini"));
     let set = |credits: u64| json!({"rule": "by-user", "actor": "ann", "credits": credits});
@@ -52,9 +55,10 @@ fn every_change_over_every_front_has_one_line() {
         json!(["resp", "done", "counters.reset", {"operation": "user=ann"}, {"counters": 1}, {"counters": 0}]),
         json!(["resp", "done", "counters.forget", {"rule": "by-user", "actor": "bob"}, {"counters": 1}, {"counters": 0}]),
         json!(["http", "done", "counters.forget", {"rule": "by-user"}, {"counters": 1}, {"counters": 0}]),
+        json!(["http", "done", "blocks.edit", {"owner": "feed", "set": 1, "remove": 1}, none, {"set": 1, "removed": 0}]),
         json!(["resp", "done", "backup", {"name": "monday"}, none, {"path": backup}]),
     ];
-    assert_eq!(lines.len(), 10, "{lines:#?}");
+    assert_eq!(lines.len(), 11, "{lines:#?}");
     for (line, expected) in lines.iter().zip(expected) {
         // A minute may have begun to pass.
         let seen = essence(line).to_string().replace("\"expiresIn\":59", "\"expiresIn\":60");
@@ -64,9 +68,9 @@ fn every_change_over_every_front_has_one_line() {
     }
     assert_eq!(lines[0]["address"], json!(local.to_string()));
     let numbers: Vec<_> = lines.iter().map(|line| line["change"].as_u64().unwrap()).collect();
-    assert_eq!(numbers, (1..=10).collect::<Vec<_>>());
+    assert_eq!(numbers, (1..=11).collect::<Vec<_>>());
 
-    let reload = &lines[9];
+    let reload = &lines[10];
     assert_eq!(
         json!([
             reload["user"],

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::command_line::{restore, run_at};
 use crate::support::http::{self, HttpClient};
@@ -146,6 +146,9 @@ fn http_api_sets_returns_lists_and_removes_entries() {
         assert_eq!(new.status, 200, "{}", new.body);
         let mut entry = json!({"rule": "by-user", "actor": "a b", "orphan": false});
         entry.as_object_mut().unwrap().extend(body.as_object().unwrap().clone());
+        if list != "limits" {
+            entry["owner"] = Value::Null;
+        }
         assert_eq!((new.json(), client.get(&target, &[]).json()), (entry.clone(), entry.clone()));
         assert_eq!(client.get(&format!("/v1/{list}?rule=by-user"), &[]).json()[list], json!([entry]));
         assert_eq!(client.get(&format!("/v1/{list}?rule=by-ip"), &[]).json()[list], json!([]));
@@ -175,51 +178,138 @@ fn http_api_sets_returns_lists_and_removes_entries() {
     assert_eq!(explained["rules"][1]["grants"]["override"], decides, "{explained}");
 }
 
+/// Checks that a program changes its own blocks only, many at once, and that clients can follow the changes.
+fn programs_own_blocks(server: &Server) {
+    let client = &mut HttpClient::connect(server.http);
+    let start = client.get("/v1/blocks", &[]).json();
+    assert_eq!((&start["blocks"], &start["removed"], &start["reset"]), (&json!([]), &json!([]), &json!(false)));
+    assert_eq!(resp(server, "DIVVY.BLOCK SET * ip=192.0.2.1 REASON mine"), "OK");
+    assert_eq!(resp(server, "DIVVY.BLOCK SET * ip=192.0.2.2 OWNER feed-2"), "OK");
+    assert!(resp(server, "DIVVY.BLOCK SET * ip=192.0.2.1 OWNER feed").contains("belongs to another owner"));
+    assert!(resp(server, "DIVVY.BLOCK DEL * ip=192.0.2.2 OWNER feed").contains("belongs to another owner"));
+    let taken = client.put("/v1/blocks?rule=*&actor=ip%3D192.0.2.2", r#"{"owner":"feed"}"#);
+    assert_eq!(taken.status, 409, "{}", taken.body);
+
+    let set = |actors: &[&str]| -> Vec<_> {
+        let block = |actor: &&str| json!({"rule": "*", "actor": actor, "expiresIn": 900, "reason": "feed: x"});
+        actors.iter().map(block).collect()
+    };
+    let edit = |client: &mut HttpClient, set: Vec<Value>, remove: &[&str]| {
+        let remove: Vec<_> = remove.iter().map(|actor| json!({"rule": "*", "actor": actor})).collect();
+        client.post("/v1/blocks/bulk", &json!({"owner": "feed", "set": set, "remove": remove}).to_string())
+    };
+    let actors = ["ip=192.0.2.1", "ip=192.0.2.2", "ip=192.0.2.3", "ip=2001:db8::/32"];
+    let edited = edit(client, set(&actors), &["ip=192.0.2.9"]);
+    assert_eq!(edited.json(), json!({"set": 2, "removed": 0, "kept": 2, "full": 0}), "{}", edited.body);
+    assert_eq!(resp(server, "DIVVY.HIT api=a ip=2001:db8::9"), "[0 0 900]");
+    assert_eq!(resp(server, "DIVVY.BLOCK GET * ip=192.0.2.1"), "[-1 mine]");
+    let wrong = edit(client, set(&["ip=192.0.2.4", "nobody"]), &[]);
+    assert_eq!((wrong.status, wrong.body.contains("set/1: with the rule *")), (400, true), "{}", wrong.body);
+    let owned = |client: &mut HttpClient, owner: &str| {
+        let page = client.get(&format!("/v1/blocks?owner={owner}"), &[]).json();
+        let actors = page["blocks"].as_array().unwrap().iter().map(|block| block["actor"].as_str().unwrap().to_owned());
+        let mut actors: Vec<_> = actors.collect();
+        actors.sort();
+        actors.join(" ")
+    };
+    assert_eq!(owned(client, "feed"), "ip=192.0.2.3 ip=2001:db8::/32", "a mistake changes nothing");
+    assert_eq!(owned(client, "feed-2"), "ip=192.0.2.2");
+
+    let since = |client: &mut HttpClient, sequence: &Value, more: &str| {
+        client.get(&format!("/v1/blocks?since={}{more}", sequence.as_str().unwrap()), &[]).json()
+    };
+    let found = since(client, &start["sequence"], "");
+    assert_eq!((found["blocks"].as_array().unwrap().len(), &found["removed"]), (4, &json!([])), "{found}");
+    let edited = edit(client, vec![], &["ip=192.0.2.3", "ip=192.0.2.1"]);
+    assert_eq!(edited.json(), json!({"set": 0, "removed": 1, "kept": 1, "full": 0}), "{}", edited.body);
+    let found = since(client, &found["sequence"], "&field=ip&owner=feed");
+    assert_eq!(found["blocks"], json!([]));
+    assert_eq!(found["removed"], json!([{"rule": "*", "actor": "ip=192.0.2.3"}]));
+    assert_eq!(since(client, &found["sequence"], "")["sequence"], found["sequence"]);
+    assert_eq!(resp(server, "DIVVY.BLOCK DEL * ip=192.0.2.2"), "1", "an operator may change all blocks");
+    assert_eq!(resp(server, "DIVVY.ALLOW SET * ip=192.0.2.0/24"), "OK");
+    let found = since(client, &found["sequence"], "");
+    assert_eq!((&found["reset"], &found["blocks"]), (&json!(true), &json!([])));
+    let found = since(client, &json!("0-0"), "");
+    assert_eq!(found["reset"], true, "of another server, or from before a restart");
+}
+
+#[test]
+fn programs_own_blocks_on_every_store() {
+    on_every_store(RULES, &[], |_, server| programs_own_blocks(server));
+}
+
+#[test]
+#[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
+fn owners_survive_a_sigkill() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    fs::write(path("rules.ini"), RULES).unwrap();
+    let serve = || Server::start(&[&path("rules.ini"), "--data-dir", &path("data")]);
+    let server = serve();
+    assert_eq!(resp(&server, "DIVVY.BLOCK SET * ip=192.0.2.1 OWNER feed REASON x"), "OK");
+    let sequence = http::get(server.http, "/v1/blocks").json()["sequence"].clone();
+    server.kill();
+    let server = serve();
+    let found = http::get(server.http, "/v1/blocks?owner=feed").json();
+    assert_eq!((&found["blocks"][0]["owner"], &found["blocks"][0]["reason"]), (&json!("feed"), &json!("x")));
+    let found = http::get(server.http, &format!("/v1/blocks?since={}", sequence.as_str().unwrap())).json();
+    assert_eq!(found["reset"], true, "a restarted server does not know earlier changes");
+}
+
 #[test]
 fn command_line_sets_returns_lists_and_removes_entries() {
     let rules = RulesFile::ini(RULES);
     let server = Server::in_memory(rules.path());
-    let no_block = "there is no block of ann for the rule by-user; `divvy block list` prints them all";
+    let no_block = "this actor has no block";
+    let no_limit = "this actor has no limit of its own";
     for (line, code, expected) in [
         ("limit set by-user ann 20", 0, ""),
         ("limit set by-ip 192.0.2.1 30 --expires 7d", 0, ""),
-        ("limit get by-user ann", 0, "20"),
-        ("limit get by-ip 192.0.2.1", 0, "30, for another 604800 s"),
         (
             "limit list --json --rule by-user",
             0,
             r#"{"rule":"by-user","actor":"ann","credits":20,"expiresIn":null,"orphan":false}"#,
         ),
-        ("limit delete by-user ann", 0, ""),
-        ("limit delete by-user ann", 1, "ann has no limit of its own"),
-        ("limit get by-user ann", 1, "ann has no limit of its own"),
         ("block set by-user ann --reason fast", 0, ""),
         ("allow set * ip=10.0.0.0/8 --expires 7d", 0, ""),
-        ("block get by-user ann", 0, "until it is deleted: fast"),
-        ("allow get * ip=10.0.0.0/8", 0, "for another 604800 s"),
         (
             "block list --json --rule by-user",
             0,
-            r#"{"rule":"by-user","actor":"ann","reason":"fast","expiresIn":null,"orphan":false}"#,
+            r#"{"rule":"by-user","actor":"ann","reason":"fast","expiresIn":null,"orphan":false,"owner":null}"#,
         ),
-        ("block delete by-user ann", 0, ""),
-        ("block delete by-user ann", 1, no_block),
-        ("block get by-user ann", 1, no_block),
     ] {
         let (found, out, error) = run_at(&server, &line.split(' ').collect::<Vec<_>>());
         assert_eq!((found, (out + &error).trim_end()), (code, expected), "{line}");
     }
-    for (line, lines) in [("limit list", 2), ("allow list", 2)] {
+    for (line, expected) in [
+        ("limit get by-user ann", "20 - - by-user ann"),
+        ("limit get by-ip 192.0.2.1", "30 604800 - by-ip 192.0.2.1"),
+        ("block get by-user ann", "- - by-user ann fast -"),
+        ("allow get * ip=10.0.0.0/8", "604800 - * ip=10.0.0.0/8 - -"),
+    ] {
+        let (_, table, _) = run_at(&server, &line.split(' ').collect::<Vec<_>>());
+        let words: Vec<_> = table.lines().nth(1).unwrap_or_default().split_whitespace().collect();
+        assert_eq!(words.join(" "), expected, "{line}: {table}");
+    }
+    for (line, lines) in [("limit list", 3), ("allow list", 2)] {
         let (code, table, _) = run_at(&server, &line.split(' ').collect::<Vec<_>>());
         assert_eq!((code, table.lines().count()), (0, lines), "{line}: {table}");
     }
+    for line in ["limit delete by-user ann", "block delete by-user ann"] {
+        assert_eq!(run_at(&server, &line.split(' ').collect::<Vec<_>>()), (0, String::new(), String::new()), "{line}");
+    }
     for (line, told) in [
+        ("limit delete by-user ann", no_limit),
+        ("limit get by-user ann", no_limit),
+        ("block delete by-user ann", no_block),
+        ("block get by-user ann", no_block),
         ("limit set nobody a 5", "no rule is called 'nobody'"),
         ("block set nobody a", "no rule is called 'nobody'"),
         ("block set by-user user=ann", "the rule 'by-user' counts by user: write the actor as 'ann', without 'user='"),
     ] {
-        let (code, _, error) = run_at(&server, &line.split(' ').collect::<Vec<_>>());
-        assert!(code != 0 && error.contains(told), "{line}: {error}");
+        let (code, out, error) = run_at(&server, &line.split(' ').collect::<Vec<_>>());
+        assert!(code != 0 && out.is_empty() && error.contains(told), "{line}: {error}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! `/v1/check`: no spelling of a request and no header of a client evades a limit.
 
-use axum::http::Request;
 use bytes::Bytes;
+use hyper::Request;
 
 use crate::support::http::{HttpClient, Response};
 use crate::support::http2::Http2Client;

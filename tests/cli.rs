@@ -178,7 +178,7 @@ fn check_against_other_rules_says_what_starts_afresh() {
     let server = Server::in_memory(old.path());
     let run = |new: &RulesFile, against: &str| {
         let command = ["check", new.path(), "--against", against];
-        let output = divvy().args(command).env("DIVVY_SERVER", server.resp.to_string()).output().unwrap();
+        let output = divvy().args(command).env("DIVVY_SERVER", server.http.to_string()).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
         (output.status.code(), text)
     };

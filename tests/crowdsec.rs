@@ -1,10 +1,12 @@
-//! CrowdSec: its bouncers with divvy in place of a CrowdSec server, and divvy as a bouncer of a CrowdSec server.
+//! divvy-crowdsec: CrowdSec's bouncers with divvy in place of a CrowdSec server, and divvy as a bouncer of a CrowdSec server.
 
 mod fake;
 mod lapi;
+pub mod sidecar;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -14,54 +16,59 @@ use serde_json::json;
 
 use self::fake::{Fake, answer, ban};
 use self::lapi::Lapi;
+use self::sidecar::Sidecar;
 use crate::clients::{PYTHON, installed, tool};
 use crate::support::certificates::Certificates;
 use crate::support::http::{HttpClient, encode, request};
-use crate::support::log::Log;
 use crate::support::metrics::scrape;
 use crate::support::redis::{RedisServer, cli, until};
 use crate::support::{RulesFile, Server, divvy};
 
-/// Token of the user whose key bouncers have.
+/// Key of the bouncers.
 const KEY: &str = "0123456789abcdef0123456789abcdef";
 const PASSWORD: &str = "correct horse";
 const RULES: &str = "[ip=*]\ncreditLimit = 1000000\nresetSeconds = 60\nactorField = ip\nlabel = by-ip\n
 [user=*]\ncreditLimit = 1000000\nresetSeconds = 60\nactorField = user\nlabel = by-user\n
 [default]\ncreditLimit = 1000000\nresetSeconds = 60\n";
 
-/// A server with a user for bouncers.
+/// Returns the hash of a key, as it is in files.
+fn hash(key: &str) -> String {
+    let mut command = divvy();
+    command.args(["access", "hash", "--sha256"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    writeln!(child.stdin.take().unwrap(), "{key}").unwrap();
+    String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap().trim().to_owned()
+}
+
+/// Writes a file that others cannot read. Returns its path.
+fn secret(directory: &tempfile::TempDir, name: &str, text: &str) -> String {
+    let path = directory.path().join(name);
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// A server with a password, and a divvy-crowdsec whose bouncers need a key.
 struct Guarded {
     server: Server,
+    sidecar: Sidecar,
     _rules: RulesFile,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Guarded {
     fn start() -> Self {
         let (rules, directory) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
-        let hash = |token: &str| {
-            let mut command = divvy();
-            command.args(["access", "hash", "--sha256"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-            let mut child = command.spawn().unwrap();
-            writeln!(child.stdin.take().unwrap(), "{token}").unwrap();
-            String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
-        };
-        let users = directory.path().join("users.acl");
-        let text = format!(
-            "user bouncer on {} +@read ~*\nuser narrow on {} +@read ~label:by-ip\nuser hitter on {} +@hit ~*\n",
-            hash(KEY).trim(),
-            hash("narrow").trim(),
-            hash("hitter").trim()
-        );
-        fs::write(&users, text).unwrap();
-        fs::set_permissions(&users, fs::Permissions::from_mode(0o600)).unwrap();
+        let users = format!("user narrow on {} +@read ~label:by-ip\n", hash("narrow"));
+        let users = secret(&directory, "users.acl", &users);
         let mut command = divvy();
         command.env("DIVVY_REQUIREPASS", PASSWORD);
-        let server = Server::start_as(
-            &mut command,
-            &[rules.path(), "--store", "memory", "--access-file", users.to_str().unwrap()],
-        );
-        Self { server, _rules: rules, _directory: directory }
+        let args = [rules.path(), "--store", "memory", "--access-file", &users];
+        let server = Server::start_as(&mut command, &args);
+        let keys = secret(&directory, "keys", &format!("# firewalls\nfirewall {}\n", hash(KEY)));
+        let key = secret(&directory, "divvy-key", PASSWORD);
+        let sidecar = Sidecar::start(&server, &["--divvy-key-file", &key, "--bouncer-keys", &keys]);
+        Self { server, sidecar, _rules: rules, directory }
     }
 
     /// Sends a command, as the operator.
@@ -72,8 +79,10 @@ impl Guarded {
 
     /// Returns the answer to a request with this key. Its body is not in chunks.
     fn get(&self, path: &str, key: &str) -> (u16, String) {
-        let answer =
-            request(self.server.http, format!("GET {path} HTTP/1.0\r\nx-api-key: {key}\r\nuser-agent: test\r\n\r\n"));
+        let answer = request(
+            self.sidecar.address,
+            format!("GET {path} HTTP/1.0\r\nx-api-key: {key}\r\nuser-agent: test\r\n\r\n"),
+        );
         (answer.status, answer.body)
     }
 
@@ -146,28 +155,38 @@ fn allowed_address_is_no_decision() {
 }
 
 #[test]
-fn keys_are_those_of_users_who_may_read_everything() {
+fn bouncers_need_one_of_the_keys() {
     let guarded = Guarded::start();
     for path in ["/v1/decisions", "/v1/decisions/stream", "/v1/decisions/stream?startup=true"] {
-        for (key, expected) in
-            [(KEY, 200), (PASSWORD, 200), ("narrow", 403), ("hitter", 403), ("wrong", 401), (&format!("{KEY}0"), 401)]
-        {
+        for (key, expected) in [(KEY, 200), (PASSWORD, 403), ("wrong", 403), (&format!("{KEY}0"), 403)] {
             assert_eq!(guarded.get(path, key).0, expected, "{path} {key}");
         }
     }
     let both = format!("GET /v1/decisions HTTP/1.0\r\nx-api-key: {KEY}\r\nauthorization: Bearer {KEY}\r\n\r\n");
     let twice = format!("GET /v1/decisions HTTP/1.0\r\nx-api-key: {KEY}\r\nx-api-key: {KEY}\r\n\r\n");
     let bearer = format!("GET /v1/decisions HTTP/1.0\r\nauthorization: Bearer {KEY}\r\n\r\n");
-    let statuses = [both, twice, bearer].map(|text| request(guarded.server.http, text).status);
-    assert_eq!(statuses, [401, 401, 200]);
-    assert_eq!(guarded.get("/v1/rules", KEY).0, 401, "the header is for bouncers' requests only");
-    let mut client = HttpClient::connect(guarded.server.http);
+    let statuses = [both, twice, bearer].map(|text| request(guarded.sidecar.address, text).status);
+    assert_eq!(statuses, [403, 403, 200]);
+    assert_eq!((guarded.get("/v1/rules", KEY).0, guarded.get("/v1/usage-metrics", KEY).0), (404, 405));
+    let mut client = HttpClient::connect(guarded.sidecar.address);
     let json = ("content-type", "application/json");
     let metrics = br#"{"remediation_components":[{"type":"x","metrics":[]}],"log_processors":null}"#;
     client.send(&encode("POST", "/v1/usage-metrics", &[("x-api-key", KEY), json], metrics));
     assert_eq!(client.read_response().status, 201);
     client.send(&encode("POST", "/v1/usage-metrics", &[("x-api-key", KEY), json], b"[]"));
     assert_eq!(client.read_response().status, 400);
+    let requests =
+        |status| scrape(guarded.sidecar.address).value("divvy_crowdsec_bouncer_requests_total", &[("status", status)]);
+    assert_eq!((requests("201"), requests("404")), (1.0, 1.0));
+}
+
+#[test]
+fn decisions_are_refused_until_divvy_answers() {
+    let guarded = Guarded::start();
+    let key = secret(&guarded.directory, "narrow", "narrow");
+    let narrow = Sidecar::start(&guarded.server, &["--divvy-key-file", &key]);
+    let answer = request(narrow.address, "GET /v1/decisions HTTP/1.0\r\n\r\n");
+    assert!(answer.status == 503 && answer.body.contains("it refuses the key (status 403"), "{answer:?}");
 }
 
 #[test]
@@ -176,7 +195,7 @@ fn interrupted_answer_is_sent_again() {
     guarded.command(&["DIVVY.BLOCK", "SET", "*", "ip=192.0.2.7"]);
     // A HEAD request has no answer to read.
     let head = format!("HEAD /v1/decisions/stream HTTP/1.0\r\nx-api-key: {KEY}\r\nuser-agent: test\r\n\r\n");
-    assert_eq!(request(guarded.server.http, head).status, 200);
+    assert_eq!(request(guarded.sidecar.address, head).status, 200);
     assert_eq!(guarded.changes(), (vec!["192.0.2.7".to_owned()], vec![]));
     assert_eq!(guarded.get("/v1/decisions/stream", KEY).1, "{\"new\":[],\"deleted\":[]}");
 }
@@ -188,7 +207,7 @@ struct CustomBouncer {
 }
 
 impl CustomBouncer {
-    fn start(server: &Server) -> Self {
+    fn start(address: SocketAddr) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (script, calls) = (directory.path().join("script"), directory.path().join("calls"));
         fs::write(&script, format!("#!/bin/sh\necho \"$1 $2 $3 $4\" >>{}\n", calls.display())).unwrap();
@@ -197,8 +216,7 @@ impl CustomBouncer {
         let config = format!(
             "bin_path: {script}\nfeed_via_stdin: false\npiddir: {place}\nupdate_frequency: 1s\n\
              cache_retention_duration: 10s\ndaemonize: false\nlog_mode: stdout\nlog_dir: {place}\nlog_level: info\n\
-             api_url: http://{}/\napi_key: {KEY}\nprometheus: {{enabled: false}}\n",
-            server.http
+             api_url: http://{address}/\napi_key: {KEY}\nprometheus: {{enabled: false}}\n"
         );
         fs::write(directory.path().join("config.yaml"), config).unwrap();
         let mut command = tool("crowdsec-custom-bouncer");
@@ -224,7 +242,7 @@ impl Drop for CustomBouncer {
 fn custom_bouncer_of_debian_adds_and_deletes_blocked_addresses() {
     let guarded = Guarded::start();
     guarded.command(&["DIVVY.BLOCK", "SET", "*", "ip=192.0.2.7", "EX", "3600", "REASON", "scans"]);
-    let bouncer = CustomBouncer::start(&guarded.server);
+    let bouncer = CustomBouncer::start(guarded.sidecar.address);
     bouncer.await_call("add 192.0.2.7 3");
     guarded.command(&["DIVVY.BLOCK", "SET", "*", "ip=2001:db8::/32"]);
     bouncer.await_call("add 2001:db8::/32 604800 divvy/*");
@@ -243,9 +261,9 @@ struct PyCrowdsec {
 }
 
 impl PyCrowdsec {
-    fn start(server: &Server) -> Self {
+    fn start(address: SocketAddr) -> Self {
         let mut command = Command::new(installed(Path::new(PYTHON).join(".venv/bin/python")));
-        command.arg(Path::new(PYTHON).join("crowdsec_bouncer.py")).arg(format!("http://{}/", server.http)).arg(KEY);
+        command.arg(Path::new(PYTHON).join("crowdsec_bouncer.py")).arg(format!("http://{address}/")).arg(KEY);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (input, output) = (process.stdin.take().unwrap(), BufReader::new(process.stdout.take().unwrap()));
         Self { process, input, output }
@@ -270,7 +288,7 @@ impl Drop for PyCrowdsec {
 fn pycrowdsec_knows_the_blocked_addresses() {
     let guarded = Guarded::start();
     guarded.command(&["DIVVY.BLOCK", "SET", "*", "ip=192.0.2.7"]);
-    let mut bouncer = PyCrowdsec::start(&guarded.server);
+    let mut bouncer = PyCrowdsec::start(guarded.sidecar.address);
     assert_eq!(bouncer.ask(""), r#"{"192.0.2.7/32": "ban"}"#);
     guarded.command(&["DIVVY.BLOCK", "SET", "*", "ip=198.51.100.0/24"]);
     guarded.command(&["DIVVY.BLOCK", "DEL", "*", "ip=192.0.2.7"]);
@@ -279,30 +297,25 @@ fn pycrowdsec_knows_the_blocked_addresses() {
     assert_eq!(bouncer.ask("192.0.2.7"), "null");
 }
 
-/// A divvy that follows a CrowdSec server.
+/// A divvy, and a divvy-crowdsec that follows a CrowdSec server.
 struct Following {
     server: Server,
-    log: Log,
+    sidecar: Sidecar,
     _rules: RulesFile,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Following {
     fn start(url: &str) -> Self {
-        Self::start_with(url, &[])
+        Self::start_with(url, &[], &[])
     }
 
-    fn start_with(url: &str, args: &[&str]) -> Self {
+    /// Starts both with these further arguments.
+    fn start_with(url: &str, of_divvy: &[&str], of_sidecar: &[&str]) -> Self {
         let (rules, directory) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
-        let key = directory.path().join("key");
-        fs::write(&key, format!("{}\n", Lapi::KEY)).unwrap();
-        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
-        let mut command = divvy();
-        let log = Log::of(&mut command);
-        let follow = ["--crowdsec-url", url, "--crowdsec-key-file", key.to_str().unwrap(), "--crowdsec-interval", "1"];
-        let server =
-            Server::start_as(&mut command, &[&[rules.path(), "--store", "memory"], &follow[..], args].concat());
-        Self { server, log, _rules: rules, _directory: directory }
+        let server = Server::start(&[&[rules.path(), "--store", "memory"], of_divvy].concat());
+        let sidecar = follow(&server, url, &directory, of_sidecar);
+        Self { server, sidecar, _rules: rules, directory }
     }
 
     fn is_allowed(&self, pair: &str) -> bool {
@@ -315,10 +328,12 @@ impl Following {
     fn command(&self, words: &[&str]) -> String {
         cli(self.server.resp.port(), words).trim().to_owned()
     }
+}
 
-    fn count(&self, effect: &str) -> f64 {
-        scrape(self.server.http).value("divvy_crowdsec_decisions_total", &[("effect", effect)])
-    }
+/// Starts a divvy-crowdsec that follows the CrowdSec server at this URL for a divvy.
+fn follow(server: &Server, url: &str, directory: &tempfile::TempDir, args: &[&str]) -> Sidecar {
+    let key = secret(directory, "key", &format!("{}\n", Lapi::KEY));
+    Sidecar::start(server, &[&["--url", url, "--key-file", &key, "--interval", "1"], args].concat())
 }
 
 #[test]
@@ -342,16 +357,16 @@ fn bans_of_crowdsec_deny_hits_until_it_deletes_them() {
     until(|| following.is_allowed("ip=192.0.2.10"));
     // Its blocks outlive the CrowdSec server, and the changes in the meantime are found afterwards.
     lapi.stop();
-    following.log.await_line(&["cannot follow the decisions of CrowdSec", "cannot connect"]);
+    following.sidecar.log.await_line(&["cannot follow the decisions of CrowdSec", "cannot connect"]);
     assert!(!following.is_allowed("ip=2001:db8::7"));
-    assert_eq!(scrape(following.server.http).value("divvy_crowdsec_failing", &[]), 1.0);
+    assert!(following.sidecar.is_failing());
     lapi.restart();
     lapi.cscli(&["decisions", "delete", "--range", "2001:db8::/48"]);
     lapi.cscli(&["decisions", "add", "--ip", "192.0.2.11", "--duration", "1h"]);
     until(|| following.is_allowed("ip=2001:db8::7") && !following.is_allowed("ip=192.0.2.11"));
-    assert_eq!(scrape(following.server.http).value("divvy_crowdsec_failing", &[]), 0.0);
+    assert!(!following.sidecar.is_failing());
     // divvy is listed by its name and version.
-    until(|| following.log.count("following the decisions of CrowdSec") == 2);
+    until(|| following.sidecar.log.count("following the decisions of CrowdSec") == 2);
 }
 
 #[test]
@@ -365,7 +380,7 @@ fn blocks_of_operators_are_never_touched() {
     following.command(&["DIVVY.BLOCK", "SET", "*", "ip=192.0.2.7", "REASON", "by hand"]);
     following.command(&["DIVVY.BLOCK", "SET", "*", "ip=192.0.2.9"]);
     *decisions.lock() = format!(r#"{{"new":[{},{}],"deleted":null}}"#, ban("192.0.2.7"), ban("192.0.2.8"));
-    until(|| following.count("kept") >= 1.0);
+    until(|| following.sidecar.count("kept") >= 1.0);
     let block = following.command(&["DIVVY.BLOCK", "GET", "*", "ip=192.0.2.7"]);
     assert!(block.contains("by hand"), "{block}");
     let all = [ban("192.0.2.7"), ban("192.0.2.8"), ban("192.0.2.9")].join(",");
@@ -373,7 +388,7 @@ fn blocks_of_operators_are_never_touched() {
     until(|| following.is_allowed("ip=192.0.2.8"));
     assert!(!following.is_allowed("ip=192.0.2.7") && !following.is_allowed("ip=192.0.2.9"));
     // Twice the same ban is one change.
-    assert_eq!((following.count("set"), following.count("removed")), (1.0, 1.0));
+    assert_eq!((following.sidecar.count("set"), following.sidecar.count("removed")), (1.0, 1.0));
 }
 
 #[test]
@@ -381,8 +396,8 @@ fn bans_take_no_more_room_than_there_is() {
     let bans: Vec<_> = (0..50).map(|last| ban(&format!("192.0.2.{last}"))).collect();
     let body = format!(r#"{{"new":[{}],"deleted":null}}"#, bans.join(","));
     let fake = Fake::start(move |_, stream| answer(stream, &body));
-    let following = Following::start_with(&fake.url(), &["--max-blocks", "20"]);
-    following.log.await_line(&["no room for blocks of CrowdSec", "full=30"]);
+    let following = Following::start_with(&fake.url(), &["--max-blocks", "20"], &[]);
+    following.sidecar.log.await_line(&["no room for blocks of CrowdSec", "full=30"]);
     let denied = (0..50).filter(|last| !following.is_allowed(&format!("ip=192.0.2.{last}"))).count();
     assert_eq!(denied, 20);
 }
@@ -407,14 +422,13 @@ fn servers_that_share_a_redis_share_the_decisions() {
     let redis = RedisServer::start();
     let rules = RulesFile::ini(RULES);
     let start = |args: &[&str]| Server::start(&[&[rules.path(), "--redis-url", &redis.url()], args].concat());
-    let one = start(&[]);
+    let (one, other) = (start(&[]), start(&[]));
     let fake = Fake::start(|_, stream| answer(stream, &format!(r#"{{"new":[{}],"deleted":null}}"#, ban("192.0.2.8"))));
     let directory = tempfile::tempdir().unwrap();
-    let key = directory.path().join("key");
-    fs::write(&key, Lapi::KEY).unwrap();
-    let _following = start(&["--crowdsec-url", &fake.url(), "--crowdsec-key-file", key.to_str().unwrap()]);
+    let _following = follow(&other, &fake.url(), &directory, &[]);
+    let sidecar = Sidecar::start(&one, &[]);
     let decisions = || {
-        let answer = request(one.http, "GET /v1/decisions HTTP/1.0\r\n\r\n").body;
+        let answer = request(sidecar.address, "GET /v1/decisions HTTP/1.0\r\n\r\n").body;
         answer.matches("\"value\":\"192.0.2.").count()
     };
     until(|| decisions() == 1);
@@ -422,25 +436,21 @@ fn servers_that_share_a_redis_share_the_decisions() {
     until(|| decisions() == 2);
 }
 
-/// The other divvy is the CrowdSec server here.
+/// Another divvy-crowdsec is the CrowdSec server here.
 #[test]
 fn certificate_of_the_upstream_is_checked() {
     let (certificates, rules) = (Certificates::new(), RulesFile::ini(RULES));
-    let mut command = divvy();
-    command.env("DIVVY_REQUIREPASS", Lapi::KEY);
-    command
-        .env("DIVVY_TLS_CERT", certificates.path("server.pem"))
-        .env("DIVVY_TLS_KEY", certificates.path("server.key"));
-    let other = Server::start_as(&mut command, &[rules.path(), "--store", "memory", "--tls-fronts", "http"]);
-    let login = ["--no-auth-warning", "--pass", Lapi::KEY];
+    let other = Server::in_memory(rules.path());
+    let (certificate, key) = (certificates.path("server.pem"), certificates.path("server.key"));
+    let upstream = Sidecar::start(&other, &["--tls-cert", &certificate, "--tls-key", &key]);
     let block = ["DIVVY.BLOCK", "SET", "*", "ip=192.0.2.7", "REASON", "scans"];
-    assert_eq!(cli(other.resp.port(), &[&login[..], &block].concat()).trim(), "OK");
-    let url = format!("https://{}", other.http);
-    let following = Following::start_with(&url, &["--crowdsec-ca", &certificates.path("ca.pem")]);
+    assert_eq!(cli(other.resp.port(), &block).trim(), "OK");
+    let url = format!("https://{}", upstream.address);
+    let following = Following::start_with(&url, &[], &["--ca", &certificates.path("ca.pem")]);
     until(|| !following.is_allowed("ip=192.0.2.7"));
     assert!(following.command(&["DIVVY.BLOCK", "GET", "*", "ip=192.0.2.7"]).contains("crowdsec: divvy/*: scans"));
-    let refusing = Following::start_with(&url, &["--crowdsec-ca", &certificates.path("foreign-ca.pem")]);
-    refusing.log.await_line(&["cannot follow the decisions of CrowdSec", "invalid peer certificate"]);
+    let refusing = Following::start_with(&url, &[], &["--ca", &certificates.path("foreign-ca.pem")]);
+    refusing.sidecar.log.await_line(&["cannot follow the decisions of CrowdSec", "invalid peer certificate"]);
     assert!(refusing.is_allowed("ip=192.0.2.7"));
 }
 
@@ -485,9 +495,9 @@ fn bad_upstream_does_not_delay_hits() {
     ];
     for (name, behavior, logged) in behaviors {
         let fake = Fake::start(behavior);
-        let following = Following::start(&fake.url());
+        let mut following = Following::start(&fake.url());
         until(|| fake.requests() > 0);
-        let before = following.server.resident();
+        let before = following.sidecar.resident();
         let mut client = HttpClient::connect(following.server.http);
         let (begun, mut slowest) = (Instant::now(), Duration::ZERO);
         while begun.elapsed() < Duration::from_secs(2) {
@@ -497,42 +507,12 @@ fn bad_upstream_does_not_delay_hits() {
             slowest = slowest.max(sent.elapsed());
         }
         assert!(slowest < Duration::from_millis(500), "{name}: {slowest:?}");
-        let grown = following.server.resident().saturating_sub(before);
+        let grown = following.sidecar.resident().saturating_sub(before);
         assert!(grown < 256 << 20, "{name}: {grown} bytes");
         if !logged.is_empty() {
-            following.log.await_line(&["cannot follow the decisions of CrowdSec", logged]);
+            following.sidecar.log.await_line(&["cannot follow the decisions of CrowdSec", logged]);
         }
-        assert!(following.server.terminate().success(), "{name}");
-    }
-}
-
-#[test]
-fn wrong_settings_are_explained_at_start() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = |name: &str, text: &str| {
-        let path = directory.path().join(name);
-        fs::write(&path, text).unwrap();
-        path.to_str().unwrap().to_owned()
-    };
-    let (key, empty) = (file("key", "abc\n"), file("empty", "\n"));
-    let url = "http://127.0.0.1:8080";
-    for (args, expected) in [
-        (&["--crowdsec-url", url][..], "--crowdsec-url needs --crowdsec-key-file"),
-        (
-            &["--crowdsec-key-file", &key],
-            "--crowdsec-key-file (or its DIVVY_ variable) has no effect without --crowdsec-url",
-        ),
-        (&["--crowdsec-url", "127.0.0.1", "--crowdsec-key-file", &key], "--crowdsec-url: it is not a URL"),
-        (&["--crowdsec-url", "redis://a", "--crowdsec-key-file", &key], "write a URL such as http://127.0.0.1:8080"),
-        (&["--crowdsec-url", url, "--crowdsec-key-file", &empty], "the key must be the only line"),
-        (&["--crowdsec-url", url, "--crowdsec-key-file", "/none"], "--crowdsec-key-file: cannot read /none"),
-        (&["--crowdsec-url", url, "--crowdsec-key-file", &key, "--crowdsec-ca", &key], "--crowdsec-ca has no effect"),
-        (&["--crowdsec-field", "a b"], "must be the name of a field"),
-    ] {
-        let output =
-            divvy().args(["serve", "--store", "memory", "--http-listen", "127.0.0.1:0"]).args(args).output().unwrap();
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && error.contains(expected), "{args:?}: {error}");
+        assert!(following.sidecar.terminate(), "{name}");
     }
 }
 
@@ -561,14 +541,14 @@ fn answer_that_is_no_list_lifts_no_block() {
         let (following, body, _fake) = scripted(decisions(&bans, &[]));
         until(|| !following.is_allowed("ip=192.0.2.1"));
         *body.lock() = wrong.to_owned();
-        until(|| scrape(following.server.http).value("divvy_crowdsec_failing", &[]) == 1.0);
+        until(|| following.sidecar.is_failing());
         // The next answers are to requests for all decisions.
-        following.log.await_count(2, "cannot follow the decisions of CrowdSec");
+        following.sidecar.log.await_count(2, "cannot follow the decisions of CrowdSec");
         for (address, _, _) in bans {
             assert!(!following.is_allowed(&format!("ip={address}")), "{wrong}");
         }
         *body.lock() = decisions(&bans, &[]);
-        until(|| scrape(following.server.http).value("divvy_crowdsec_failing", &[]) == 0.0);
+        until(|| !following.sidecar.is_failing());
     }
 }
 
@@ -582,7 +562,7 @@ fn answer_with_a_wrong_decision_lifts_no_block() {
         until(|| !following.is_allowed("ip=192.0.2.1"));
         *body.lock() = damaged.clone();
         // The second of these answers is to a request for all decisions.
-        following.log.await_count(2, "cannot follow the decisions of CrowdSec");
+        following.sidecar.log.await_count(2, "cannot follow the decisions of CrowdSec");
         until(|| !following.is_allowed("ip=192.0.2.3"));
         std::thread::sleep(std::time::Duration::from_secs(2));
         for (address, _, _) in bans {
@@ -616,7 +596,7 @@ fn list_that_lacks_most_bans_is_confirmed_by_the_next_one() {
     });
     let following = Following::start(&fake.url());
     let denied = || (0..40).filter(|n| !following.is_allowed(&format!("ip=192.0.2.{n}"))).count();
-    following.log.await_line(&["lacks 37 of 40 bans", "they stay until the next list lacks them, too"]);
+    following.sidecar.log.await_line(&["lacks 37 of 40 bans", "they stay until the next list lacks them, too"]);
     until(|| *requests.lock() >= 4);
     assert_eq!(denied(), 40, "the next list has them again");
     until(|| denied() == 3);
@@ -635,4 +615,76 @@ fn end_of_the_shorter_ban_keeps_the_longer_one() {
     assert!(ends.contains("crowdsec: s"), "{ends}");
     *body.lock() = decisions(&[], &[("192.0.2.7", 1, "-1m")]);
     until(|| following.is_allowed("ip=192.0.2.7"));
+}
+
+#[test]
+fn program_that_is_down_or_restarts_lifts_nothing() {
+    let bans = [("192.0.2.1", 1, "4h"), ("192.0.2.2", 2, "4h")];
+    let (mut following, body, fake) = scripted(decisions(&bans, &[]));
+    until(|| !following.is_allowed("ip=192.0.2.1") && !following.is_allowed("ip=192.0.2.2"));
+    let listed = following.command(&["DIVVY.BLOCK", "LIST", "OWNER", "crowdsec"]);
+    assert!(listed.contains("ip=192.0.2.1") && listed.contains("ip=192.0.2.2"), "{listed}");
+    assert!(following.sidecar.terminate());
+    for (address, _, _) in bans {
+        assert!(!following.is_allowed(&format!("ip={address}")));
+    }
+    following.command(&["DIVVY.BLOCK", "SET", "*", "ip=192.0.2.3", "REASON", "by hand"]);
+    // What CrowdSec has changed in the meantime is a difference to divvy's list.
+    *body.lock() = decisions(&[("192.0.2.2", 2, "4h"), ("192.0.2.4", 4, "4h")], &[("192.0.2.1", 1, "-1m")]);
+    let again = follow(&following.server, &fake.url(), &following.directory, &[]);
+    until(|| !following.is_allowed("ip=192.0.2.4"));
+    until(|| following.is_allowed("ip=192.0.2.1") || again.log.count("lacks") > 0);
+    assert!(!following.is_allowed("ip=192.0.2.2") && !following.is_allowed("ip=192.0.2.3"));
+    until(|| following.is_allowed("ip=192.0.2.1"));
+    assert_eq!(again.count("removed"), 1.0, "the others are as they were");
+}
+
+#[test]
+fn blocks_that_divvy_has_lost_are_set_again() {
+    let (following, _body, _fake) = scripted(decisions(&[("192.0.2.1", 1, "4h")], &[]));
+    until(|| !following.is_allowed("ip=192.0.2.1"));
+    let Following { server, sidecar, .. } = following;
+    let http = server.http;
+    assert!(server.terminate().success());
+    sidecar.log.await_line(&["cannot follow the decisions of CrowdSec", "cannot connect"]);
+    let rules = RulesFile::ini(RULES);
+    let mut command = divvy();
+    command.args(["serve", rules.path(), "--store", "memory", "--listen", "none", "--grpc-listen", "none"]);
+    command
+        .args(["--resp-listen", "127.0.0.1:0", "--http-listen", &http.to_string()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut restarted = command.spawn().unwrap();
+    let is_denied = || {
+        let hit = r#"{"operation":{"ip":"192.0.2.1"}}"#;
+        std::net::TcpStream::connect(http).is_ok() && HttpClient::connect(http).post("/v1/hit", hit).status == 429
+    };
+    until(is_denied);
+    restarted.kill().unwrap();
+    restarted.wait().unwrap();
+}
+
+/// CrowdSec's community list has tens of thousands.
+#[test]
+#[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
+fn hundred_thousand_bans_are_in_force_within_seconds() {
+    const COUNT: u32 = 100_000;
+    let address = |number: u32| std::net::Ipv4Addr::from_bits(0x0a00_0000 + number).to_string();
+    let all = |count| {
+        (1..=count).map(|number| format!(r#"{{"duration":"4h","id":{number},"origin":"CAPI","scenario":"http:scan","scope":"Ip","type":"ban","value":"{}"}}"#, address(number))).collect::<Vec<_>>().join(",")
+    };
+    let body = format!(r#"{{"new":[{}],"deleted":null}}"#, all(COUNT));
+    let fake = Fake::start(move |line, stream| {
+        answer(stream, if line.contains("startup=true") { &body } else { r#"{"new":null,"deleted":null}"# })
+    });
+    let (rules, data) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
+    let server = Server::on_disk(rules.path(), data.path(), "sync");
+    let begun = Instant::now();
+    let sidecar = follow(&server, &fake.url(), &data, &[]);
+    until(|| sidecar.count("set") == f64::from(COUNT));
+    let seconds = begun.elapsed().as_secs();
+    // A debug build takes ten times as long.
+    assert!(seconds < if cfg!(debug_assertions) { 100 } else { 20 }, "{seconds} s");
+    let bouncer = || request(sidecar.address, "GET /v1/decisions/stream?startup=true HTTP/1.0\r\n\r\n").body;
+    assert_eq!(bouncer().matches("\"ban\"").count(), COUNT as usize);
 }

@@ -235,7 +235,7 @@ impl Calls<'_> {
                     let connection = tokio::spawn(connection);
                     let mut calls = tokio::task::JoinSet::new();
                     for _ in 0..of_each {
-                        let request = axum::http::Request::post(&path).header("content-type", "application/grpc");
+                        let request = hyper::Request::post(&path).header("content-type", "application/grpc");
                         let request = request.header("te", "trailers").body(()).unwrap();
                         let mut send = send.clone().ready().await.unwrap();
                         let (response, mut stream) = send.send_request(request, false).unwrap();

@@ -251,7 +251,7 @@ fn bound_on_faulty_requests_closes_the_connection() {
     assert_eq!(log.count("h2::"), 0, "{}", log.text());
 }
 
-/// The router answers these calls. Until their messages arrive, they reserve no memory that others need.
+/// Until the messages of calls arrive, they reserve no memory that others need.
 #[test]
 fn calls_without_a_message_block_no_other_call() {
     const UNFINISHED: u32 = 1_000;

@@ -3,9 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::crowdsec::sidecar::Sidecar;
 use crate::support::{RespClient, RulesFile, Server, http};
 
 const RULES: &str = "
@@ -60,13 +62,14 @@ fn metric_names(text: &str) -> BTreeSet<&str> {
 }
 
 /// Returns the metric families in /metrics, with their kinds.
-fn families(server: &Server) -> Vec<(String, String)> {
-    let metrics = http::get(server.http, "/metrics").body;
+fn families(address: SocketAddr) -> Vec<(String, String)> {
+    let metrics = http::get(address, "/metrics").body;
     let types = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     types.map(|(name, kind)| (name.to_owned(), kind.to_owned())).collect()
 }
 
-/// Returns the families of servers with all three stores that have answered a hit and rejected a password.
+/// Returns the families of servers with all three stores that have answered a hit and rejected a password, and of
+/// divvy-crowdsec.
 fn all_families() -> Vec<(String, String)> {
     let (rules, dir) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
     let stores = [
@@ -82,8 +85,12 @@ fn all_families() -> Vec<(String, String)> {
         assert!(client.command("AUTH wrong").starts_with("-WRONGPASS"));
         assert_eq!(client.command("AUTH secret"), "OK");
         client.command("DIVVY.HIT path=/status");
-        found.extend(families(&server));
+        found.extend(families(server.http));
     }
+    let server = Server::in_memory(rules.path());
+    let sidecar = Sidecar::start(&server, &[]);
+    http::get(sidecar.address, "/v1/decisions");
+    found.extend(families(sidecar.address));
     found
 }
 

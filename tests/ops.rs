@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 
-use crate::support::{LineClient, RespClient, RulesFile, SERVE, Server, divvy, encode};
+use crate::support::{LineClient, RespClient, RulesFile, SERVE, Server, divvy, encode, http};
 
 const LIMIT: u64 = 1_000_000;
 const RULES: &str = "
@@ -96,8 +96,8 @@ fn check_backup_under_load(durability: &str) {
             thread::yield_now();
         }
         let before = counts();
-        let printed = done(&["backup", "first", "--server", &server.resp.to_string()]);
-        assert_eq!(printed.trim_end(), place.path("backups/first"));
+        let printed = RespClient::connect(server.resp).command("DIVVY.BACKUP first");
+        assert_eq!(printed, place.path("backups/first"));
         // The load continues after the backup, which does not contain the later hits.
         let later: u64 = counts().iter().sum::<u64>() + 2_000;
         while counts().iter().sum::<u64>() < later {
@@ -177,11 +177,38 @@ fn backup_is_only_written_below_the_operators_directory() {
         let reply = client.command(&format!("DIVVY.BACKUP {taken}"));
         assert!(reply.contains("already exists and is not empty"), "{reply}");
     }
-    let by_path = place.path("backups/by-path");
-    assert_eq!(done(&["backup", &format!("{by_path}/"), "--server", &server.resp.to_string()]).trim_end(), by_path);
-    assert_eq!(entries(Path::new(&place.path("backups"))), ["by-path", "empty", "full"]);
+    assert_eq!(entries(Path::new(&place.path("backups"))), ["empty", "full"]);
     assert_eq!(entries(Path::new(&place.path("backups/full"))), ["inside"]);
     assert_eq!(entries(place.dir.path()), ["backups", "data"], "nothing escaped");
+}
+
+#[test]
+fn backups_reloads_and_users_need_a_login_over_http() {
+    let place = BackupServer::new();
+    let guarded = place.serve(&["--requirepass", "correct horse"]);
+    let address = guarded.http.to_string();
+    let login = ["--server", &address, "--password", "correct horse"];
+    let by_path = place.path("backups/by-path");
+    assert_eq!(done(&[&["backup", &format!("{by_path}/")], &login[..]].concat()).trim_end(), by_path);
+    assert_eq!(done(&[&["users"], &login[..]].concat()), "user default on (sha256) +@all ~*\n");
+    assert_eq!(done(&[&["reload"], &login[..]].concat()), "");
+    for args in [&["backup", "b"][..], &["users"], &["reload"]] {
+        let error = refused(&[args, &["--server", &address]].concat());
+        assert!(error.contains("requires a password"), "{error}");
+    }
+    let login = ("authorization", "Bearer correct horse");
+    for (origin, status) in [("http://divvy", 200), ("http://evil.example", 403), ("null", 403)] {
+        let headers = [login, ("origin", origin), ("connection", "close")];
+        let response = http::request(guarded.http, http::encode("POST", "/v1/reload", &headers, b""));
+        assert_eq!(response.status, status, "{origin}: {}", response.body);
+    }
+    drop(guarded);
+    let open = place.serve(&[]);
+    for args in [&["backup", "b"][..], &["users"], &["reload"]] {
+        let error = refused(&[args, &["--server", &open.http.to_string()]].concat());
+        assert!(error.contains("only a user may ask for this"), "{error}");
+    }
+    assert_eq!(entries(Path::new(&place.path("backups"))), ["by-path"]);
 }
 
 #[test]
@@ -241,7 +268,7 @@ fn only_complete_backups_are_restored_and_only_into_empty_directories() {
 fn counters_are_listed_and_forgotten_over_a_running_server() {
     let place = BackupServer::new();
     for server in [place.serve(&[]), Server::in_memory(place.rules.path())] {
-        let address = server.resp.to_string();
+        let address = server.http.to_string();
         let mut client = RespClient::connect(server.resp);
         for (user, hits) in [("ada", 3), ("bob", 1), ("cy", 2)] {
             for _ in 0..hits {
@@ -251,18 +278,19 @@ fn counters_are_listed_and_forgotten_over_a_running_server() {
         client.command("DIVVY.HIT api=upload user=ada");
         let operation = ["--operation", "api=other", "user=*", "--server", &address];
         let counters = |more: &[&str]| done(&[&["counters"], &operation[..], more].concat());
+        let forget = |more: &[&str]| done(&[&["forget"], &operation[..], more].concat());
         let table = counters(&[]);
         let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(lines[0], ["remaining", "reset", "actor"]);
-        let credits: Vec<_> = lines[1..].iter().map(|line| (line[2], line[0])).collect();
+        assert_eq!(lines[0], ["remaining", "reset", "balance", "actor"]);
+        let credits: Vec<_> = lines[1..].iter().map(|line| (line[3], line[0])).collect();
         assert_eq!(credits, [("ada", "2"), ("bob", "4"), ("cy", "3")]);
         assert!(lines[1..].iter().all(|line| (35_900..=36_000).contains(&line[1].parse::<u64>().unwrap())), "{table}");
         let line: serde_json::Value = serde_json::from_str(&counters(&["--actor", "cy", "--json"])).unwrap();
         assert_eq!((&line["actor"], &line["remaining"]), (&"cy".into(), &3.into()));
 
-        assert_eq!(counters(&["--actor", "cy", "--delete"]), "forgot 1 counter\n");
+        assert_eq!(forget(&["--actor", "cy"]), "1 forgotten\n");
         assert_eq!(client.command("DIVVY.PEEK api=other user=cy"), "[1 5 0]");
-        assert_eq!(counters(&["--delete", "--yes", "--json"]), "{\"forgotten\":2}\n");
+        assert_eq!(forget(&["--yes", "--json"]), "{\"forgotten\":2}\n");
         assert_eq!(counters(&["--json"]), "");
         let uploads = done(&["counters", "--rule", "uploads", "--server", &address]);
         assert!(uploads.contains("999999") && uploads.contains("ada"), "another rule's are untouched: {uploads}");
@@ -311,7 +339,7 @@ fn million_counters_are_listed_and_forgotten_in_bounded_memory() {
         assert!(reply.starts_with("[1 999999 "), "{reply}");
     });
     let before = server.peak_resident();
-    let address = server.resp.to_string();
+    let address = server.http.to_string();
     let mut child =
         divvy().args(["counters", "--rule", "uploads", "--server", &address]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -329,8 +357,8 @@ fn million_counters_are_listed_and_forgotten_in_bounded_memory() {
     let grown = server.peak_resident().saturating_sub(before);
     assert!(grown < 64 * MIB, "the server grew by {} MiB", grown / MIB);
 
-    let forgotten = done(&["counters", "--rule", "uploads", "--delete", "--yes", "--server", &address]);
-    assert_eq!(forgotten, format!("forgot {COUNTERS} counters\n"));
+    let forgotten = done(&["forget", "--rule", "uploads", "--yes", "--server", &address]);
+    assert_eq!(forgotten, format!("{COUNTERS} forgotten\n"));
     assert_eq!(client.command("DIVVY.COUNTERS uploads"), "[0 []]");
 }
 
@@ -338,4 +366,26 @@ fn peak_resident_of(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     kib.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+#[test]
+fn stats_match_the_requests() {
+    let place = BackupServer::new();
+    let server = place.serve(&["--durability", "lazy"]);
+    let mut client = RespClient::connect(server.resp);
+    for _ in 0..7 {
+        client.command("DIVVY.HIT api=other user=ada");
+    }
+    let stats = |more: &[&str]| done(&[&["stats", "--server", &server.http.to_string()], more].concat());
+    let json: serde_json::Value = serde_json::from_str(&stats(&["--json"])).unwrap();
+    assert_eq!(json["hits"], serde_json::json!({ "accepted": 5, "rejected": 2 }), "{json}");
+    assert_eq!(json["metrics"]["divvy_hits_total{rule_label=\"rule-2\",status=\"rejected\"}"], 2, "{json}");
+    let store = &json["store"];
+    assert_eq!(
+        (&store["name"], &store["durability"], &store["failing"]),
+        (&"rocksdb".into(), &"lazy".into(), &false.into())
+    );
+    assert!(store["diskBytes"].as_u64().unwrap() > 0, "{json}");
+    assert!(json["server"]["residentBytes"].as_u64().unwrap() > 1 << 20, "{json}");
+    assert_eq!(stats(&["hits"]), "# hits\naccepted:5\nrejected:2\n");
 }

@@ -155,7 +155,7 @@ fn run(line: &str, server: &Server) -> String {
     let output = program("bash")
         .args(["-c", &format!("exec 2>&1; {}", line.replace(HTTP, &address))])
         .env("PATH", divvy_first)
-        .env("DIVVY_SERVER", server.resp.to_string())
+        .env("DIVVY_SERVER", address.as_str())
         .output()
         .unwrap_or_else(|error| panic!("bash: {error}"));
     String::from_utf8(output.stdout).unwrap().replace('\r', "").replace(&address, HTTP)

@@ -11,7 +11,7 @@ use divvy::clock::{Clock, Timestamp};
 use divvy::store::key::{Prefix, Space};
 use divvy::store::{
     Action, Batch, Changed, Effect, Exception, ExceptionChange, ExceptionCursor, RedisOptions, RedisStore, Repetition,
-    Store, record_key,
+    Replaces, Setter, Store, record_key,
 };
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
@@ -391,16 +391,18 @@ fn block_by_a_rule_does_not_replace_one_by_an_operator() {
         RedisStore::open(RedisOptions { urls: vec![redis.url()], timeout: PATIENCE, ..RedisOptions::default() })
             .unwrap();
     let now = Clock::system().now();
-    let set = |lasts_ms: u64, repetition| {
-        let effect = Effect::Override { reason: Some("one".into()), repetition };
+    let set = |lasts_ms: u64, setter: Setter| {
+        let replaces = if let Setter::Rule(_) = setter { Replaces::OfRules } else { Replaces::All };
+        let effect = Effect::Override { reason: Some("one".into()), setter };
         let value = Exception { effect, ends: Some(now.plus(lasts_ms * 1_000_000)) };
         let change = ExceptionChange { owner: "block:r".into(), actor: "eve".into(), value: Some(value) };
-        runtime.block_on(store.change_exception(change, now)).unwrap()
+        runtime.block_on(store.change_exceptions(vec![change], replaces, now)).unwrap()[0]
     };
-    let by_rule = |number| Some(Repetition { number, remembered_seconds: 60 });
+    let repetition = |number| Repetition { number, remembered_seconds: 60 };
+    let by_rule = |number| Setter::Rule(repetition(number));
     assert_eq!(set(60_000, by_rule(1)), Changed::Added);
     assert_eq!(set(60_000, by_rule(2)), Changed::Replaced);
-    assert_eq!(set(300, None), Changed::Replaced, "an operator's block");
+    assert_eq!(set(300, Setter::Operator), Changed::Replaced, "an operator's block");
     assert_eq!(set(60_000, by_rule(3)), Changed::Kept);
     let kept = || {
         let page = runtime.block_on(store.follow_exceptions(ExceptionCursor::Nothing, now)).unwrap();
@@ -408,5 +410,5 @@ fn block_by_a_rule_does_not_replace_one_by_an_operator() {
     };
     assert_eq!(kept(), None);
     until(|| set(60_000, by_rule(3)) != Changed::Kept);
-    assert_eq!(kept(), by_rule(3));
+    assert_eq!(kept(), Some(repetition(3)));
 }

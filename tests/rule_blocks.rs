@@ -182,7 +182,7 @@ fn servers_with_different_clocks_agree_about_a_block() {
     assert!((700..=900).contains(&block(&behind).unwrap().0));
 }
 
-/// Blocks of addresses by a rule are decisions for firewalls, and operators can list and remove them.
+/// Blocks of addresses by a rule are for firewalls, too, and operators can list and remove them.
 #[test]
 fn operators_see_and_remove_blocks_by_rules() {
     let rules = RulesFile::ini(&RULES.replace("user", "ip"));
@@ -197,9 +197,9 @@ fn operators_see_and_remove_blocks_by_rules() {
     let denied =
         HttpClient::connect(server.http).post("/v1/hit", r#"{"operation":{"path":"/login","ip":"192.0.2.7"}}"#);
     assert_eq!(denied.json()["blocked"], json!({"reason": "3 denials in 60 s, block 1"}));
-    let decisions = http::get(server.http, "/v1/decisions?ip=192.0.2.7").json();
-    assert_eq!(decisions[0]["value"], "192.0.2.7", "{decisions}");
+    let of_addresses = || http::get(server.http, "/v1/blocks?field=ip").json()["blocks"].clone();
+    assert_eq!(of_addresses()[0]["actor"], "192.0.2.7");
     assert_eq!(client.command("DIVVY.BLOCK DEL login 192.0.2.7"), "1");
-    until(|| http::get(server.http, "/v1/decisions?ip=192.0.2.7").body.trim() == "null");
+    assert_eq!(of_addresses(), json!([]));
     assert_eq!(client.command("DIVVY.BLOCK DEL login 192.0.2.7"), "0");
 }

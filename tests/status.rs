@@ -252,7 +252,7 @@ fn failure_of_the_store_is_an_error_under_any_policy() {
         let failed = resp(server, "DIVVY.STATUS user=ann");
         assert!(failed.starts_with("-ERR ") && failed.contains("Redis"), "{policy}: {failed}");
         let (code, _, error) = actor(server, &["user=ann"]);
-        assert!(code == 1 && error.contains("answered: ERR "), "{policy}: {error}");
+        assert!(code == 1 && error.contains(" answered: "), "{policy}: {error}");
     }
     redis.restart();
     for (policy, server) in &servers {
@@ -276,27 +276,27 @@ fn command_line_prints_a_table_or_json() {
     let (code, out, error) = actor(&server, &["user=ann"]);
     assert_eq!((code, error.as_str()), (0, ""));
     let table: Vec<Vec<_>> = out.lines().map(|line| line.split_whitespace().collect()).collect();
-    let header = ["limit", "own", "limit", "used", "reserved", "in", "flight", "left", "reset", "rule"];
+    let header =
+        ["limit", "used", "reserved", "inFlight", "remaining", "reset", "balance", "ownLimit", "rule", "override"];
     assert_eq!(table[0], header);
-    assert_eq!((&table[1][..6], table[1][7]), (&["20", "20", "3", "0", "0", "17"][..], "calls"), "{out}");
-    assert_eq!((&table[2][..6], table[2][7]), (&["3", "-", "0", "0", "1", "2"][..], "jobs"), "{out}");
+    assert_eq!((&table[1][..5], &table[1][6..]), (&["20", "3", "0", "0", "17"][..], &["17", "20", "calls", "-"][..]));
+    assert_eq!((&table[2][..5], &table[2][6..]), (&["3", "0", "0", "1", "2"][..], &["2", "-", "jobs", "-"][..]));
     assert_eq!(table.len(), 3, "{out}");
 
     let (code, out, error) = actor(&server, &["user=ann", "--json"]);
     assert_eq!((code, error.as_str()), (0, ""));
     let mut lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert!(lines.iter_mut().all(|line| line.as_object_mut().unwrap().remove("resetSeconds").is_some()), "{out}");
+    assert!(lines.iter_mut().all(|line| line.as_object_mut().unwrap().remove("reset").is_some()), "{out}");
     let mut calls = used("calls", 3, 20);
     calls["ownLimit"] = 20.into();
     assert_eq!(lines[0], calls);
 
     for args in [&["user=bob"][..], &["user=bob", "--json"]] {
         let (code, out, error) = actor(&server, args);
-        let expected = "user=bob is unknown: under every rule that counts by it, it has all credits, no limit of its own, and no block or allow\n\
-                        a block of another field may still deny its requests: to see that, send DIVVY.EXPLAIN with a whole request\n";
-        assert_eq!((code, out.as_str(), error.as_str()), (1, "", expected));
+        assert_eq!((code, out.as_str()), (1, ""));
+        assert!(error.starts_with("this actor has all credits under every rule that counts by it"), "{error}");
     }
-    assert!(actor(&server, &["user=ann", "user=bob"]).2.contains("the field \"user\" twice"));
+    assert!(actor(&server, &["user=ann", "user=bob"]).2.contains("parameter 'user' is given twice"));
     let (code, out, error) = actor(&server, &["usr=ann"]);
     assert_eq!((code, out.as_str()), (1, ""));
     assert!(error.contains("no rule counts by exactly usr"), "{error}");

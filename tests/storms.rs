@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use axum::http::Request;
 use divvy::protocol::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use h2::client::SendRequest;
+use hyper::Request;
 use prost::Message;
 use prost::bytes::Bytes;
 use rand::rngs::Xoshiro256PlusPlus as Rng;

@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 use std::thread;
 
 use crate::support::command_line::run;
-use crate::support::{DIVVY, RespClient, RulesFile, Server, divvy, program};
+use crate::support::{COMPAT_RULES, DIVVY, RespClient, RulesFile, Server, divvy, program};
 
 const BY_USER: &str = "[user=*]\ncreditLimit = 9\nresetSeconds = 3600\nactorField = user\nlabel = by-user\n\n\
                        [default]\ncreditLimit = 0\nresetSeconds = 0\n";
@@ -40,8 +40,8 @@ fn forgetting_a_whole_rule_needs_confirmation() {
             client.command(&format!("DIVVY.HIT user={user}"));
         }
     };
-    let address = server.resp.to_string();
-    let delete = ["counters", "--rule", "by-user", "--delete", "--server", &address];
+    let address = server.http.to_string();
+    let delete = ["forget", "--rule", "by-user", "--server", &address];
     begin();
     let (code, out, error) = run(&delete);
     assert_eq!((code, out.as_str()), (1, ""));
@@ -62,11 +62,28 @@ fn forgetting_a_whole_rule_needs_confirmation() {
         assert!(code == Some(1) && reported.contains("nothing was forgotten"), "{reported}");
     }
     let (code, reported) = asked("y\n");
-    assert!(code == Some(0) && reported.contains("forgot 3 counters"), "{reported}");
+    assert!(code == Some(0) && reported.contains("3 forgotten"), "{reported}");
 
     begin();
-    assert_eq!(run(&[&delete[..], &["--actor", "ann"]].concat()), (0, "forgot 1 counter\n".into(), String::new()));
-    assert_eq!(run(&[&delete[..], &["--yes"]].concat()), (0, "forgot 2 counters\n".into(), String::new()));
+    assert_eq!(run(&[&delete[..], &["--actor", "ann"]].concat()), (0, "1 forgotten\n".into(), String::new()));
+    assert_eq!(run(&[&delete[..], &["--yes"]].concat()), (0, "2 forgotten\n".into(), String::new()));
+}
+
+#[test]
+fn unknown_section_of_stats_is_an_error() {
+    let server = Server::in_memory(COMPAT_RULES);
+    let address = server.http.to_string();
+    let stats = |sections: &[&str]| run(&[&["stats", "--server", &address], sections].concat());
+    for sections in [&["foo"][..], &["foo", "--json"]] {
+        let (code, out, error) = stats(sections);
+        assert_eq!((code, out.as_str()), (1, ""));
+        assert!(error.contains("there is no such section"), "{error}");
+    }
+    for sections in [&["server"][..], &[]] {
+        let (code, out, _) = stats(sections);
+        assert!(code == 0 && out.contains("# server\nversion:"), "{sections:?}: {out}");
+        assert_eq!(out.contains("# metrics"), sections.is_empty(), "{sections:?}: {out}");
+    }
 }
 
 /// Runs `divvy` with these arguments on its own terminal. Returns its whole output.
@@ -83,33 +100,33 @@ fn denial_on_a_terminal_names_the_rule() {
     let with_stack = "[team=*]\ncreditLimit = 1\nresetSeconds = 3600\nmatchPolicy = and\n\n";
     let rules = RulesFile::ini(&format!("{with_stack}{BY_USER}"));
     let server = Server::in_memory(rules.path());
-    let (resp, line) = (server.resp.to_string(), server.line.to_string());
-    let to_resp = |verb, args: &[&str]| shown(&[&[verb, "--server", &resp], args].concat());
+    let (http, line) = (server.http.to_string(), server.line.to_string());
+    let over_http = |verb, args: &[&str]| shown(&[&[verb, "--server", &http], args].concat());
 
-    assert_eq!(to_resp("hit", &["user=ann"]), "OK true 8 3600\n");
+    assert_eq!(over_http("hit", &["user=ann"]), "OK true 8 3600\n");
     let by_default = "denied by default: no other rule answers this operation; to see why, run: divvy explain \
                       api=serch 'q=a b'\n";
-    assert_eq!(to_resp("hit", &["api=serch", "q=a b"]), format!("OK false 0 0\n{by_default}"));
+    assert_eq!(over_http("hit", &["api=serch", "q=a b"]), format!("OK false 0 0\n{by_default}"));
     let by_user = "denied by by-user\n";
-    assert!(to_resp("peek", &["--cost", "10", "user=ann"]).ends_with(by_user));
-    assert!(to_resp("reserve", &["--amount", "10", "--ttl", "30", "user=ann"]).ends_with(by_user));
+    assert!(over_http("peek", &["--cost", "10", "user=ann"]).ends_with(by_user));
+    assert!(over_http("reserve", &["--amount", "10", "--ttl", "30", "user=ann"]).ends_with(by_user));
     let by_stack = "denied by rule-1\n";
-    assert!(to_resp("hit", &["--cost", "2", "team=a", "user=ann"]).ends_with(by_stack));
+    assert!(over_http("hit", &["--cost", "2", "team=a", "user=ann"]).ends_with(by_stack));
 
-    let block = ["block", "set", "by-user", "eve", "--reason", "stolen\u{1b}card", "--server", &resp];
+    let block = ["block", "set", "by-user", "eve", "--reason", "stolen\u{1b}card", "--server", &http];
     assert_eq!(run(&block).0, 1, "a reason has no control characters");
     assert_eq!(run(&block.map(|word| if word.starts_with("stolen") { "stolen card" } else { word })).0, 0);
     let by_block = "denied by by-user: this actor is blocked: stolen card\n";
-    assert!(to_resp("hit", &["team=b", "user=eve"]).ends_with(by_block));
+    assert!(over_http("hit", &["team=b", "user=eve"]).ends_with(by_block));
 
-    let json = to_resp("hit", &["--json", "api=serch"]);
+    let json = over_http("hit", &["--json", "api=serch"]);
     assert_eq!(
         json,
         "{\"allowed\":false,\"limit\":0,\"remaining\":0,\"balance\":0,\"reset\":0,\"retryAfter\":null,\"rule\":\"default\"}\n"
     );
     let over_line = shown(&["hit", "--addr", &line, "api=serch"]);
     assert_eq!(over_line, "OK false 0 0\ndenied; to see by which rule, use --server instead of --addr\n");
-    let piped = run(&["hit", "--server", &resp, "api=serch"]);
+    let piped = run(&["hit", "--server", &http, "api=serch"]);
     assert_eq!(piped, (0, "OK false 0 0\n".to_owned(), String::new()), "no terminal reads standard error");
 }
 
@@ -131,9 +148,10 @@ fn slow(reply: &'static [u8]) -> (SocketAddr, std::sync::mpsc::Sender<()>) {
     thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
         let mut stream = BufReader::new(stream);
-        // An array of two words, each preceded by its length.
-        for _ in 0..5 {
-            stream.read_line(&mut String::new()).unwrap();
+        let mut line = String::new();
+        while line != "\r\n" {
+            line.clear();
+            stream.read_line(&mut line).unwrap();
         }
         reported.recv().unwrap();
         stream.get_mut().write_all(reply).unwrap();
@@ -143,7 +161,7 @@ fn slow(reply: &'static [u8]) -> (SocketAddr, std::sync::mpsc::Sender<()>) {
 
 #[test]
 fn long_task_shows_progress() {
-    let (address, answer) = slow(b"$7\r\n/backup\r\n");
+    let (address, answer) = slow(b"HTTP/1.1 200 OK\r\ncontent-length: 18\r\n\r\n{\"path\":\"/backup\"}");
     let mut terminal = on_a_terminal(&["backup", "monday", "--server", &address.to_string()]);
     let mut out = terminal.stdout.take().unwrap();
     await_text(&mut out, "the server is taking the backup, ");
@@ -172,8 +190,8 @@ fn closed_output_is_an_error_without_a_panic() {
 fn explain_and_rules_ask_the_server() {
     let rules = RulesFile::ini(BY_USER);
     let server = Server::in_memory(rules.path());
-    let resp = server.resp.to_string();
-    let ask = |args: &[&str]| run(&[args, &["--server", &resp]].concat());
+    let http = server.http.to_string();
+    let ask = |args: &[&str]| run(&[args, &["--server", &http]].concat());
     assert_eq!(ask(&["block", "set", "by-user", "eve", "--reason", "stolen card"]).0, 0);
     let (code, out, _) = ask(&["explain", "user=eve"]);
     assert_eq!(code, 0);
@@ -185,7 +203,10 @@ fn explain_and_rules_ask_the_server() {
     assert_eq!(ask(&["hit", "user=ann"]).0, 0);
     let (_, table, _) = ask(&["rules"]);
     let lines: Vec<_> = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
-    assert_eq!(lines, ["allowed denied denied rule: operation", "1 1 50.0 % by-user: user=*", "0 0 default: default"]);
+    assert_eq!(
+        lines,
+        ["allowed denied name matchPolicy operation", "1 1 by-user stop user=*", "0 0 default stop default"]
+    );
     let (_, json, _) = ask(&["rules", "--json"]);
     let first: serde_json::Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
     assert_eq!(
@@ -195,7 +216,7 @@ fn explain_and_rules_ask_the_server() {
 
     let (_, top, _) = ask(&["top"]);
     assert!(
-        top.starts_with("all rules: denied requests, last minute, 1 in all") && top.contains("by-user: eve"),
+        top.starts_with("rule=* order=denied last=60 ") && top.contains("eve                     by-user"),
         "{top}"
     );
 }

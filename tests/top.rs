@@ -36,8 +36,12 @@ fn top(server: &Server, query: &str) -> Value {
     response.json()
 }
 
+fn of_rule(rule: &str, actor: &str, count: u64) -> Value {
+    json!({ "actor": actor, "cut": false, "count": count, "error": 0, "rule": rule })
+}
+
 fn actor(actor: &str, count: u64) -> Value {
-    json!({ "actor": actor, "cut": false, "count": count, "error": 0 })
+    of_rule("calls", actor, count)
 }
 
 /// Runs `divvy top`. Returns its output.
@@ -58,8 +62,11 @@ fn ranking_is_the_same_over_http_and_resp_and_on_the_command_line() {
     let taken = top(&server, "rule=calls&order=taken&last=3600&count=2");
     assert_eq!((&taken["total"], &taken["top"]), (&json!(23), &json!([actor("ann", 10), actor("bob", 10)])));
     let trial = top(&server, "rule=trial&order=denied");
-    assert_eq!((&trial["canary"], &trial["top"]), (&json!(true), &json!([actor("tenant=\"a b\" user=ann", 1)])));
-    assert_eq!(top(&server, "rule=default&order=taken")["top"], json!([actor("", 2)]));
+    assert_eq!(
+        (&trial["canary"], &trial["top"]),
+        (&json!(true), &json!([of_rule("trial", "tenant=\"a b\" user=ann", 1)]))
+    );
+    assert_eq!(top(&server, "rule=default&order=taken")["top"], json!([of_rule("default", "", 2)]));
 
     let reply = RespClient::connect(server.resp).command("DIVVY.TOP calls");
     let words = ["rule", "calls", "order", "denied", "last", "60", "hasRoom", "ann"];
@@ -71,6 +78,7 @@ fn ranking_is_the_same_over_http_and_resp_and_on_the_command_line() {
             &["--operation", "user=*", "api=*", "--order", "taken", "--count", "1", "--json"],
             "rule=calls&order=taken&count=1",
         ),
+        (&["--json"], "rule=*"),
     ] {
         let printed: Value = serde_json::from_str(&run(&server, args).unwrap()).unwrap();
         assert_eq!(printed, top(&server, query), "{args:?}");
@@ -80,20 +88,15 @@ fn ranking_is_the_same_over_http_and_resp_and_on_the_command_line() {
 #[test]
 fn table_is_printed_once() {
     let (server, _rules) = served(&[]);
-    let expected = "calls: denied requests, last minute, 3 in all
-       count        error   share  actor
-           2            0  66.7 %  ann
-           1            0  33.3 %  bob
+    let expected = "rule=calls order=denied last=60 canary=false sampled=false hasRoom=true total=3
+       count        error          cut  actor                   rule
+           2            0            -  ann                     calls
+           1            0            -  bob                     calls
 ";
     assert_eq!(run(&server, &["--rule", "calls"]).unwrap(), expected);
-    let expected = "all rules: denied requests, last minute, 3 in all
-       count        error   share  rule: actor
-           2            0  66.7 %  calls: ann
-           1            0  33.3 %  calls: bob
-";
-    assert_eq!(run(&server, &[]).unwrap(), expected);
+    assert_eq!(run(&server, &[]).unwrap(), expected.replace("rule=calls", "rule=*"));
     let taken = run(&server, &["--order", "taken"]).unwrap();
-    assert!(taken.contains("calls: <img src=x>\\r\\n\\u{1b}[2J\n"), "{taken:?}");
+    assert!(taken.contains("<img src=x>\\r\\n\\u{1b}[2J calls\n"), "{taken:?}");
     for (args, error) in [
         (&["--rule", "none"][..], "no rule is called 'none'"),
         (&["--rule", "calls", "--last", "61"], "61"),
@@ -116,13 +119,13 @@ fn watched_table_is_printed_again_and_replaced_on_a_terminal() {
     let mut in_pipe = divvy();
     in_pipe.args(args);
     for (mut command, clear) in [(on_terminal, CLEAR), (in_pipe, "")] {
-        command.env("DIVVY_SERVER", server.resp.to_string()).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.env("DIVVY_SERVER", server.http.to_string()).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut watching = command.spawn().unwrap();
         let lines = BufReader::new(watching.stdout.take().unwrap()).lines().map(Result::unwrap);
-        let titles: Vec<_> = lines.filter(|line| line.contains("calls:")).take(2).collect();
+        let titles: Vec<_> = lines.filter(|line| line.contains("rule=calls")).take(2).collect();
         watching.kill().unwrap();
         watching.wait().unwrap();
-        let title = format!("{clear}calls: denied requests, last minute, 3 in all");
+        let title = format!("{clear}rule=calls order=denied last=60 canary=false sampled=false hasRoom=true total=3");
         assert!(titles.iter().all(|shown| shown.trim_end() == title), "{titles:?}");
     }
 }
@@ -136,7 +139,7 @@ fn server_without_memory_for_actors_says_so() {
     assert!(!http::get(off.http, "/metrics").body.contains("divvy_top_"));
     let (full, _rules) = served(&["--top-memory", "2Ki"]);
     assert_eq!(top(&full, "rule=calls")["hasRoom"], json!(false));
-    assert!(run(&full, &[]).unwrap().contains("raise its --top-memory"));
+    assert!(run(&full, &[]).unwrap().contains("hasRoom=false"));
     let metrics = http::get(full.http, "/metrics").body;
     assert!(metrics.contains("\ndivvy_top_rules_without_room 3\n"), "{metrics}");
     let used = metrics.lines().find_map(|line| line.strip_prefix("divvy_top_memory_bytes ")).unwrap();

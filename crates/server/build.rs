@@ -27,14 +27,8 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     for message in descriptors.file.iter_mut().flat_map(|file| &mut file.message_type) {
         take_bytes(message, "");
     }
-    tonic_prost_build::configure()
-        .build_client(false)
-        .build_transport(false)
-        // Parts of the bytes that came, not copies.
-        .bytes(".")
-        .codec_path("crate::protocol::envoy::codec::SmallCodec")
-        .include_file("messages.rs")
-        .compile_fds(descriptors)?;
+    // Bytes are parts of the bytes that came, not copies.
+    prost_build::Config::new().bytes(["."]).include_file("messages.rs").compile_fds(descriptors)?;
     Ok(())
 }
 

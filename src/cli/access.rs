@@ -11,6 +11,8 @@ use rustls::client::WantsClientCert;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, ConfigBuilder, RootCertStore, StreamOwned, crypto};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsConnector;
 
 use super::secret::Secret;
 
@@ -88,25 +90,30 @@ pub fn explain_no_answer(address: &str, patience: Duration, error: io::Error) ->
             anyhow::anyhow!("{address} did not answer within {} s", patience.as_secs_f64())
         }
         _ => {
-            let hint = if needs_certificate(&error) {
-                ": it requires a client certificate; add --tls-cert FILE and --tls-key FILE"
-            } else {
-                ""
-            };
+            let hint = certificate_hint(&error);
             anyhow::Error::new(error).context(format!("{address} did not answer{hint}"))
         }
     }
 }
 
-/// Returns whether the server ended the handshake because the client presented no certificate.
-fn needs_certificate(error: &io::Error) -> bool {
-    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
-    matches!(cause, Some(rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRequired)))
+/// Returns a hint if the server ended the handshake because the client presented no certificate. Otherwise returns an empty
+/// text.
+pub fn certificate_hint(error: &io::Error) -> &'static str {
+    match error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRequired)) => {
+            ": it requires a client certificate; add --tls-cert FILE and --tls-key FILE"
+        }
+        _ => "",
+    }
 }
 
 /// A connection that can be read and written.
 pub trait Connection: Read + Write {}
 impl<T: Read + Write> Connection for T {}
+
+/// The same for a runtime.
+pub trait AsyncConnection: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> AsyncConnection for T {}
 
 impl TlsArgs {
     /// Returns whether a flag asks for TLS.
@@ -128,22 +135,29 @@ impl TlsArgs {
         if !is_tls_wanted && !self.is_asked_for() {
             return Ok(Box::new(stream));
         }
-        let name = ServerName::try_from(without_port(host).to_owned())
-            .with_context(|| format!("{host} is not a valid name for a certificate"))?;
-        let mut session = ClientConnection::new(Arc::new(self.config()?), name)?;
-        session.complete_io(&mut stream).map_err(|error| {
-            let hint = match error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>()) {
-                Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)) => {
-                    ": it does not use TLS there; leave out --tls and --tls-ca"
-                }
-                Some(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)) => {
-                    ": name the authority of its certificate with --tls-ca FILE"
-                }
-                _ => "",
-            };
-            anyhow::Error::new(error).context(format!("cannot use TLS with {host}{hint}"))
-        })?;
+        let mut session = ClientConnection::new(Arc::new(self.config()?), server_name(host)?)?;
+        session.complete_io(&mut stream).map_err(|error| explain_handshake(host, error))?;
         Ok(Box::new(StreamOwned::new(session, stream)))
+    }
+
+    /// Does the same for a runtime.
+    ///
+    /// # Errors
+    /// See [`TlsArgs::secure`].
+    pub async fn secure_async(
+        &self,
+        stream: TcpStream,
+        host: &str,
+        is_tls_wanted: bool,
+    ) -> anyhow::Result<Box<dyn AsyncConnection>> {
+        stream.set_nonblocking(true)?;
+        let stream = tokio::net::TcpStream::from_std(stream)?;
+        if !is_tls_wanted && !self.is_asked_for() {
+            return Ok(Box::new(stream));
+        }
+        let connector = TlsConnector::from(Arc::new(self.config()?));
+        let secured = connector.connect(server_name(host)?, stream).await;
+        Ok(Box::new(secured.map_err(|error| explain_handshake(host, error))?))
     }
 
     fn config(&self) -> anyhow::Result<ClientConfig> {
@@ -157,12 +171,22 @@ impl TlsArgs {
     }
 }
 
-/// Returns the configuration of a TLS client without a certificate.
-///
-/// # Errors
-/// The library supports no version of TLS.
-pub fn client_config(authorities: RootCertStore) -> anyhow::Result<ClientConfig> {
-    Ok(config_builder(authorities)?.with_no_client_auth())
+fn server_name(host: &str) -> anyhow::Result<ServerName<'static>> {
+    let name = ServerName::try_from(without_port(host).to_owned());
+    name.with_context(|| format!("{host} is not a valid name for a certificate"))
+}
+
+fn explain_handshake(host: &str, error: io::Error) -> anyhow::Error {
+    let hint = match error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)) => {
+            ": it does not use TLS there; leave out --tls and --tls-ca"
+        }
+        Some(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)) => {
+            ": name the authority of its certificate with --tls-ca FILE"
+        }
+        _ => "",
+    };
+    anyhow::Error::new(error).context(format!("cannot use TLS with {host}{hint}"))
 }
 
 fn config_builder(authorities: RootCertStore) -> anyhow::Result<ConfigBuilder<ClientConfig, WantsClientCert>> {

@@ -7,9 +7,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use hyper::Method;
+use serde_json::{Value, json};
 
-use super::resp::{ServerArgs, parts, text};
 use super::rules_file;
+use super::server::{Request, ServerArgs};
 use super::text::printable;
 use divvy_core::config::{self, Format};
 use divvy_core::rules::diff::{
@@ -17,7 +19,6 @@ use divvy_core::rules::diff::{
 };
 use divvy_core::rules::{Overrun, Rule, RuleSet};
 use divvy_limiter::CounterNames;
-use divvy_server::protocol::resp::client::Frame;
 
 /// Exit status if counters are abandoned.
 const ABANDONED: u8 = 3;
@@ -121,32 +122,21 @@ fn has_known_change(change: &mut Change<'_>) -> bool {
 
 /// Asks the server for its rules. Reads their lists from the directory of the file at `path`: only the names matter here.
 fn rules_of(server: &ServerArgs, path: &Path) -> anyhow::Result<RuleSet> {
-    let mut client = server.connect(PATIENCE)?;
-    let mut ini = String::new();
-    let reply = client.ask(&["DIVVY.RULES"])?;
-    let rules = parts(&reply).context("the server answers DIVVY.RULES with something else than a list")?;
+    let answer = server.connect(PATIENCE)?.ask(Request::new(Method::GET, "/v1/rules"))?;
+    let rules = answer.get("rules").and_then(Value::as_array).context("the server's answer is not a list of rules")?;
+    let (mut overrides, mut default) = (Vec::new(), Value::Null);
     for rule in rules {
-        ini.push_str(&section(rule).context("the server names a rule without its operation")?);
+        // A rule has its settings, its name and its hits.
+        let mut rule = rule.as_object().cloned().unwrap_or_default();
+        rule.retain(|name, _| !["name", "allowed", "denied", Rule::COMMENT].contains(&name.as_str()));
+        match rule.get("operation").and_then(Value::as_object) {
+            Some(operation) if operation.is_empty() => default = rule.into(),
+            _ => overrides.push(rule),
+        }
     }
-    match config::parse_as(&ini, Format::Ini, path) {
+    let file = json!({ "overrides": overrides, "default": default }).to_string();
+    match config::parse_as(&file, Format::Json, path) {
         Ok(loaded) => Ok(loaded.rules),
         Err(report) => bail!("the server's rules cannot be read here, perhaps because its version differs: {report}"),
     }
-}
-
-/// Writes a rule of the server as a section of a rules file, without what has no effect on counters; `None` if the rule has no
-/// operation.
-fn section(rule: &Frame) -> Option<String> {
-    let mut section = String::new();
-    for pair in parts(rule)?.chunks_exact(2) {
-        let [name, value] = pair else { continue };
-        // Settings are text. Numbers are the rule's hits.
-        let (Some(name), Some(value)) = (text(name), text(value)) else { continue };
-        match name.as_str() {
-            "rule" => section.push_str(&format!("[{}]\n", if value.is_empty() { "default" } else { &value })),
-            Rule::COMMENT | "name" => {}
-            _ => section.push_str(&format!("{name} = {value}\n")),
-        }
-    }
-    Some(section).filter(|section| section.starts_with('['))
 }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::against::{self, Other};
-use super::resp::ServerArgs;
 use super::rules_file;
+use super::server::ServerArgs;
 use super::text::count_of;
 use super::text::printable;
 use divvy_core::config::Serving;

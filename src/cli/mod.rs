@@ -1,41 +1,36 @@
-//! The command line, with one file per subcommand.
+//! The command line: one file per subcommand, [`verbs`] for those about one operation, and [`operations`] for those that follow
+//! from the table of operations.
 //!
 //! This module turns command lines into calls, and errors into messages and exit codes. It makes no decisions about
 //! limits.
 
 mod access;
-mod actor;
 mod address;
 mod against;
-mod backup;
 mod check;
 mod closed_pipe;
 #[cfg(feature = "packaging")]
 mod completions;
 mod convert;
-mod counters;
 mod environment;
-mod exceptions;
 mod explain;
 mod flag_hints;
 mod init;
 #[cfg(feature = "packaging")]
 mod man;
+mod operations;
 mod output_file;
 mod pairs;
 mod progress;
 mod public_file;
-mod resp;
 mod restore;
-mod rules;
 mod rules_file;
 mod secret;
 mod serve;
-mod stats;
+mod server;
 mod test;
 mod text;
 mod token;
-mod top;
 mod users;
 mod verbs;
 
@@ -45,8 +40,6 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-
-use divvy_limiter::exceptions::ExceptionKind;
 
 /// Last paragraph of the help of subcommands with sizes and times.
 const UNITS: &str = "\
@@ -112,40 +105,11 @@ enum Command {
     /// Make a token for the status of one actor, or a key for such tokens
     Token(token::TokenArgs),
     Test(test::TestArgs),
-    /// Show which rules match an operation, and why the others do not
-    Explain(explain::ExplainArgs),
-    Hit(verbs::HitArgs),
-    Peek(verbs::PeekArgs),
-    /// Count credits that an operation has used already, even if fewer are left, and print the balance
-    ///
-    /// The answer is `OK`, the balance, which may be negative, and the seconds until there are more credits, as in `OK -212 60`.
-    #[command(after_help = verbs::CHARGE_EXAMPLE)]
-    Charge(verbs::CorrectionArgs),
-    /// Give back credits of an operation, at most as many as were used, and print the balance
-    ///
-    /// The answer is `OK`, the balance, and the seconds until there are more credits, as in `OK 788 60`.
-    #[command(after_help = verbs::REFUND_EXAMPLE)]
-    Refund(verbs::CorrectionArgs),
-    Reserve(verbs::ReserveArgs),
-    Commit(verbs::CommitArgs),
-    Release(verbs::ReleaseArgs),
-    Renew(verbs::RenewArgs),
+    #[command(flatten)]
+    Verb(verbs::Verb),
     Convert(convert::ConvertArgs),
-    /// Print statistics of a running server
-    Stats(stats::StatsArgs),
-    /// List or forget the counters of a rule on a running server
-    Counters(counters::CountersArgs),
-    Rules(rules::RulesArgs),
-    Top(top::TopArgs),
-    Actor(actor::ActorArgs),
-    /// Set, get, delete or list limits of single actors on a running server
-    Limit(exceptions::LimitArgs),
-    /// Set, get, delete or list blocks of single actors on a running server: blocked actors are always denied
-    Block(exceptions::OverrideArgs),
-    /// Set, get, delete or list allows of single actors on a running server: allowed actors are never denied
-    Allow(exceptions::OverrideArgs),
-    /// Back up the counters of a running server
-    Backup(backup::BackupArgs),
+    #[command(flatten)]
+    Operation(operations::OperationArgs),
     /// Create a data directory from a backup
     Restore(restore::RestoreArgs),
     #[cfg(feature = "packaging")]
@@ -194,25 +158,9 @@ impl Cli {
             Command::Access(args) => users::run(&args),
             Command::Token(args) => token::run(args),
             Command::Test(args) => test::run(args),
-            Command::Explain(args) => explain::run(args),
-            Command::Rules(args) => rules::run(&args),
-            Command::Hit(args) => args.run(),
-            Command::Peek(args) => args.run(),
-            Command::Charge(args) => verbs::charge(&args),
-            Command::Refund(args) => verbs::refund(&args),
-            Command::Reserve(args) => args.run(),
-            Command::Commit(args) => args.run(),
-            Command::Release(args) => args.run(),
-            Command::Renew(args) => args.run(),
+            Command::Verb(verb) => verb.run(),
             Command::Convert(args) => convert::run(args),
-            Command::Stats(args) => stats::run(args),
-            Command::Counters(args) => counters::run(args),
-            Command::Top(args) => top::run(args),
-            Command::Actor(args) => actor::run(&args),
-            Command::Limit(args) => exceptions::limit(args),
-            Command::Block(args) => exceptions::overrides(ExceptionKind::Block, args),
-            Command::Allow(args) => exceptions::overrides(ExceptionKind::Allow, args),
-            Command::Backup(args) => backup::run(args),
+            Command::Operation(args) => args.run(),
             Command::Restore(args) => restore::run(args),
             #[cfg(feature = "packaging")]
             Command::Completions(args) => completions::run(args, Self::command()),

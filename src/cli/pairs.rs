@@ -3,6 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use anyhow::ensure;
+use serde_json::{Map, Value};
+
 /// A `key=value` argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pair {
@@ -31,4 +34,16 @@ impl FromStr for Pair {
             None => Err("expected key=value".to_owned()),
         }
     }
+}
+
+/// Returns the operation with these pairs, as a JSON object.
+///
+/// # Errors
+/// A field is given twice.
+pub fn operation_of(pairs: &[Pair]) -> anyhow::Result<Map<String, Value>> {
+    let mut operation = Map::new();
+    for (field, value) in pairs.iter().map(Pair::as_strs) {
+        ensure!(operation.insert(field.to_owned(), value.into()).is_none(), "the field '{field}' is given twice");
+    }
+    Ok(operation)
 }

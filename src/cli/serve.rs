@@ -2,7 +2,6 @@
 
 mod access;
 mod access_files;
-mod crowdsec;
 mod drain;
 mod http;
 mod limiter;
@@ -30,7 +29,6 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
 use self::access::{AccessArgs, AccessUsers, load_given, warn_of_open_fronts};
-use self::crowdsec::CrowdsecArgs;
 use self::drain::{DrainArgs, StopSignals};
 use self::http::{HttpArgs, UiArgs};
 use self::limiter::LimiterArgs;
@@ -48,7 +46,6 @@ use divvy_core::rules::RuleSet;
 use divvy_core::units;
 use divvy_limiter::Limiter;
 use divvy_limiter::store::Store;
-use divvy_server::crowdsec::Upstream;
 use divvy_server::{self as server, Fronts, Health, Limits, ReloadLog, Settings};
 use divvy_telemetry::logging;
 use divvy_telemetry::metrics::{Metrics, Statsd, StatsdOptions};
@@ -85,8 +82,6 @@ pub struct ServeArgs {
     #[command(flatten)]
     access: AccessArgs,
     #[command(flatten)]
-    crowdsec: CrowdsecArgs,
-    #[command(flatten)]
     metrics: MetricsArgs,
     #[command(flatten)]
     log: LogArgs,
@@ -121,7 +116,6 @@ fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCo
     let addresses = args.listen.addresses()?;
     let metrics_path = args.metrics.metrics_path(variable)?;
     let statsd = args.metrics.statsd(variable)?;
-    let upstream = args.crowdsec.read()?;
     let limits = args.limits.limits();
     limits::raise_open_files_limit(limits.max_connections);
     minimize_kept_memory();
@@ -132,18 +126,8 @@ fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCo
         .thread_keep_alive(server::BLOCKING_KEEP_ALIVE)
         .build()
         .context("cannot start")?;
-    let served = runtime.block_on(serve(
-        args,
-        limits,
-        rules,
-        users,
-        &store,
-        &addresses,
-        inherited,
-        metrics_path,
-        statsd,
-        upstream,
-    ));
+    let served =
+        runtime.block_on(serve(args, limits, rules, users, &store, &addresses, inherited, metrics_path, statsd));
     // A pending name lookup for statsd must not delay the exit.
     runtime.shutdown_background();
     served.map(|()| ExitCode::SUCCESS)
@@ -170,7 +154,6 @@ async fn serve(
     inherited: InheritedSockets,
     metrics_path: String,
     statsd: Option<StatsdOptions>,
-    upstream: Option<Upstream>,
 ) -> anyhow::Result<()> {
     let metrics = Metrics::new();
     metrics.show(
@@ -210,7 +193,6 @@ async fn serve(
     let (policy, rules) = rules.map(in_force).unzip();
     let limiter = Arc::new(args.limiter.bound(Limiter::new(policy, store, clock, metrics)));
     limiter::start(&limiter, &draining).await?;
-    args.crowdsec.start(upstream, &limiter, draining.clone());
     let files = ReloadedFiles { rules, access: watched_access, tls: reloader };
     args.reload.start(files, &limiter, &audit, hangups, draining.clone())?;
     let settings = Settings {
@@ -219,7 +201,7 @@ async fn serve(
         access,
         audit: Arc::clone(&audit),
         tls: secured,
-        api: args.http.settings(args.crowdsec.field()),
+        api: args.http.settings(),
         ui: reloads
             .map(|reloads| args.ui.settings(args.config.as_deref(), choice, args.limiter.max_actor_limits(), reloads)),
         grpc: args.http.grpc(),

@@ -19,7 +19,7 @@ pub fn run(args: &[&str]) -> (i32, String, String) {
 
 /// Runs `divvy` with these arguments as a client of this server.
 pub fn run_at(server: &Server, args: &[&str]) -> (i32, String, String) {
-    output(divvy().args(args).env("DIVVY_SERVER", server.resp.to_string()))
+    output(divvy().args(args).env("DIVVY_SERVER", server.http.to_string()))
 }
 
 /// Restores a backup into a new data directory.

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 
-use axum::http::Request;
 use bytes::Bytes;
 use divvy::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use divvy::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
@@ -12,6 +11,7 @@ use divvy::protocol::rpc::Rpc;
 use futures_util::future::join_all;
 use h2::SendStream;
 use h2::client::{ResponseFuture, SendRequest};
+use hyper::Request;
 use prost::Message;
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};

@@ -27,9 +27,13 @@ fn api_accepts_the_session_with_its_token_only() {
         (&ann, vec![("x-divvy-token", token.as_str()), ("cookie", cookie.as_str())], 401),
         (&nobody, vec![("x-divvy-token", token.as_str())], 401),
     ] {
-        for (method, path, body) in
-            [("GET", "/v1/rules", ""), ("PUT", LIMIT, r#"{"credits":7}"#), ("GET", "/v1/status?user=bob", "")]
-        {
+        for (method, path, body) in [
+            ("GET", "/v1/rules", ""),
+            ("PUT", LIMIT, r#"{"credits":7}"#),
+            ("GET", "/v1/status?user=bob", ""),
+            ("GET", "/v1/users", ""),
+            ("POST", "/v1/reload", ""),
+        ] {
             let headers = [&[json_type], &headers[..]].concat();
             let response = browser.send(method, path, &headers, body);
             assert_eq!(response.status, expected, "{method} {path} {headers:?}");
@@ -62,6 +66,10 @@ fn other_sites_reach_no_data() {
             assert_eq!(ann.send("GET", path, headers, "").status, 403, "{path} {headers:?}");
         }
         assert_eq!(ann.send("POST", "/ui/api/logout", headers, "").status, 403, "{headers:?}");
+        let with_token = [headers, &[("x-divvy-token", ann.token.as_deref().unwrap())]].concat();
+        for (method, path) in [("GET", "/v1/users"), ("POST", "/v1/reload")] {
+            assert_eq!(ann.send(method, path, &with_token, "").status, 403, "{path} {headers:?}");
+        }
     }
     assert_eq!(ann.session()["user"], "ann", "no site could log her out");
     // A form of another site can send these types without asking.

@@ -63,24 +63,24 @@ fn check_prints_the_users_or_every_mistake() {
 #[test]
 fn own_clients_log_in_as_a_user() {
     let guarded = Guarded::start(&(line("app", "+@hit ~*") + &line("ops", "+@all ~*")), &[]);
-    let resp = guarded.server.resp.to_string();
+    let http = guarded.server.http.to_string();
     let run = |user: &str, args: &[&str]| {
         let mut command = divvy();
-        command.env("DIVVY_USER", user).env("DIVVY_PASSWORD", password(user)).args(args).args(["--server", &resp]);
+        command.env("DIVVY_USER", user).env("DIVVY_PASSWORD", password(user)).args(args).args(["--server", &http]);
         output(&mut command, "")
     };
     assert_eq!(run("app", &["hit", "method=GET", "path=/status"]).1, "OK true 999 60\n");
     let (is_done, _, error) = run("app", &["limit", "list"]);
-    assert!(!is_done && error.contains("NOPERM User app has no permissions"), "{error}");
+    assert!(!is_done && error.contains("this user has no permission for requests of the category read"), "{error}");
     assert!(run("ops", &["limit", "list"]).0);
     let (_, _, error) = run("nobody", &["limit", "list"]);
     assert!(error.contains("DIVVY_USER or --user"), "{error}");
-    let url = format!("redis://app:{}@{resp}", password("app").replace('\'', "%27").replace(' ', "%20"));
+    let url = format!("http://app:{}@{http}", password("app").replace('\'', "%27").replace(' ', "%20"));
     let (is_done, out, error) = output(divvy().args(["peek", "--server", &url, "method=GET", "path=/status"]), "");
     assert!(is_done && out == "OK true 999 60\n", "{out}{error}");
     let line = guarded.server.line.to_string();
     let (is_done, _, error) = output(divvy().env("DIVVY_USER", "app").args(["hit", "--addr", &line, "a=b"]), "");
-    assert!(!is_done && error.contains("needs RESP"), "{error}");
+    assert!(!is_done && error.contains("needs HTTP"), "{error}");
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn example_is_valid_and_served() {
         ("application", "application-token"),
         ("operator", "operator-password"),
         ("dashboard", "dashboard-token"),
-        ("firewall", "bouncer-token"),
+        ("crowdsec", "bouncer-token"),
     ] {
         assert_eq!(client.command(&format!("AUTH {user} {password}")), "OK");
         assert_eq!(client.command("ACL WHOAMI"), user);

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
-use axum::http::Request;
 use bytes::Bytes;
 use divvy::protocol::rpc::Rpc;
+use hyper::Request;
 
 use super::{Guarded, basic, line, password};
 use crate::support::http::{HttpClient, encode as encode_http};

@@ -125,7 +125,7 @@ fn users_may_send_what_their_categories_have_and_nothing_else() {
 fn users_may_call_the_rpcs_of_their_categories_and_no_others() {
     let (_rules, guarded) = guarded(&Category::ALL.map(only).concat());
     let client = Http2Client::connect(guarded.server.grpc);
-    let without_user = |mut request: axum::http::Request<bytes::Bytes>| {
+    let without_user = |mut request: hyper::Request<bytes::Bytes>| {
         request.headers_mut().remove("authorization");
         client.send(request)
     };

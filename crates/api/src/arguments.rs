@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::field::{Field, Kind, Place};
 use super::table::Endpoint;
 use divvy_core::json::WholeNumber;
-use divvy_core::rules::Operation;
+use divvy_core::rules::{Operation, operation_text};
+use divvy_limiter::exceptions::is_owner;
 
 /// Maximum length of a text that an error repeats (bytes).
 const MAX_SHOWN: usize = 128;
@@ -16,6 +17,8 @@ const MAX_SHOWN: usize = 128;
 #[derive(Debug, Clone, Default)]
 pub struct Arguments {
     values: Vec<(&'static str, Value)>,
+    /// The objects of lists, by the names of their fields.
+    lists: Vec<(&'static str, Vec<Self>)>,
     /// The pairs of an operation or an actor, or of the rule.
     pairs: Option<Operation>,
 }
@@ -110,6 +113,11 @@ impl Arguments {
         })
     }
 
+    /// Returns the objects of a list.
+    pub fn list(&self, name: &str) -> &[Self] {
+        self.lists.iter().find(|(known, _)| *known == name).map_or(&[], |(_, list)| list)
+    }
+
     /// Returns the pairs, if the request has some.
     pub fn pairs(&self) -> Option<&Operation> {
         self.pairs.as_ref()
@@ -139,6 +147,8 @@ impl Arguments {
                 let number = given.parse().ok().filter(|number| is_plain && (min..=max).contains(number));
                 number.map(Value::Number)
             }
+            Kind::Owner => is_owner(given).then(|| Value::Text(given.to_owned())),
+            Kind::List { .. } => None,
         };
         let error = || ArgumentError::Value { name, given: shown(given.as_bytes()), kind: field.kind };
         self.values.push((field.name, value.ok_or_else(error)?));
@@ -207,7 +217,12 @@ impl Arguments {
         let mut pairs = Operation::new();
         for (name, value) in parameters {
             let is_repeated = match field_of(name) {
-                Some(field) if read.has(field) => true,
+                Some(field) if read.has(field) || (field.kind == Kind::Rule && read.pairs.is_some()) => true,
+                // No name of a rule has this character.
+                Some(field) if field.kind == Kind::Rule && value.contains('=') => {
+                    read.pairs = Some(read_operation(value, field, max_pairs)?);
+                    false
+                }
                 Some(field) => {
                     read.put(field, value, field.name)?;
                     false
@@ -229,13 +244,14 @@ impl Arguments {
             }
             read.pairs = Some(pairs);
         }
-        let missing = in_query().find(|field| field.is_required && field.kind != Kind::Pairs && !read.has(field));
+        let is_there = |field: &Field| read.has(field) || (field.kind == Kind::Rule && read.pairs.is_some());
+        let missing = in_query().find(|field| field.is_required && field.kind != Kind::Pairs && !is_there(field));
         missing.map_or(Ok(read), |field| Err(ArgumentError::MissingParameter(field.name)))
     }
 
     /// Returns how the fields in a JSON body are read, which are added to these arguments.
     pub fn with_body(self, endpoint: &'static Endpoint) -> BodySeed {
-        BodySeed { endpoint, read: self }
+        BodySeed { fields: endpoint.fields, is_whole_body: true, read: self }
     }
 }
 
@@ -251,6 +267,22 @@ fn read_pairs(words: &[&[u8]], max: usize) -> Result<Operation, ArgumentError> {
         }
     }
     Ok(pairs)
+}
+
+/// Reads the operation of a rule, as in the rules file.
+fn read_operation(text: &str, field: &Field, max: usize) -> Result<Operation, ArgumentError> {
+    let mut operation = Operation::new();
+    for (index, pair) in operation_text::pairs(text).enumerate() {
+        let invalid = |_| ArgumentError::Value { name: field.name, given: shown(text.as_bytes()), kind: field.kind };
+        let (key, value) = pair.map_err(invalid)?;
+        if index >= max {
+            return Err(ArgumentError::ManyPairs { max });
+        }
+        if !operation.set(key, value) {
+            return Err(ArgumentError::Repeated { field: shown(key.as_bytes()) });
+        }
+    }
+    Ok(operation)
 }
 
 fn text(word: &[u8]) -> Result<&str, ArgumentError> {
@@ -272,7 +304,9 @@ fn join(names: &[String]) -> String {
 
 /// Reads the fields of a JSON body.
 pub struct BodySeed {
-    endpoint: &'static Endpoint,
+    fields: &'static [&'static Field],
+    /// Whether the object is the body, which has some of the fields, and not an object in a list.
+    is_whole_body: bool,
     read: Arguments,
 }
 
@@ -292,8 +326,8 @@ impl<'de> Visitor<'de> for BodySeed {
     }
 
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Arguments, M::Error> {
-        let Self { endpoint, mut read } = self;
-        let in_body = || endpoint.fields.iter().copied().filter(|field| field.is_in_body);
+        let Self { fields, is_whole_body, mut read } = self;
+        let in_body = || fields.iter().copied().filter(|field| field.is_in_body || !is_whole_body);
         let mut seen = Vec::new();
         while let Some(name) = map.next_key::<String>()? {
             let Some(field) = in_body().find(|field| field.name == name) else {
@@ -306,7 +340,9 @@ impl<'de> Visitor<'de> for BodySeed {
                 return Err(M::Error::duplicate_field(field.name));
             }
             seen.push(field.name);
-            if field.kind.is_number() {
+            if let Kind::List { of, max } = field.kind {
+                read.lists.push((field.name, map.next_value_seed(ListSeed { of, max })?));
+            } else if field.kind.is_number() {
                 if let Some(WholeNumber(number)) = map.next_value()? {
                     let (min, max) = field.kind.range();
                     if !(min..=max).contains(&number) {
@@ -315,7 +351,10 @@ impl<'de> Visitor<'de> for BodySeed {
                     }
                     read.values.push((field.name, Value::Number(number)));
                 }
-            } else if let Some(text) = map.next_value()? {
+            } else if let Some(text) = map.next_value::<Option<String>>()? {
+                if field.kind == Kind::Owner && !is_owner(&text) {
+                    return Err(M::Error::custom(format_args!("expected {}", field.kind)));
+                }
                 read.values.push((field.name, Value::Text(text)));
             }
         }
@@ -323,6 +362,40 @@ impl<'de> Visitor<'de> for BodySeed {
             Some(field) => Err(M::Error::missing_field(field.name)),
             None => Ok(read),
         }
+    }
+}
+
+/// Reads a list of objects.
+struct ListSeed {
+    of: &'static [&'static Field],
+    max: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for ListSeed {
+    type Value = Vec<Arguments>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<Arguments>, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ListSeed {
+    type Value = Vec<Arguments>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list")
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut list: S) -> Result<Vec<Arguments>, S::Error> {
+        let mut read = Vec::new();
+        let seed = || BodySeed { fields: self.of, is_whole_body: false, read: Arguments::default() };
+        while let Some(next) = list.next_element_seed(seed())? {
+            if read.len() == self.max {
+                return Err(S::Error::custom(format_args!("the list has more than {} entries", self.max)));
+            }
+            read.push(next);
+        }
+        Ok(read)
     }
 }
 
@@ -434,6 +507,7 @@ mod tests {
             ("/v1/status", &[("user", "ann")], "user:ann"),
             ("/v1/status", &[("count", "7"), ("path", "/a b"), ("user", "")], "path:/a b user: count=7"),
             ("/v1/limits", &[("rule", "r"), ("actor", "a")], "rule=r actor=a"),
+            ("/v1/counters", &[("rule", "a=\"b c\" d=*"), ("actor", "x=y")], "a:b c d:* actor=x=y"),
         ] {
             assert_eq!(of_query("GET", path, query), expected, "{path} {query:?}");
         }
@@ -444,6 +518,12 @@ mod tests {
         for (path, query, expected) in [
             ("/v1/top", &[][..], "the query's parameter 'rule' is missing: add ?rule=VALUE to the URL, or &rule=VALUE"),
             ("/v1/top", &[("rule", "a"), ("order", "all")], "order is 'all', but must be denied or taken"),
+            (
+                "/v1/top",
+                &[("rule", "a=\"b")],
+                "rule is 'a=\"b', but must be the name of a rule, or its operation as in the rules file",
+            ),
+            ("/v1/top", &[("rule", "a=b"), ("rule", "c")], "the query's parameter 'rule' is given twice"),
             (
                 "/v1/top",
                 &[("rule", "a"), ("actor", "b")],
@@ -483,6 +563,29 @@ mod tests {
             ("[]", "an object"),
         ] {
             assert!(read(body).contains(expected), "{body}: {}", read(body));
+        }
+    }
+
+    #[test]
+    fn body_has_lists_of_objects() {
+        let read = |body: &str| {
+            let seed = Arguments::default().with_body(&crate::EDIT_BLOCKS);
+            seed.deserialize(&mut serde_json::Deserializer::from_str(body)).map_err(|error| error.to_string())
+        };
+        let body = r#"{"owner": "x", "set": [{"rule": "*", "actor": "ip=::1", "expiresIn": 60}, {"actor": "b", "rule": "r"}]}"#;
+        let found = read(body).unwrap();
+        assert_eq!((found.text("owner"), found.list("remove").len()), (Some("x"), 0));
+        let sets: Vec<_> = found.list("set").iter().map(|set| shown(Ok(set.clone()))).collect();
+        assert_eq!(sets, ["rule=* actor=ip=::1 expiresIn=60", "actor=b rule=r"]);
+        for (body, expected) in [
+            (r#"{"set": [{"rule": "*"}]}"#, "missing field `actor`"),
+            (r#"{"set": [{"rule": "*", "actor": "a", "owner": "x"}]}"#, "unknown field `owner`"),
+            (r#"{"remove": [{"rule": "*", "actor": "a", "reason": "x"}]}"#, "unknown field `reason`"),
+            (r#"{"set": {}}"#, "expected a list"),
+            (r#"{"owner": "two words"}"#, "1 to 64 printable ASCII characters"),
+            (&format!(r#"{{"remove": [{}]}}"#, [r#"{"rule": "*", "actor": "a"}"#; 1_001].join(",")), "more than 1000 "),
+        ] {
+            assert!(read(body).unwrap_err().contains(expected), "{body:.60}: {:?}", read(body));
         }
     }
 }

@@ -2,11 +2,12 @@
 
 use std::fmt;
 
+use super::hits;
 use super::shape::{Member, Shape};
 use divvy_core::rules::MAX_RESET_SECONDS;
 
 /// A field of a request.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Field {
     /// Its name in JSON, in a URL's query, and in RESP's usage.
     pub name: &'static str,
@@ -51,10 +52,19 @@ pub enum Kind {
     Seconds,
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// A rule: its name, or over RESP its pairs.
+    /// A rule: its name, or its operation, which over RESP is a word for each pair.
     Rule,
     /// Pairs of field and value.
     Pairs,
+    /// The name of a program that owns blocks.
+    Owner,
+    /// A list of objects with these fields, in a body.
+    List {
+        /// The fields of each.
+        of: &'static [&'static Field],
+        /// The largest number of objects.
+        max: usize,
+    },
 }
 
 impl Kind {
@@ -76,13 +86,16 @@ impl fmt::Display for Kind {
     /// Describes the values, for "must be".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Text | Self::Rule => f.write_str("text"),
+            Self::Text => f.write_str("text"),
+            Self::Rule => f.write_str("the name of a rule, or its operation as in the rules file"),
             Self::Number { min, max } => write!(f, "a whole number from {min} to {max}"),
             Self::Seconds => {
                 write!(f, "a whole number of seconds from 1 to {MAX_RESET_SECONDS}, which is 100 years")
             }
             Self::Choice(words) => f.write_str(&words.join(" or ")),
             Self::Pairs => f.write_str("field=value pairs"),
+            Self::Owner => f.write_str("1 to 64 printable ASCII characters without spaces"),
+            Self::List { max, .. } => write!(f, "a list of at most {max}"),
         }
     }
 }
@@ -98,6 +111,11 @@ impl Field {
         Self { place: Place::Option(word), is_required: false, ..Self::new(name, kind, about) }
     }
 
+    /// Returns the field for HTTP requests alone.
+    pub(super) const fn only_over_http(self) -> Self {
+        Self { place: Place::Nowhere, ..self }
+    }
+
     /// Returns the field in the body of HTTP requests.
     pub(super) const fn in_body(self) -> Self {
         Self { is_in_body: true, ..self }
@@ -110,13 +128,18 @@ impl Field {
             Kind::Text if self.place == Place::Option("CURSOR") => Shape::Pattern("^(0|[^ ]+ .*)$"),
             Kind::Text | Kind::Rule => Shape::Text,
             Kind::Choice(words) => Shape::Word(words),
+            Kind::Owner => Shape::Pattern("^[!-~]{1,64}$"),
+            Kind::List { .. } => Shape::List(&Shape::Object),
+            Kind::Pairs if self.is_in_body => hits::OPERATION.shape,
             Kind::Pairs => Shape::Length(&Shape::Texts, 1, u64::MAX),
             Kind::Number { .. } | Kind::Seconds => {
                 let (min, max) = self.kind.range();
                 Shape::Range(min, max)
             }
         };
-        Member { name: self.name, shape, about: self.about, is_optional: !self.is_required, example: None }
+        // There may be no words for an operation, but in JSON it is an object in any case.
+        let is_required = self.is_required || (self.kind == Kind::Pairs && self.is_in_body);
+        Member { name: self.name, shape, about: self.about, is_optional: !is_required, example: None }
     }
 
     /// Returns its name for an error over RESP.
@@ -134,7 +157,7 @@ impl Field {
             Kind::Pairs => "key=value...".to_owned(),
             Kind::Choice(words) => words.join(" | "),
             Kind::Seconds => "seconds".to_owned(),
-            Kind::Text | Kind::Number { .. } => self.name.to_owned(),
+            Kind::Text | Kind::Number { .. } | Kind::Owner | Kind::List { .. } => self.name.to_owned(),
         };
         match self.place {
             Place::Option(word) => format!("[{word} {values}]"),

@@ -1,9 +1,9 @@
-//! The requests about rules, those of CrowdSec's bouncers, and those about the server itself.
+//! The replies about rules, and the requests about the server itself.
 
-use super::hits::{CREDITS, LABEL, OPERATION, POSITIVE, RULE_NAME};
-use super::route::{Access, BAD_QUERY, FORBIDDEN, GET, NO_PASSWORD, POST, Reply, Route, UNAVAILABLE};
+use super::hits::{CREDITS, LABEL, POSITIVE, RULE_NAME};
+use super::route::{Access, FORBIDDEN, GET, NO_PASSWORD, Reply, Route};
 use super::shape::Shape::{
-    Decimal, Flag, Length, List, Map, Maybe, Named, Number, Object, OneOf, Pattern, Range, Text, Texts, Variants, Word,
+    Decimal, Length, List, Map, Named, Number, Object, OneOf, Only, Pattern, Range, Text, Texts, Variants, Word,
 };
 use super::shape::{Member, Shape, member, optional};
 use super::table::OVERRIDE_OF_RULE;
@@ -70,7 +70,7 @@ const EXPLAINED_RULES: Shape = Named(
         ],
     }),
 );
-const EXPLANATION: Shape = Named(
+pub(super) const EXPLANATION: Shape = Named(
     "Explanation",
     &Map(&[
         member("rules", EXPLAINED_RULES, ""),
@@ -156,121 +156,12 @@ const RULE: Shape = Named(
     ]),
 );
 
-/// A block of an address or a network.
-const DECISION: Shape = Named(
-    "Decision",
-    &Map(&[
-        member(
-            "duration",
-            Pattern("^([0-9]+h)?([0-9]+m)?[0-9]+s$"),
-            "The time until it ends, in Go's format. At most `168h0m0s`: divvy announces longer ones again in time.",
-        ),
-        member("id", POSITIVE, "The same for the same address or network."),
-        member("origin", Word(&["divvy", "crowdsec"]), "The program that decided."),
-        member(
-            "scenario",
-            Text,
-            "`divvy/` with the rule's name, and the reason, if there is one. Or the scenario of CrowdSec.",
-        ),
-        member("scope", Word(&["Ip", "Range"]), ""),
-        member("type", Word(&["ban"]), ""),
-        member("value", Text, "The address or network."),
-    ]),
-);
-const DECISIONS: Shape = List(&DECISION);
-const STREAM: Shape = Named("DecisionChanges", &Map(&[member("new", DECISIONS, ""), member("deleted", DECISIONS, "")]));
+pub(super) const RULES: Shape =
+    Named("Rules", &Only(&[member("rules", List(&RULE), "The rules in force, in order of precedence.")]));
 
-const SCOPES: Member =
-    optional("scopes", Text, "Only decisions about addresses (`ip`) or networks (`range`). Separated by commas.");
-const TYPE: Member = optional("type", Text, "Only decisions of this type. All of them are of the type `ban`.");
-const ORIGINS: Member = optional("origins", Text, "Only decisions of these origins, separated by commas.");
-const SCENARIOS: Member = optional(
-    "scenarios_containing",
-    Text,
-    "Only decisions whose scenario contains one of these words, in any case. Separated by commas.",
-);
-const OTHER_SCENARIOS: Member = optional(
-    "scenarios_not_containing",
-    Text,
-    "Only decisions whose scenario contains none of these words, in any case. Separated by commas.",
-);
-
-const FOR_BOUNCERS: Route = Route { access: Access::Bouncers, errors: &[NO_PASSWORD, FORBIDDEN, UNAVAILABLE], ..GET };
 const PUBLIC: Route = Route { access: Access::Public, errors: &[], ..GET };
 
 pub(super) static ROUTES: &[Route] = &[
-    Route {
-        path: "/v1/explain",
-        id: "explain",
-        summary: "Explain which rules match an operation, and why the others do not",
-        body: Some(Named("Question", &Map(&[OPERATION]))),
-        replies: &[Reply::json("200", "Each rule, in order, up to the one that answers.", EXPLANATION)],
-        ..POST
-    },
-    Route {
-        path: "/v1/rules",
-        id: "rules",
-        summary: "List the rules in force, in order",
-        replies: &[Reply::json("200", "The rules.", Named("Rules", &Map(&[member("rules", List(&RULE), "")])))],
-        ..GET
-    },
-    Route {
-        path: "/v1/decisions",
-        id: "decisions",
-        summary: "Return the blocks of addresses and networks, as decisions of CrowdSec",
-        about: "For CrowdSec's bouncers. One decision for each address or network: the block that ends last. Other parameters are \
-                ignored.",
-        query: &[
-            optional("ip", Text, "Only decisions that concern this address."),
-            optional("range", Text, "Only decisions about networks that contain this one."),
-            optional(
-                "contains",
-                Flag,
-                "With false, `ip` and `range` stand for decisions about addresses and networks in this one. Default: true.",
-            ),
-            optional("value", Text, "Only the decision about exactly this address or network."),
-            optional("scope", Text, "The same as `scopes`."),
-            SCOPES,
-            TYPE,
-            ORIGINS,
-            SCENARIOS,
-            OTHER_SCENARIOS,
-        ],
-        replies: &[
-            Reply::json("200", "The decisions; `null` if there are none.", Maybe(&Length(&DECISIONS, 1, u64::MAX))),
-            BAD_QUERY,
-        ],
-        ..FOR_BOUNCERS
-    },
-    Route {
-        path: "/v1/decisions/stream",
-        id: "decisionsStream",
-        summary: "Return the decisions that are new, and those that have ended, since the bouncer's last request",
-        about: "For CrowdSec's bouncers, which differ by their key, their address and their `User-Agent`. Other parameters are \
-                ignored.",
-        query: &[
-            optional("startup", Flag, "With true, all decisions in force are new. Default: false."),
-            SCOPES,
-            TYPE,
-            ORIGINS,
-            SCENARIOS,
-            OTHER_SCENARIOS,
-        ],
-        replies: &[
-            Reply::json("200", "The changes. An address or a network is in one of the lists at most.", STREAM),
-            BAD_QUERY,
-        ],
-        ..FOR_BOUNCERS
-    },
-    Route {
-        methods: &["POST"],
-        path: "/v1/usage-metrics",
-        id: "usageMetrics",
-        summary: "Accept the metrics of a CrowdSec bouncer, which are not kept",
-        body: Some(Object),
-        replies: &[Reply::empty("201", "The metrics were accepted.", &[])],
-        ..FOR_BOUNCERS
-    },
     Route {
         path: "/openapi.json",
         id: "description",

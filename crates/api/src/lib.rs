@@ -1,5 +1,5 @@
 //! The operations of operators, each declared once: a row of [`ENDPOINTS`] has its fields, its reply, and its places in
-//! HTTP, RESP, the access rights, the metrics and the audit log.
+//! HTTP, RESP, the command line, the access rights, the metrics and the audit log.
 //!
 //! Fronts read requests with [`Arguments`], and write replies in the [`Shape`] of the row. What an operation does is one
 //! function of the server. OpenAPI's description follows from the same rows, and from the routes of [`hits`] and
@@ -20,7 +20,7 @@ pub use openapi::description;
 pub use route::{Access, Reply, Route};
 pub use shape::{Member, Shape};
 pub use table::{
-    BACK_UP, ENDPOINTS, Endpoint, FIND_ALLOWS, FIND_BLOCKS, FIND_LIMITS, FORGET_COUNTERS, GET_ALLOW, GET_BLOCK,
-    GET_LIMIT, LIST_COUNTERS, RANK, REMOVE_ALLOW, REMOVE_BLOCK, REMOVE_LIMIT, RESET_COUNTERS, SET_ALLOW, SET_BLOCK,
-    SET_LIMIT, SHOW_STATUS, Task, find,
+    BACK_UP, EDIT_BLOCKS, ENDPOINTS, EXPLAIN, Endpoint, FIND_ALLOWS, FIND_BLOCKS, FIND_LIMITS, FORGET_COUNTERS,
+    GET_ALLOW, GET_BLOCK, GET_LIMIT, LIST_COUNTERS, LIST_RULES, LIST_USERS, RANK, RELOAD, REMOVE_ALLOW, REMOVE_BLOCK,
+    REMOVE_LIMIT, RESET_COUNTERS, SET_ALLOW, SET_BLOCK, SET_LIMIT, SHOW_STATS, SHOW_STATUS, Task, find,
 };

@@ -56,7 +56,6 @@ fn security(access: Access) -> Value {
         Access::Public => json!([]),
         Access::Users => json!([{}, { "password": [] }, { "user": [] }]),
         Access::Customers => json!([{}, { "password": [] }, { "user": [] }, { "token": [] }]),
-        Access::Bouncers => json!([{}, { "password": [] }, { "user": [] }, { "bouncer": [] }]),
     }
 }
 
@@ -78,12 +77,6 @@ fn security_schemes() -> Value {
             "scheme": "bearer",
             "bearerFormat": "PASETO v4.local",
             "description": "A token for one actor, which `divvy token` makes. It is for the status of that actor only."
-        },
-        "bouncer": {
-            "type": "apiKey",
-            "in": "header",
-            "name": "X-Api-Key",
-            "description": "The key of a CrowdSec bouncer: the server's --requirepass, or a user's token."
         }
     })
 }
@@ -128,7 +121,7 @@ impl Components {
     }
 
     fn endpoint(&mut self, endpoint: &Endpoint, method: &str, path: &str) -> Value {
-        let noun = path.trim_start_matches("/v1/");
+        let noun = path.trim_start_matches("/v1/").replace('/', "-");
         let (in_body, in_query): (Vec<&Field>, Vec<&Field>) =
             endpoint.fields.iter().copied().partition(|field| field.is_in_body);
         let parameters = in_query.into_iter().map(|field| {
@@ -149,13 +142,7 @@ impl Components {
             described["responses"][reply.status] = self.reply(reply);
         }
         if !in_body.is_empty() {
-            let members: Vec<_> = in_body.iter().map(|field| field.member()).collect();
-            let mut schema = self.object(&members);
-            for member in members.iter().filter(|member| member.is_optional) {
-                let property = &mut schema["properties"][member.name];
-                *property = nullable(property.take());
-            }
-            described["requestBody"] = json_body(schema);
+            described["requestBody"] = json_body(self.body(&in_body));
         }
         let mut reply = self.schema(&endpoint.reply);
         // With a rule and an actor, the answer is the entry itself.
@@ -274,26 +261,45 @@ impl Components {
                 json!({ "$ref": format!("#/components/schemas/{name}") })
             }
             Shape::Done(entry) => self.schema(entry),
-            Shape::Page { name, of, about } => {
+            Shape::Page { name, of, about, more } => {
                 let next =
                     "The cursor of the next page; null on the last one. Even an empty page need not be the last.";
-                self.object(&[member(name, *of, about), member("next", Shape::Maybe(&Shape::Text), next)])
+                let page = [member(name, *of, about), member("next", Shape::Maybe(&Shape::Text), next)];
+                self.object(page.iter().chain(more))
             }
         }
     }
 
     fn object<'a>(&mut self, members: impl IntoIterator<Item = &'a Member>) -> Value {
-        let (mut properties, mut required) = (Map::new(), Vec::new());
-        for member in members {
-            let mut value = self.value(member);
-            describe(&mut value, member.about);
-            properties.insert(member.name.to_owned(), value);
-            if !member.is_optional {
-                required.push(member.name);
-            }
-        }
-        json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
+        object(members.into_iter().map(|member| (member.name, member.is_optional, member.about, self.value(member))))
     }
+
+    /// Returns the schema of an object with these fields. Those that may be missing may be null, too, except lists.
+    fn body(&mut self, fields: &[&Field]) -> Value {
+        let described = fields.iter().map(|field| {
+            let member = field.member();
+            let schema = match field.kind {
+                Kind::List { of, max } => json!({ "type": "array", "items": self.body(of), "maxItems": max }),
+                _ if member.is_optional => nullable(self.value(&member)),
+                _ => self.value(&member),
+            };
+            (member.name, member.is_optional, member.about, schema)
+        });
+        object(described)
+    }
+}
+
+/// Returns the schema of an object with these members: the name of each, whether it may be missing, what it means, and its schema.
+fn object<'a>(members: impl Iterator<Item = (&'a str, bool, &'a str, Value)>) -> Value {
+    let (mut properties, mut required) = (Map::new(), Vec::new());
+    for (name, is_optional, about, mut schema) in members {
+        describe(&mut schema, about);
+        properties.insert(name.to_owned(), schema);
+        if !is_optional {
+            required.push(name);
+        }
+    }
+    json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
 }
 
 fn describe(value: &mut Value, about: &str) {

@@ -40,8 +40,6 @@ pub enum Access {
     Users,
     /// Users, and customers about themselves.
     Customers,
-    /// Users, and bouncers of CrowdSec.
-    Bouncers,
 }
 
 /// A reply over HTTP.

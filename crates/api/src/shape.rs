@@ -76,6 +76,8 @@ pub enum Shape {
         of: &'static Shape,
         /// What the entries are.
         about: &'static str,
+        /// Further members of the page over HTTP.
+        more: &'static [Member],
     },
     /// An object over HTTP, and `OK` over RESP.
     Done(&'static Shape),

@@ -2,6 +2,7 @@
 
 use super::field::{Field, Kind, Place};
 use super::hits::{BALANCE, REMAINING, RESET};
+use super::inspection::{EXPLANATION, RULES};
 use super::route::{FULL, NO_RULE, NOT_FOUND, OTHER_ACTORS, Reply};
 use super::shape::{Member, Shape, member};
 use divvy_access::Category;
@@ -21,6 +22,8 @@ pub enum Task {
     FindExceptions(ExceptionKind),
     /// Removes what applies to an actor.
     RemoveException(ExceptionKind),
+    /// Sets and removes blocks of many actors.
+    EditBlocks,
     /// Lists a rule's counters.
     ListCounters,
     /// Forgets a rule's counters.
@@ -31,6 +34,16 @@ pub enum Task {
     Rank,
     /// Shows an actor's counters.
     ShowStatus,
+    /// Lists the rules in force.
+    ListRules,
+    /// Explains which rules match an operation.
+    Explain,
+    /// Shows statistics of the server.
+    ShowStats,
+    /// Lists the users.
+    ListUsers,
+    /// Reloads the files of the server.
+    Reload,
     /// Backs up the store.
     BackUp,
 }
@@ -42,8 +55,11 @@ pub struct Endpoint {
     pub task: Task,
     /// Its method and path over HTTP; `None` if it is only a command.
     pub http: Option<(&'static str, &'static str)>,
-    /// Its RESP command and subcommand, in lower case. An empty subcommand stands for none.
+    /// Its RESP command and subcommand, in lower case. An empty subcommand stands for none, and an empty command for an operation
+    /// that is only over HTTP.
     pub command: (&'static str, &'static str),
+    /// Its command and subcommand on the command line; `None` if it has none.
+    pub line: Option<(&'static str, &'static str)>,
     /// The category that a user needs.
     pub category: Category,
     /// The kind of its requests in the metrics.
@@ -63,6 +79,16 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// Returns whether it concerns more than counters. Over HTTP, only users may ask for it, who have logged in.
+    pub fn needs_user(&self) -> bool {
+        matches!(self.category, Category::Admin | Category::Backup)
+    }
+
+    /// Returns whether its fields are in the body of an HTTP request.
+    pub fn has_body(&self) -> bool {
+        self.fields.iter().any(|field| field.is_in_body)
+    }
+
     /// Returns whether the command takes words after its positions.
     pub(super) fn has_options(&self) -> bool {
         self.fields.iter().any(|field| matches!(field.place, Place::Option(_) | Place::Word))
@@ -124,13 +150,53 @@ const EXPIRES_IN: Field =
 const REASON: Field =
     Field::option("REASON", "reason", Kind::Text, "Why, for people. Clients see the reason of a block over HTTP.")
         .in_body();
+const OWNER: Field = Field::option(
+    "OWNER",
+    "owner",
+    Kind::Owner,
+    "The program that keeps it up to date. With an owner, only what has the same owner is replaced or removed.",
+);
+const OWNER_IN_BODY: Field = Field { is_in_body: true, ..OWNER };
+const OF_OWNER: Field = Field::option("OWNER", "owner", Kind::Owner, "Only those of this owner.");
+const OF_FIELD: Field = Field::option(
+    "",
+    "field",
+    Kind::Text,
+    "Only blocks that keep an address of this field away from everything a rule counts, for firewalls: those for all rules, and \
+     those of rules whose actorField it is. Leaves out allowed addresses, and blocks of canaries.",
+)
+.only_over_http();
+const SINCE: Field = Field::option(
+    "",
+    "since",
+    Kind::Text,
+    "`sequence` of an earlier answer. The answer has the next `count` changes since then; ask again until `sequence` stays the same.",
+)
+.only_over_http();
+const SET: Field = Field {
+    is_required: false,
+    ..Field::new(
+        "set",
+        Kind::List { of: &[&LABEL_OR_ALL, &ACTOR, &EXPIRES_IN, &REASON], max: MAX_EDITS },
+        "The blocks to set, after those in `remove` are removed.",
+    )
+}
+.only_over_http()
+.in_body();
+const REMOVE: Field = Field {
+    is_required: false,
+    ..Field::new("remove", Kind::List { of: &[&LABEL_OR_ALL, &ACTOR], max: MAX_EDITS }, "The blocks to remove.")
+}
+.only_over_http()
+.in_body();
+/// Maximum number of blocks that one request sets, and removes. --max-body is reached first, unless it was raised.
+const MAX_EDITS: usize = 1_000;
 const OF_RULE: Field =
     Field::option("RULE", "rule", Kind::Text, "Only those of this rule. Without it, those of all rules.");
 /// An actor that only HTTP's listings can name.
-const OF_ACTOR_OVER_HTTP: Field = Field {
-    place: Place::Nowhere,
-    ..Field::option("", "actor", Kind::Text, "Only this actor's, which is the whole answer if `rule` is given, too.")
-};
+const OF_ACTOR_OVER_HTTP: Field =
+    Field::option("", "actor", Kind::Text, "Only this actor's, which is the whole answer if `rule` is given, too.")
+        .only_over_http();
 const OF_ACTOR: Field = Field::option("ACTOR", "actor", Kind::Text, "Only this actor's.");
 const CURSOR: Field = Field::option("CURSOR", "cursor", Kind::Text, "`next` of the previous page.");
 const COUNT: Field = Field::option(
@@ -142,7 +208,13 @@ const COUNT: Field = Field::option(
 const RULE: Field = Field::new(
     "rule",
     Kind::Rule,
-    "The rule's name: its label, or `default`, or `rule-` and its position, from 1. A label takes precedence.",
+    "The rule's name: its label, or `default`, or `rule-` and its position, from 1. A label takes precedence. Or its operation, as \
+     in the rules file.",
+);
+const RULE_OR_ALL: Field = Field::new(
+    "rule",
+    Kind::Rule,
+    "The rule's name, as `GET /v1/rules` has it, or its operation, or `*` for all rules but canaries.",
 );
 const ORDER: Field = Field {
     place: Place::Word,
@@ -173,7 +245,12 @@ const FIELDS_OF_ACTOR: Field = Field::new(
 );
 const OPERATION: Field =
     Field { is_required: false, ..Field::new("operation", Kind::Pairs, "The pairs of the operation.") };
-const NAME: Field = Field::new("name", Kind::Text, "The name of the backup in the server's --backup-dir.");
+const EXPLAINED_OPERATION: Field = OPERATION.in_body();
+const NAME: Field = Field::new("name", Kind::Text, "The name of the backup in the server's --backup-dir.").in_body();
+const SECTION: Field = Field {
+    is_required: false,
+    ..Field::new("section", Kind::Text, "Only this section, as in `server` or `metrics`.")
+};
 
 const RULE_OF: Member = member("rule", Shape::Text, "The rule's label, or `*` for all rules.");
 const ACTOR_OF: Member = member("actor", Shape::Text, "The actor, in the form that requests give it.");
@@ -181,6 +258,11 @@ const CREDITS_OF: Member = member("credits", Shape::Number, "Credits in place of
 const ENDS: Member =
     member("expiresIn", Shape::SecondsLeft, "Seconds until it ends, rounded up; null if it lasts until it is removed.");
 const REASON_OF: Member = member("reason", Shape::Maybe(&Shape::Text), "The operator's reason.");
+const OWNER_OF: Member = member(
+    "owner",
+    Shape::Maybe(&Shape::Text),
+    "The program that keeps it up to date; null if an operator or a rule set it.",
+);
 const ORPHAN: Member = member(
     "orphan",
     Shape::Flag,
@@ -190,7 +272,28 @@ const ORPHAN: Member = member(
 /// A limit of a single actor.
 static LIMIT: Shape = Shape::Row(&[RULE_OF, ACTOR_OF, CREDITS_OF, ENDS, ORPHAN]);
 /// A block or an allow.
-static OVERRIDE: Shape = Shape::Row(&[RULE_OF, ACTOR_OF, ENDS, REASON_OF, ORPHAN]);
+static OVERRIDE: Shape = Shape::Row(&[RULE_OF, ACTOR_OF, ENDS, REASON_OF, ORPHAN, OWNER_OF]);
+static OF_WHOM: Shape = Shape::Row(&[RULE_OF, ACTOR_OF]);
+static CHANGES: &[Member] = &[
+    member(
+        "removed",
+        Shape::List(&OF_WHOM),
+        "With `since`: blocks that are gone. One that ended at its time is not listed.",
+    ),
+    member("sequence", Shape::Text, "Where this answer stands in the order of all changes, for `since`."),
+    member(
+        "reset",
+        Shape::Flag,
+        "With `since`: true if the changes are not known, after a restart or too many changes, or if the rules or an allow changed. \
+         List all blocks again, without `since`, and go on from the `sequence` of the first page.",
+    ),
+];
+static EDITED: Shape = Shape::Map(&[
+    member("set", Shape::Number, "Blocks that were set."),
+    member("removed", Shape::Number, "Blocks that were removed."),
+    member("kept", Shape::Number, "Blocks that were left as they are, because another owner or an operator set them."),
+    member("full", Shape::Number, "Blocks that found no room (--max-blocks)."),
+]);
 static REMOVED: Shape = Shape::Only(&[member("removed", Shape::Flag, "Whether there was one.")]);
 static COUNTER: Shape = Shape::Row(&[
     member("actor", Shape::Text, "The counter's actor. Empty for the one counter of a rule without actors."),
@@ -208,6 +311,8 @@ pub(super) const OVERRIDE_OF_RULE: &[Member] = &[
         "The entry for all rules that it comes from; null if it is for the rule alone.",
     ),
 ];
+static RELOADING: Shape =
+    Shape::Only(&[member("reloading", Shape::Flag, "True: the server begins to load its files.")]);
 static RULE_STATUS: Shape = Shape::Map(&[
     member("rule", Shape::Text, "The rule's name."),
     member("limit", Shape::Number, "The most credits that the actor can have."),
@@ -229,9 +334,10 @@ static RANKED: Shape = Shape::Row(&[
     member("count", Shape::Number, "Its requests or credits, at most `error` too many."),
     member("error", Shape::Number, "By how much `count` may be too high."),
     member("cut", Shape::Flag, "Whether `actor` is only the start of a longer name."),
+    member("rule", Shape::Text, "The name of the actor's rule."),
 ]);
 static RANKING: Shape = Shape::Map(&[
-    member("rule", Shape::Text, "The rule's name."),
+    member("rule", Shape::Text, "The rule's name, or `*` for all rules."),
     member("order", Shape::Word(&["denied", "taken"]), "What is counted."),
     member("last", Shape::Number, "The time over which it is counted, in seconds."),
     member("canary", Shape::Flag, "Whether the rule is a canary, whose denials deny nothing."),
@@ -250,6 +356,7 @@ pub const SET_LIMIT: Endpoint = Endpoint {
     task: Task::SetException(ExceptionKind::Limit),
     http: Some(("PUT", "/v1/limits")),
     command: ("divvy.limit", "set"),
+    line: Some(("limit", "set")),
     category: Category::Limits,
     kind: RequestKind::Limits,
     action: Some(Action::LimitSet),
@@ -264,10 +371,16 @@ pub const FIND_LIMITS: Endpoint = Endpoint {
     task: Task::FindExceptions(ExceptionKind::Limit),
     http: Some(("GET", "/v1/limits")),
     command: ("divvy.limit", "list"),
+    line: Some(("limit", "list")),
     category: Category::Read,
     action: None,
     fields: &[&OF_RULE, &OF_ACTOR_OVER_HTTP, &CURSOR, &COUNT],
-    reply: Shape::Page { name: "limits", of: &Shape::List(&LIMIT), about: "Limits, in no particular order." },
+    reply: Shape::Page {
+        name: "limits",
+        of: &Shape::List(&LIMIT),
+        about: "Limits, in no particular order.",
+        more: &[],
+    },
     summary: "Lists limits of actors, one page at a time, in no particular order.",
     errors: &[NOT_FOUND, OTHER_ACTORS],
     ..SET_LIMIT
@@ -276,9 +389,10 @@ pub const FIND_LIMITS: Endpoint = Endpoint {
 pub const GET_LIMIT: Endpoint = Endpoint {
     http: None,
     command: ("divvy.limit", "get"),
+    line: Some(("limit", "get")),
     fields: &[&LABEL, &ACTOR],
     reply: Shape::Row(&[CREDITS_OF, ENDS]),
-    summary: "Returns the credits of an actor's own limit, and the seconds until it ends or -1; null without a limit.",
+    summary: "Returns the credits of an actor's own limit, and the seconds until it ends.",
     ..FIND_LIMITS
 };
 /// `DIVVY.LIMIT DEL`, `DELETE /v1/limits`
@@ -286,6 +400,7 @@ pub const REMOVE_LIMIT: Endpoint = Endpoint {
     task: Task::RemoveException(ExceptionKind::Limit),
     http: Some(("DELETE", "/v1/limits")),
     command: ("divvy.limit", "del"),
+    line: Some(("limit", "delete")),
     action: Some(Action::LimitDelete),
     fields: &[&LABEL, &ACTOR],
     reply: REMOVED,
@@ -299,24 +414,43 @@ pub const SET_BLOCK: Endpoint = Endpoint {
     task: Task::SetException(ExceptionKind::Block),
     http: Some(("PUT", "/v1/blocks")),
     command: ("divvy.block", "set"),
+    line: Some(("block", "set")),
     category: Category::Block,
     kind: RequestKind::Blocks,
     action: Some(Action::BlockSet),
-    fields: &[&LABEL_OR_ALL, &ACTOR, &EXPIRES_IN, &REASON],
+    fields: &[&LABEL_OR_ALL, &ACTOR, &EXPIRES_IN, &REASON, &OWNER_IN_BODY],
     reply: Shape::Done(&OVERRIDE),
     summary: "Denies every request of one actor of a rule, or of all rules (*).",
     missing: "this actor has no block",
     ..SET_LIMIT
+};
+/// `POST /v1/blocks/bulk`
+pub const EDIT_BLOCKS: Endpoint = Endpoint {
+    task: Task::EditBlocks,
+    http: Some(("POST", "/v1/blocks/bulk")),
+    command: ("", ""),
+    line: None,
+    action: Some(Action::BlocksEdit),
+    fields: &[&OWNER_IN_BODY, &SET, &REMOVE],
+    reply: EDITED,
+    summary: "Sets and removes blocks of many actors. A mistake in one of them changes none.",
+    ..SET_BLOCK
 };
 /// `DIVVY.BLOCK LIST`, `GET /v1/blocks`
 pub const FIND_BLOCKS: Endpoint = Endpoint {
     task: Task::FindExceptions(ExceptionKind::Block),
     http: Some(("GET", "/v1/blocks")),
     command: ("divvy.block", "list"),
+    line: Some(("block", "list")),
     category: Category::Read,
     action: None,
-    fields: &[&OF_RULE, &OF_ACTOR_OVER_HTTP, &CURSOR, &COUNT],
-    reply: Shape::Page { name: "blocks", of: &Shape::List(&OVERRIDE), about: "Blocks, in no particular order." },
+    fields: &[&OF_RULE, &OF_ACTOR_OVER_HTTP, &CURSOR, &COUNT, &OF_OWNER, &OF_FIELD, &SINCE],
+    reply: Shape::Page {
+        name: "blocks",
+        of: &Shape::List(&OVERRIDE),
+        about: "Blocks, in no particular order.",
+        more: CHANGES,
+    },
     summary: "Lists blocks, one page at a time, in no particular order.",
     errors: &[NOT_FOUND, OTHER_ACTORS],
     ..SET_BLOCK
@@ -325,9 +459,10 @@ pub const FIND_BLOCKS: Endpoint = Endpoint {
 pub const GET_BLOCK: Endpoint = Endpoint {
     http: None,
     command: ("divvy.block", "get"),
+    line: Some(("block", "get")),
     fields: &[&LABEL_OR_ALL, &ACTOR],
     reply: Shape::Row(&[ENDS, REASON_OF]),
-    summary: "Returns the seconds until an actor's block ends or -1, and its reason or null; null without a block.",
+    summary: "Returns the seconds until an actor's block ends, and its reason.",
     ..FIND_BLOCKS
 };
 /// `DIVVY.BLOCK DEL`, `DELETE /v1/blocks`
@@ -335,8 +470,9 @@ pub const REMOVE_BLOCK: Endpoint = Endpoint {
     task: Task::RemoveException(ExceptionKind::Block),
     http: Some(("DELETE", "/v1/blocks")),
     command: ("divvy.block", "del"),
+    line: Some(("block", "delete")),
     action: Some(Action::BlockDelete),
-    fields: &[&LABEL_OR_ALL, &ACTOR],
+    fields: &[&LABEL_OR_ALL, &ACTOR, &OWNER],
     reply: REMOVED,
     summary: "Removes an actor's block.",
     errors: &[NO_RULE, OTHER_ACTORS],
@@ -348,6 +484,7 @@ pub const SET_ALLOW: Endpoint = Endpoint {
     task: Task::SetException(ExceptionKind::Allow),
     http: Some(("PUT", "/v1/allows")),
     command: ("divvy.allow", "set"),
+    line: Some(("allow", "set")),
     action: Some(Action::AllowSet),
     summary: "Never denies a request of one actor of a rule, or of all rules (*).",
     missing: "this actor has no allow",
@@ -358,7 +495,14 @@ pub const FIND_ALLOWS: Endpoint = Endpoint {
     task: Task::FindExceptions(ExceptionKind::Allow),
     http: Some(("GET", "/v1/allows")),
     command: ("divvy.allow", "list"),
-    reply: Shape::Page { name: "allows", of: &Shape::List(&OVERRIDE), about: "Allows, in no particular order." },
+    line: Some(("allow", "list")),
+    fields: &[&OF_RULE, &OF_ACTOR_OVER_HTTP, &CURSOR, &COUNT, &OF_OWNER],
+    reply: Shape::Page {
+        name: "allows",
+        of: &Shape::List(&OVERRIDE),
+        about: "Allows, in no particular order.",
+        more: &[],
+    },
     summary: "Lists allows, one page at a time, in no particular order.",
     missing: "this actor has no allow",
     ..FIND_BLOCKS
@@ -367,9 +511,10 @@ pub const FIND_ALLOWS: Endpoint = Endpoint {
 pub const GET_ALLOW: Endpoint = Endpoint {
     http: None,
     command: ("divvy.allow", "get"),
+    line: Some(("allow", "get")),
     fields: &[&LABEL_OR_ALL, &ACTOR],
     reply: Shape::Row(&[ENDS, REASON_OF]),
-    summary: "Returns the seconds until an actor's allow ends or -1, and its reason or null; null without an allow.",
+    summary: "Returns the seconds until an actor's allow ends, and its reason.",
     ..FIND_ALLOWS
 };
 /// `DIVVY.ALLOW DEL`, `DELETE /v1/allows`
@@ -377,6 +522,7 @@ pub const REMOVE_ALLOW: Endpoint = Endpoint {
     task: Task::RemoveException(ExceptionKind::Allow),
     http: Some(("DELETE", "/v1/allows")),
     command: ("divvy.allow", "del"),
+    line: Some(("allow", "delete")),
     action: Some(Action::AllowDelete),
     summary: "Removes an actor's allow.",
     missing: "this actor has no allow",
@@ -388,11 +534,17 @@ pub const LIST_COUNTERS: Endpoint = Endpoint {
     task: Task::ListCounters,
     http: Some(("GET", "/v1/counters")),
     command: ("divvy.counters", ""),
+    line: Some(("counters", "")),
     category: Category::Read,
     kind: RequestKind::Counters,
     action: None,
     fields: &[&RULE, &OF_ACTOR, &CURSOR, &COUNT],
-    reply: Shape::Page { name: "counters", of: &Shape::List(&COUNTER), about: "Counters that are not full again." },
+    reply: Shape::Page {
+        name: "counters",
+        of: &Shape::List(&COUNTER),
+        about: "Counters that are not full again.",
+        more: &[],
+    },
     summary: "Lists a rule's counters, one page at a time.",
     missing: "",
     errors: &[NO_RULE, OTHER_ACTORS],
@@ -402,12 +554,14 @@ pub const FORGET_COUNTERS: Endpoint = Endpoint {
     task: Task::ForgetCounters,
     http: Some(("DELETE", "/v1/counters")),
     command: ("divvy.forget", ""),
+    line: Some(("forget", "")),
     category: Category::Forget,
     action: Some(Action::CountersForget),
     reply: Shape::Page {
         name: "forgotten",
         of: &Shape::Number,
         about: "The number of counters forgotten in this page.",
+        more: &[],
     },
     summary: "Forgets a rule's counters, one page at a time.",
     ..LIST_COUNTERS
@@ -417,6 +571,7 @@ pub const RESET_COUNTERS: Endpoint = Endpoint {
     task: Task::ResetCounters,
     http: None,
     command: ("divvy.reset", ""),
+    line: None,
     category: Category::Forget,
     kind: RequestKind::Reset,
     action: Some(Action::CountersReset),
@@ -430,10 +585,12 @@ pub const RANK: Endpoint = Endpoint {
     task: Task::Rank,
     http: Some(("GET", "/v1/top")),
     command: ("divvy.top", ""),
+    line: Some(("top", "")),
     kind: RequestKind::Top,
-    fields: &[&RULE, &ORDER, &LAST, &TOP_COUNT],
+    fields: &[&RULE_OR_ALL, &ORDER, &LAST, &TOP_COUNT],
     reply: RANKING,
     summary: "Ranks a rule's actors by denials or by credits taken, in the last minute or hour, as this server has counted them.",
+    missing: "no rule ranks actors: all are canaries",
     errors: &[NOT_FOUND],
     ..LIST_COUNTERS
 };
@@ -442,6 +599,7 @@ pub const SHOW_STATUS: Endpoint = Endpoint {
     task: Task::ShowStatus,
     http: Some(("GET", "/v1/status")),
     command: ("divvy.status", ""),
+    line: Some(("actor", "")),
     category: Category::Status,
     kind: RequestKind::Status,
     fields: &[&FIELDS_OF_ACTOR, &CURSOR, &COUNT],
@@ -449,16 +607,89 @@ pub const SHOW_STATUS: Endpoint = Endpoint {
         name: "rules",
         of: &Shape::List(&RULE_STATUS),
         about: "The rules under which the actor has used something, or has an exception, in their order.",
+        more: &[],
     },
     summary: "Shows what one actor has used and has left under each rule, one page at a time.",
+    missing: "this actor has all credits under every rule that counts by it, and no limit, block or allow of its own; a block of \
+              another field may still deny its requests, which an explanation of a whole request shows",
     errors: &[NOT_FOUND],
     ..LIST_COUNTERS
 };
-/// `DIVVY.BACKUP`
+/// `DIVVY.RULES`, `GET /v1/rules`
+pub const LIST_RULES: Endpoint = Endpoint {
+    task: Task::ListRules,
+    http: Some(("GET", "/v1/rules")),
+    command: ("divvy.rules", ""),
+    line: Some(("rules", "")),
+    kind: RequestKind::Rules,
+    fields: &[],
+    reply: RULES,
+    summary: "Lists the rules in order of precedence, each with its settings and its name.",
+    errors: &[],
+    ..LIST_COUNTERS
+};
+/// `DIVVY.EXPLAIN`, `POST /v1/explain`
+pub const EXPLAIN: Endpoint = Endpoint {
+    task: Task::Explain,
+    http: Some(("POST", "/v1/explain")),
+    command: ("divvy.explain", ""),
+    line: Some(("explain", "")),
+    kind: RequestKind::Explain,
+    fields: &[&EXPLAINED_OPERATION],
+    reply: EXPLANATION,
+    summary: "Lists which rules match an operation, which one answers, and why the earlier ones do not.",
+    ..LIST_RULES
+};
+/// `GET /v1/stats`; RESP has `INFO`, in Redis's form.
+pub const SHOW_STATS: Endpoint = Endpoint {
+    task: Task::ShowStats,
+    http: Some(("GET", "/v1/stats")),
+    command: ("info", ""),
+    line: Some(("stats", "")),
+    category: Category::Info,
+    kind: RequestKind::Server,
+    fields: &[&SECTION],
+    reply: Shape::Object,
+    summary: "Shows the server's version, store and memory, the hits it has answered, its last errors, and its metrics.",
+    missing: "there is no such section",
+    errors: &[NOT_FOUND],
+    ..LIST_RULES
+};
+/// `ACL LIST`, `GET /v1/users`
+pub const LIST_USERS: Endpoint = Endpoint {
+    task: Task::ListUsers,
+    http: Some(("GET", "/v1/users")),
+    command: ("acl", "list"),
+    line: Some(("users", "")),
+    category: Category::Admin,
+    kind: RequestKind::Server,
+    reply: Shape::Only(&[member(
+        "users",
+        Shape::List(&Shape::Text),
+        "A line for each user, as in the access file but without hashes.",
+    )]),
+    summary: "Lists the users, as in the access file but without their hashes.",
+    ..LIST_RULES
+};
+/// `DIVVY.RELOAD`, `POST /v1/reload`
+pub const RELOAD: Endpoint = Endpoint {
+    task: Task::Reload,
+    http: Some(("POST", "/v1/reload")),
+    command: ("divvy.reload", ""),
+    line: Some(("reload", "")),
+    category: Category::Admin,
+    kind: RequestKind::Server,
+    action: Some(Action::Reload),
+    reply: Shape::Done(&RELOADING),
+    summary: "Loads the rules, the users, the token keys and the TLS files anew, as SIGHUP does. The log has the outcome.",
+    ..LIST_RULES
+};
+/// `DIVVY.BACKUP`, `POST /v1/backups`
 pub const BACK_UP: Endpoint = Endpoint {
     task: Task::BackUp,
-    http: None,
+    http: Some(("POST", "/v1/backups")),
     command: ("divvy.backup", ""),
+    line: Some(("backup", "")),
     category: Category::Backup,
     kind: RequestKind::Server,
     action: Some(Action::Backup),
@@ -479,6 +710,7 @@ pub static ENDPOINTS: &[&Endpoint] = &[
     &GET_BLOCK,
     &REMOVE_BLOCK,
     &FIND_BLOCKS,
+    &EDIT_BLOCKS,
     &SET_ALLOW,
     &GET_ALLOW,
     &REMOVE_ALLOW,
@@ -488,5 +720,10 @@ pub static ENDPOINTS: &[&Endpoint] = &[
     &RANK,
     &SHOW_STATUS,
     &RESET_COUNTERS,
+    &LIST_RULES,
+    &EXPLAIN,
+    &SHOW_STATS,
+    &LIST_USERS,
+    &RELOAD,
     &BACK_UP,
 ];

@@ -1,7 +1,7 @@
 //! Operators' requests about the rules, the counters and the exceptions for single actors. A scope refuses what it does not
 //! cover, and keeps it out of listings.
 
-pub mod address_blocks;
+mod address_blocks;
 pub mod counters;
 mod error;
 pub mod exceptions;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 
-pub use self::admin::{address_blocks, counters, exceptions, rules, status, top};
+pub use self::admin::{counters, exceptions, rules, status, top};
 pub use self::apply::MAX_PART;
 use self::apply::{Applying, Observers, applied};
 use self::denials::Denials;
@@ -128,7 +128,7 @@ impl Limiter {
         }
         self.policy.store(Some(Arc::new(policy)));
         // A rule says whether its blocks are about addresses.
-        self.exceptions.memory.count_override_change();
+        self.exceptions.memory.journal.reset();
     }
 
     /// Returns the store, for callers that need its own features.

@@ -8,7 +8,8 @@ use super::Limiter;
 use super::denials::{DeniedActor, Notes};
 use super::register::owner::Class;
 use crate::store::{
-    Action, Batch, Changed, Effect, Exception, ExceptionChange, Repetition, Store, StoreError, outcome_at,
+    Action, Batch, Changed, Effect, Exception, ExceptionChange, Repetition, Replaces, Setter, Store, StoreError,
+    outcome_at,
 };
 use divvy_core::algorithm::{Ask, OutcomeSource};
 use divvy_telemetry::logging::{Escaped, LogThrottle};
@@ -141,8 +142,8 @@ impl Limiter {
             async {
                 let Some((number, change)) = next? else { return Ok(None) };
                 // Another server may know of a block by an operator.
-                let changed = register.change(change, &self.store, denied.at).await?;
-                Ok((changed != Changed::Kept).then_some(number))
+                let changed = register.change(vec![change], &Replaces::OfRules, &self.store, denied.at).await?;
+                Ok((!changed.contains(&Changed::Kept)).then_some(number))
             }
         });
         join_all(stored.collect::<Vec<_>>()).await
@@ -174,7 +175,7 @@ impl Limiter {
         let value = Exception {
             effect: Effect::Override {
                 reason: Some(format!("{after} denials in {window} s, block {number}").into()),
-                repetition: Some(Repetition { number, remembered_seconds: penalty.terms.forget_seconds() }),
+                setter: Setter::Rule(Repetition { number, remembered_seconds: penalty.terms.forget_seconds() }),
             },
             ends: Some(penalty.terms.end_of_block(actor, number, *at, self.jitter)),
         };

@@ -4,6 +4,7 @@
 //! An exception is stored before it is in force, and is in force before it is acknowledged.
 
 mod filter;
+pub mod journal;
 pub mod overrides;
 pub mod owner;
 pub mod table;
@@ -19,8 +20,8 @@ use tokio::task::yield_now;
 
 use self::overrides::{Everywhere, RuleExceptions};
 use self::owner::{Class, ExceptionOwner, OfClass, OwnerName};
-use self::table::{Exceptions, Listed, OwnerExceptions, is_forgotten, is_over, weight};
-use crate::store::{Backend, Changed, Exception, ExceptionChange, ExceptionCursor, ExceptionKind, Store, StoreError};
+use self::table::{Exceptions, Listed, OwnerExceptions, is_forgotten, is_over};
+use crate::store::{Backend, Changed, ExceptionChange, ExceptionCursor, ExceptionKind, Replaces, Store, StoreError};
 use divvy_core::clock::{Clock, MAX_STANDSTILL_NS, NANOS_PER_SECOND, Timestamp};
 use divvy_core::rules::{Key, Network};
 
@@ -144,18 +145,10 @@ impl Register {
         self.everywhere().is_some_and(|everywhere| everywhere.allows_all_of(&Key::new(field), network, now))
     }
 
-    /// Returns whether there is room for this exception, once some of the expired ones have been dropped. Those that have ended
-    /// and are only remembered make room, too. They may return with the next reading of all exceptions. Finds nothing to drop
-    /// less than a second after the last search.
-    pub async fn has_room(
-        &self,
-        class: Class,
-        actor: &str,
-        value: &Exception,
-        store: &Backend,
-        now: Timestamp,
-    ) -> bool {
-        let weight = weight(actor, value);
+    /// Returns whether there is room for exceptions of this weight, once some of the expired ones have been dropped. Those that
+    /// have ended and are only remembered make room, too. They may return with the next reading of all exceptions. Finds nothing
+    /// to drop less than a second after the last search.
+    pub async fn has_room(&self, class: Class, weight: usize, store: &Backend, now: Timestamp) -> bool {
         if self.room(class) < weight {
             self.make_room(class, store, now).await;
         }
@@ -202,16 +195,34 @@ impl Register {
         }
     }
 
-    /// Stores the change, then puts it in force. The caller has locked out other changes.
+    /// Stores the changes, then puts them in force. Returns the outcome of each. The caller has locked out other changes.
     pub async fn change(
         &self,
-        change: ExceptionChange,
+        changes: Vec<ExceptionChange>,
+        replaces: &Replaces,
         store: &Backend,
         now: Timestamp,
-    ) -> Result<Changed, StoreError> {
-        let changed = store.change_exception(change.clone(), now).await?;
-        if changed != Changed::Kept {
-            self.apply(&change);
+    ) -> Result<Vec<Changed>, StoreError> {
+        // A store that other servers change, too, knows best which exception a change would replace.
+        let is_made = |change: &ExceptionChange| {
+            let known = self.memory.find_remembered(&change.owner, &change.actor, now);
+            store.is_shared() || known.is_none_or(|known| replaces.covers(&known, change))
+        };
+        let mut changed = vec![Changed::Kept; changes.len()];
+        let places: Vec<_> =
+            changes.iter().enumerate().filter(|(_, change)| is_made(change)).map(|(place, _)| place).collect();
+        let made: Vec<_> = places.iter().filter_map(|place| changes.get(*place)).cloned().collect();
+        if made.is_empty() {
+            return Ok(changed);
+        }
+        let stored = store.change_exceptions(made.clone(), replaces.clone(), now).await?;
+        for ((place, change), outcome) in places.into_iter().zip(&made).zip(stored) {
+            if outcome != Changed::Kept {
+                self.apply(change);
+            }
+            if let Some(changed) = changed.get_mut(place) {
+                *changed = outcome;
+            }
         }
         Ok(changed)
     }
@@ -265,10 +276,11 @@ impl Register {
     pub(super) async fn set_back(&self, nanos: u64, store: &Backend, now: Timestamp) -> Result<(), StoreError> {
         let mut cursor = None;
         loop {
-            let (page, next) = self.memory.page(Listed::ALL, |_, _| true, cursor.as_ref(), FORGOTTEN_AT_ONCE, now);
+            let (page, next) = self.memory.page(Listed::ALL, |_, _, _| true, cursor.as_ref(), FORGOTTEN_AT_ONCE, now);
             for change in page {
                 if let Some(value) = change.value.as_ref().and_then(|value| value.set_back(nanos)) {
-                    self.change(ExceptionChange { value: Some(value), ..change }, store, now).await?;
+                    let change = ExceptionChange { value: Some(value), ..change };
+                    self.change(vec![change], &Replaces::All, store, now).await?;
                 }
             }
             cursor = next;

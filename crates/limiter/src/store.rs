@@ -125,8 +125,13 @@ impl Store for Backend {
         call_store!(self, store => store.check().await)
     }
 
-    async fn change_exception(&self, change: ExceptionChange, now: Timestamp) -> Result<Changed, StoreError> {
-        call_store!(self, store => store.change_exception(change, now).await)
+    async fn change_exceptions(
+        &self,
+        changes: Vec<ExceptionChange>,
+        replaces: Replaces,
+        now: Timestamp,
+    ) -> Result<Vec<Changed>, StoreError> {
+        call_store!(self, store => store.change_exceptions(changes, replaces, now).await)
     }
 
     async fn forget_exceptions(&self, over: Vec<ExceptionChange>) -> Result<(), StoreError> {

@@ -34,6 +34,7 @@ mod wire;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use tokio::time::Instant;
 
 pub use self::options::{DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisSentinel, RedisTls};
@@ -45,8 +46,8 @@ use self::topology::Target;
 use self::wire::{Call, Failure, Reply};
 use divvy_core::clock::Timestamp;
 use divvy_store::{
-    Batch, Changed, ExceptionChange, ExceptionCursor, ExceptionPage, ListedBucket, Listing, Page, SHOW, Seal, SealKey,
-    Store, StoreError,
+    Batch, Changed, ExceptionChange, ExceptionCursor, ExceptionPage, ListedBucket, Listing, Page, Replaces, SHOW, Seal,
+    SealKey, Store, StoreError,
 };
 use divvy_telemetry::metrics::Metric;
 
@@ -219,8 +220,17 @@ impl Store for RedisStore {
         self.twice(|| self.target.check(self.deadline())).await
     }
 
-    async fn change_exception(&self, change: ExceptionChange, now: Timestamp) -> Result<Changed, StoreError> {
-        self.ask(exceptions::change(&change, now), exceptions::changed).await
+    /// Sends all changes at once. If one fails, others may have been made.
+    async fn change_exceptions(
+        &self,
+        changes: Vec<ExceptionChange>,
+        replaces: Replaces,
+        now: Timestamp,
+    ) -> Result<Vec<Changed>, StoreError> {
+        let made = changes
+            .iter()
+            .map(|change| async { self.ask(exceptions::change(change, &replaces, now), exceptions::changed).await });
+        try_join_all(made.collect::<Vec<_>>()).await
     }
 
     async fn follow_exceptions(&self, known: ExceptionCursor, now: Timestamp) -> Result<ExceptionPage, StoreError> {

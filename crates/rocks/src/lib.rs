@@ -40,7 +40,7 @@ use self::upkeep::{StoreCore, Threads};
 use divvy_core::clock::Timestamp;
 use divvy_store::{
     BackupError, Batch, Changed, CounterBudget, Durability, ExceptionChange, ExceptionCursor, ExceptionPage, Listing,
-    Page, RocksOptions, Seal, Shares, Store, StoreError, record_key, value,
+    Page, Replaces, RocksOptions, Seal, Shares, Store, StoreError, record_key, value,
 };
 use divvy_telemetry::metrics::Metric;
 
@@ -255,13 +255,19 @@ impl Store for RocksStore {
         self.core.engine.check().await
     }
 
-    async fn change_exception(&self, change: ExceptionChange, _now: Timestamp) -> Result<Changed, StoreError> {
-        self.blocking("change an exception", move |core| {
+    async fn change_exceptions(
+        &self,
+        changes: Vec<ExceptionChange>,
+        _replaces: Replaces,
+        _now: Timestamp,
+    ) -> Result<Vec<Changed>, StoreError> {
+        let made = vec![Changed::Made; changes.len()];
+        self.blocking("change exceptions", move |core| {
             let sync = core.engine.durability == Durability::Sync;
-            core.engine.with_disk(|database| database.write_exceptions(&[change], sync))
+            core.engine.with_disk(|database| database.write_exceptions(&changes, sync))
         })
         .await
-        .map(|()| Changed::Made)
+        .map(|()| made)
     }
 
     async fn forget_exceptions(&self, over: Vec<ExceptionChange>) -> Result<(), StoreError> {

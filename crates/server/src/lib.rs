@@ -7,8 +7,7 @@
 //! | [`reload_log`] | the last reloads of the rules |
 //! | [`mod@line`] | the front for Divvy's line protocol |
 //! | [`resp`] | the front for Redis clients |
-//! | [`http`] | the HTTP front: `transport` serves connections, `api` answers requests |
-//! | [`crowdsec`] | decisions for CrowdSec's bouncers, and the decisions of a CrowdSec server |
+//! | [`http`] | the HTTP front: `transport` serves connections, `routes` leads requests to their endpoints in `api` and `ui` |
 //! | [`grpc`] | the gRPC front, on the HTTP front's transport |
 //!
 //! Each front is an accept loop ([`net::accept`]) that passes connections to its protocol. The line protocol and RESP
@@ -20,7 +19,6 @@
     allow(clippy::disallowed_methods, clippy::string_slice, reason = "a test may ask the clock, and panic")
 )]
 
-pub mod crowdsec;
 mod error_log;
 mod error_text;
 mod grpc;
@@ -39,8 +37,6 @@ mod wrong_port;
 #[cfg(test)]
 #[path = "../../../tests/support/interruption.rs"]
 mod interruption;
-#[cfg(test)]
-mod router_parity;
 #[cfg(test)]
 mod tests;
 

@@ -2,23 +2,34 @@
 //!
 //! Run changes in a task of their own, so that a client that leaves ends neither the change nor its line.
 
-use std::sync::Arc;
-use std::time::Duration;
+mod rules;
+mod stats;
 
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, getpid, kill_process};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use super::error_text;
 use super::net::work_slots::{MAX_AT_ONCE, WorkSlot, WorkSlots};
 use divvy_access::audit::{Action, AuditLog, Caller, Change, PendingChange, State, Unavailable};
-use divvy_access::{Authority, Category, DEFAULT_USER, Identity};
+use divvy_access::{Authority, Category, DEFAULT_USER, Identity, User};
 use divvy_api::{Arguments, Endpoint, Task};
 use divvy_core::clock::ceil_seconds;
+use divvy_core::rules::MatchPolicy;
 use divvy_limiter::counters::{CountersOf, DEFAULT_PAGE, RuleName};
-use divvy_limiter::exceptions::{ExceptionFilter, ExceptionKind, ExceptionTarget, ExceptionTerms, ListedException};
+use divvy_limiter::exceptions::{
+    EditCounts, ExceptionEdit, ExceptionFilter, ExceptionKind, ExceptionTarget, ExceptionTerms, ListedException,
+};
+use divvy_limiter::rules::listed;
 use divvy_limiter::status::RuleStatus;
 use divvy_limiter::top::{DEFAULT_COUNT, Order, Ranked, RuleRanking, TopOf, Window};
-use divvy_limiter::{ErrorClass, Intent, Limiter, LimiterError, PlanBuilder, Policy, Refusal, Remedy, Scope};
+use divvy_limiter::{
+    ALL_RULES, ErrorClass, Intent, Limiter, LimiterError, PlanBuilder, Policy, Refusal, Remedy, Scope,
+};
 
 /// Carries out operations. Clones share the limiter and the audit log.
 #[derive(Clone)]
@@ -29,6 +40,7 @@ pub struct Operations {
     slots: WorkSlots,
     /// Held from reading what applies to an actor until it is changed, so that the audit log has the state before the change.
     exceptions: Arc<Mutex<()>>,
+    started: Instant,
 }
 
 /// The client who asks for a change.
@@ -90,6 +102,17 @@ impl OperationError {
     }
 }
 
+impl OperationError {
+    /// Describes an error in an entry of a list in the request.
+    fn of_entry(error: &impl LimiterError, list: &str, index: usize) -> Self {
+        let of = Self::of(error);
+        match of.class {
+            ErrorClass::Forbidden => of,
+            _ => Self { text: format!("{list}/{index}: {}", of.text), ..of },
+        }
+    }
+}
+
 impl From<Unavailable> for OperationError {
     fn from(error: Unavailable) -> Self {
         // For a client, the audit log is one of the server's stores: the change may succeed later.
@@ -116,8 +139,10 @@ struct Done {
 
 impl Operations {
     /// Creates the operations on this limiter. Changes are recorded in `audit`.
+    #[expect(clippy::disallowed_methods, reason = "the uptime")]
     pub fn new(limiter: Arc<Limiter>, audit: Arc<AuditLog>) -> Self {
-        Self { limiter, audit, slots: WorkSlots::new(MAX_AT_ONCE), exceptions: Arc::default() }
+        let (slots, started) = (WorkSlots::new(MAX_AT_ONCE), Instant::now());
+        Self { limiter, audit, slots, exceptions: Arc::default(), started }
     }
 
     /// Returns the slots for changes.
@@ -155,11 +180,15 @@ impl Operations {
     ) -> Result<Value, OperationError> {
         let request = Request { limiter: &self.limiter, arguments };
         let Some(action) = endpoint.action else {
-            return request.read(endpoint.task, &operator.scope).await;
+            return match endpoint.task {
+                Task::ListUsers => Ok(users_value(operator)),
+                Task::ShowStats => Ok(stats::show(&self.limiter, self.started, arguments.text("section")).await),
+                task => request.read(task, &operator.scope).await,
+            };
         };
         let pending = self.audit.begin(operator.caller.clone(), change_of(action, arguments)).await?;
         let _alone = match endpoint.task {
-            Task::SetException(_) | Task::RemoveException(_) => Some(self.exceptions.lock().await),
+            Task::SetException(_) | Task::RemoveException(_) | Task::EditBlocks => Some(self.exceptions.lock().await),
             _ => None,
         };
         let (pending, scope) = check_again(operator, pending)?;
@@ -212,7 +241,8 @@ impl<'a> Request<'a> {
     }
 
     fn filter(self) -> ExceptionFilter<'a> {
-        ExceptionFilter { owner: self.arguments.text("rule"), actor: self.arguments.text("actor") }
+        let text = |name| self.arguments.text(name);
+        ExceptionFilter { rule: text("rule"), actor: text("actor"), program: text("owner"), field: text("field") }
     }
 
     /// Returns whether the request is about one actor of one rule.
@@ -233,16 +263,28 @@ impl<'a> Request<'a> {
                 let found = self.limiter.exception_of(self.of(kind), scope).map_err(failed)?;
                 Ok(found.map_or(Value::Null, |found| exception_value(kind, found)))
             }
+            // A cursor continues a listing.
+            Task::FindExceptions(_) if self.arguments.text("since").is_some() && self.cursor().is_none() => {
+                let (since, count) = (self.text("since"), self.count(DEFAULT_PAGE));
+                let found = self.limiter.block_changes(self.filter(), since, count, scope).map_err(failed)?;
+                let set: Vec<_> = found.set.into_iter().map(|set| exception_value(ExceptionKind::Block, set)).collect();
+                let removed: Vec<_> =
+                    found.removed.into_iter().map(|(rule, actor)| json!({ "rule": rule, "actor": actor })).collect();
+                let (sequence, reset) = (found.sequence, found.is_reset);
+                Ok(json!({ "blocks": set, "removed": removed, "sequence": sequence, "reset": reset, "next": null }))
+            }
             Task::FindExceptions(kind) => {
                 let (cursor, count) = (self.cursor(), self.count(DEFAULT_PAGE));
                 let page = self.limiter.exceptions(kind, self.filter(), cursor, count, scope).map_err(failed)?;
                 let found: Vec<_> = page.exceptions.into_iter().map(|found| exception_value(kind, found)).collect();
-                let name = match kind {
-                    ExceptionKind::Limit => "limits",
-                    ExceptionKind::Block => "blocks",
-                    ExceptionKind::Allow => "allows",
-                };
-                Ok(json!({ name: found, "next": page.next }))
+                let (next, sequence) = (page.next, page.sequence);
+                Ok(match kind {
+                    ExceptionKind::Limit => json!({ "limits": found, "next": next }),
+                    ExceptionKind::Allow => json!({ "allows": found, "next": next }),
+                    ExceptionKind::Block => {
+                        json!({ "blocks": found, "removed": [], "sequence": sequence, "reset": false, "next": next })
+                    }
+                })
             }
             Task::ListCounters => {
                 let page = self.limiter.counters(self.counters(), scope).await.map_err(failed)?;
@@ -268,16 +310,42 @@ impl<'a> Request<'a> {
                 let window =
                     Window::ALL.into_iter().find(|window| word("last") == Some(&*window.seconds().to_string()));
                 let (order, window) = (order.unwrap_or(Order::Denied), window.unwrap_or(Window::Minute));
-                let of = TopOf { rule: self.rule(), order, window, count: self.count(DEFAULT_COUNT) };
-                let ranking = self.limiter.top(of, scope).map_err(failed)?;
-                Ok(ranking_value(order, window, ranking))
+                let count = self.count(DEFAULT_COUNT);
+                if self.arguments.text("rule") == Some(ALL_RULES) {
+                    return self.rank_all(order, window, count, scope);
+                }
+                let of = TopOf { rule: self.rule(), order, window, count };
+                Ok(ranking_value(order, window, self.limiter.top(of, scope).map_err(failed)?))
+            }
+            Task::ListRules => rules::list(self.limiter, scope).map_err(|refusal| OperationError::of(&refusal)),
+            Task::Explain => {
+                let operation = self.arguments.pairs().cloned().unwrap_or_default();
+                let explanation = self.limiter.explain(&operation, scope);
+                let explanation = explanation.map_err(|refusal| OperationError::of(&refusal))?;
+                Ok(serde_json::to_value(explanation).unwrap_or_default())
             }
             Task::SetException(_)
             | Task::RemoveException(_)
+            | Task::EditBlocks
             | Task::ForgetCounters
             | Task::ResetCounters
+            | Task::ShowStats
+            | Task::ListUsers
+            | Task::Reload
             | Task::BackUp => Ok(Value::Null),
         }
+    }
+
+    /// Ranks the actors of all rules but canaries, which deny nothing.
+    fn rank_all(self, order: Order, window: Window, count: usize, scope: &Scope) -> Result<Value, OperationError> {
+        let policy = self.limiter.policy().ok_or_else(|| OperationError::of(&Refusal::NoRules))?;
+        let mut rankings = Vec::new();
+        for (index, rule) in listed(&policy, scope).filter(|(_, rule)| rule.match_policy != MatchPolicy::Canary) {
+            let name = rule.name(index);
+            let of = TopOf { rule: RuleName::Name(&name), order, window, count };
+            rankings.push(self.limiter.top(of, scope).map_err(|error| OperationError::of(&error))?);
+        }
+        Ok(if rankings.is_empty() { Value::Null } else { joined_rankings(order, window, rankings, count) })
     }
 
     /// Returns what applies to the actor before a change, as far as this server knows.
@@ -313,7 +381,8 @@ impl<'a> Request<'a> {
         match task {
             Task::SetException(kind) => {
                 let (credits, reason) = (self.arguments.number("credits"), self.arguments.text("reason"));
-                let terms = ExceptionTerms { credits, reason, lasts: self.lasts() };
+                let terms =
+                    ExceptionTerms { credits, reason, program: self.arguments.text("owner"), lasts: self.lasts() };
                 limiter.set_exception(self.of(kind), terms, scope).await.map_err(failed)?;
                 // Another client may have removed it since.
                 let found = limiter.exception_of(self.of(kind), scope).map_err(failed)?;
@@ -321,8 +390,34 @@ impl<'a> Request<'a> {
                 Ok(Done { reply, before, after: Some(State::exception(credits, seconds, reason)) })
             }
             Task::RemoveException(kind) => {
-                let was_there = limiter.remove_exception(self.of(kind), scope).await;
+                let was_there = limiter.remove_exception_for(self.of(kind), self.arguments.text("owner"), scope).await;
                 Ok(removed(was_there.map_err(failed)?, before))
+            }
+            Task::EditBlocks => {
+                let program = self.arguments.text("owner");
+                let (removed, set) = (self.arguments.list("remove"), self.arguments.list("set"));
+                // What is removed makes room.
+                let edits = removed.iter().map(|entry| (entry, false)).chain(set.iter().map(|entry| (entry, true)));
+                let edits = edits.map(|(entry, is_new)| {
+                    let entry = Request { limiter, arguments: entry };
+                    let reason = entry.arguments.text("reason");
+                    let terms = ExceptionTerms { credits: None, reason, program, lasts: entry.lasts() };
+                    ExceptionEdit {
+                        rule: entry.text("rule"),
+                        actor: entry.text("actor"),
+                        terms: is_new.then_some(terms),
+                    }
+                });
+                let edits: Vec<_> = edits.collect();
+                let made = limiter.edit_exceptions(ExceptionKind::Block, &edits, program, scope).await;
+                let counts = made.map_err(|(index, error)| match index {
+                    Some(index) if index < removed.len() => OperationError::of_entry(&error, "remove", index),
+                    Some(index) => OperationError::of_entry(&error, "set", index - removed.len()),
+                    None => failed(error),
+                })?;
+                let EditCounts { set, removed, kept, full } = counts;
+                let reply = json!({ "set": set, "removed": removed, "kept": kept, "full": full });
+                Ok(Done { reply, before: None, after: Some(State::edited(set, removed)) })
             }
             Task::ForgetCounters => {
                 let page = limiter.forget_counters(self.counters(), scope).await.map_err(failed)?;
@@ -352,9 +447,15 @@ impl<'a> Request<'a> {
                     Err(OperationError { class, remedy: None, text, full_text: Some(full_text) })
                 }
             },
-            Task::FindExceptions(_) | Task::ListCounters | Task::Rank | Task::ShowStatus => {
-                Ok(Done { reply: Value::Null, before: None, after: None })
-            }
+            // The signal reaches each part that has files. No part sees it twice if there are two at once.
+            Task::Reload => match kill_process(getpid(), Signal::HUP) {
+                Ok(()) => Ok(Done { reply: json!({ "reloading": true }), before: None, after: None }),
+                Err(error) => {
+                    let text = format!("cannot send SIGHUP: {error}");
+                    Err(OperationError { class: ErrorClass::StoreFailure, remedy: None, text, full_text: None })
+                }
+            },
+            _ => Ok(Done { reply: Value::Null, before: None, after: None }),
         }
     }
 }
@@ -363,13 +464,21 @@ impl<'a> Request<'a> {
 const START: &str = "0";
 
 fn exception_value(kind: ExceptionKind, found: ListedException) -> Value {
-    let ListedException { rule, actor, credits, reason, ends_ns, is_orphan } = found;
-    let (name, term) = match kind {
-        ExceptionKind::Limit => ("credits", Value::from(credits)),
-        ExceptionKind::Block | ExceptionKind::Allow => ("reason", reason.into()),
-    };
+    let ListedException { rule, actor, credits, reason, program, ends_ns, is_orphan } = found;
     let expires_in = ends_ns.map(ceil_seconds);
-    json!({ "rule": rule, "actor": actor, name: term, "expiresIn": expires_in, "orphan": is_orphan })
+    match kind {
+        ExceptionKind::Limit => {
+            json!({ "rule": rule, "actor": actor, "credits": credits, "expiresIn": expires_in, "orphan": is_orphan })
+        }
+        ExceptionKind::Block | ExceptionKind::Allow => json!({
+            "rule": rule,
+            "actor": actor,
+            "reason": reason,
+            "expiresIn": expires_in,
+            "orphan": is_orphan,
+            "owner": program,
+        }),
+    }
 }
 
 fn status_value(status: RuleStatus) -> Value {
@@ -390,10 +499,6 @@ fn status_value(status: RuleStatus) -> Value {
 
 fn ranking_value(order: Order, window: Window, ranked: RuleRanking) -> Value {
     let RuleRanking { rule, is_canary, is_of_one_actor, ranking } = ranked;
-    let actor = |Ranked { actor, is_cut, count, error }: Ranked| {
-        // An actor consists of text.
-        json!({ "actor": String::from_utf8_lossy(&actor), "cut": is_cut, "count": count, "error": error })
-    };
     json!({
         "rule": rule,
         "order": order.name(),
@@ -402,8 +507,42 @@ fn ranking_value(order: Order, window: Window, ranked: RuleRanking) -> Value {
         "sampled": ranking.is_sampled,
         "hasRoom": ranking.has_room,
         "total": (!is_of_one_actor).then_some(ranking.total),
-        "top": ranking.actors.into_iter().map(actor).collect::<Vec<_>>(),
+        "top": ranking.actors.iter().map(|actor| actor_value(&rule, actor)).collect::<Vec<_>>(),
     })
+}
+
+fn actor_value(rule: &str, Ranked { actor, is_cut, count, error }: &Ranked) -> Value {
+    // An actor consists of text.
+    json!({ "actor": String::from_utf8_lossy(actor), "cut": is_cut, "count": count, "error": error, "rule": rule })
+}
+
+/// Joins the rankings of several rules into one of the first `count` actors. The total is known if each is, and there is room if
+/// each rule has some.
+fn joined_rankings(order: Order, window: Window, rankings: Vec<RuleRanking>, count: usize) -> Value {
+    let total_of = |ranked: &RuleRanking| (!ranked.is_of_one_actor).then_some(ranked.ranking.total);
+    let actors =
+        rankings.iter().flat_map(|ranked| ranked.ranking.actors.iter().map(move |actor| (&*ranked.rule, actor)));
+    let mut top: Vec<_> = actors.collect();
+    top.sort_by_key(|(_, actor)| Reverse(actor.count));
+    json!({
+        "rule": ALL_RULES,
+        "order": order.name(),
+        "last": window.seconds(),
+        "canary": false,
+        "sampled": rankings.iter().any(|ranked| ranked.ranking.is_sampled),
+        "hasRoom": rankings.iter().all(|ranked| ranked.ranking.has_room),
+        "total": rankings.iter().map(total_of).sum::<Option<u64>>(),
+        "top": top.into_iter().take(count).map(|(rule, actor)| actor_value(rule, actor)).collect::<Vec<_>>(),
+    })
+}
+
+/// Returns the lines of the users that the operator's login knows; without logins, that of the user who may do everything.
+fn users_value(operator: &Operator) -> Value {
+    let users: Vec<_> = match &operator.admission {
+        Some(admission) => admission.authority.users().sorted().iter().map(|user| user.to_string()).collect(),
+        None => vec![User::unrestricted().to_string()],
+    };
+    json!({ "users": users })
 }
 
 /// Returns the change that these arguments ask for.
@@ -417,6 +556,12 @@ pub fn change_of(action: Action, arguments: &Arguments) -> Change {
     }
     if let Some(actor) = arguments.text("actor") {
         change = change.with_actor(actor);
+    }
+    if let Some(owner) = arguments.text("owner") {
+        change = change.with_owner(owner);
+    }
+    if action == Action::BlocksEdit {
+        change = change.with_numbers(arguments.list("set").len(), arguments.list("remove").len());
     }
     if let Some(name) = arguments.text("name") {
         change = change.with_name(name);

@@ -32,8 +32,8 @@ pub use self::bounds::{
 pub use self::codec::{key, record_key, value};
 pub use self::contract::{
     Action, BackupError, Batch, Change, Changed, ENTRY_WEIGHT, Effect, Entry, Exception, ExceptionChange,
-    ExceptionCursor, ExceptionKind, ExceptionPage, ListedBucket, Listing, Outcomes, Page, Repetition, SHOW, Store,
-    StoreError, append_key, outcome_at,
+    ExceptionCursor, ExceptionKind, ExceptionPage, ListedBucket, Listing, Outcomes, Page, Repetition, Replaces, SHOW,
+    Setter, Store, StoreError, append_key, outcome_at,
 };
 pub use self::contract::{EXCEPTIONS_PER_PAGE, MAX_BACKUP_NAME, Unit, generation, invalid_cursor};
 pub use self::layers::{DEFAULT_DENIAL_CACHE, FailurePolicy, LOCAL_BUCKETS, LayeredStore};

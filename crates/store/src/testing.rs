@@ -12,7 +12,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use crate::codec::record_key::{self, RecordSpace};
-use crate::contract::{Action, Batch, Effect, Exception, Listing, Page, Store, StoreError};
+use crate::contract::{Action, Batch, Listing, Page, Store, StoreError};
 use crate::memory::MemoryStore;
 use divvy_core::algorithm::{Ask, FixedWindow, Limit, Outcome};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
@@ -137,11 +137,4 @@ fn applied(store: &impl Store, mut batch: Batch) -> Vec<Result<Outcome, StoreErr
 
 pub fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
-}
-
-impl Exception {
-    /// Returns a block or an allow that an operator or a program sets.
-    pub fn by_hand(reason: Option<&str>, ends: Option<Timestamp>) -> Self {
-        Self { effect: Effect::Override { reason: reason.map(Into::into), repetition: None }, ends }
-    }
 }

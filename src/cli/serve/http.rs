@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{bail, ensure};
-use axum::http::StatusCode;
+use hyper::StatusCode;
 
 use super::access::{AccessUsers, is_loopback};
 use super::store::StoreChoice;
@@ -83,8 +83,8 @@ impl HttpArgs {
         GrpcSettings { headers: self.grpc_rate_limit_headers, atomic: self.grpc_atomic }
     }
 
-    /// Returns the settings of the API. `crowdsec_field` contains the clients' addresses.
-    pub fn settings(&self, crowdsec_field: Arc<str>) -> ApiSettings {
+    /// Returns the settings of the API.
+    pub fn settings(&self) -> ApiSettings {
         ApiSettings {
             headers: self.rate_limit_headers,
             check: CheckSettings {
@@ -95,7 +95,6 @@ impl HttpArgs {
                 deny_status: self.deny_status,
             },
             origins: self.cors_origin.iter().cloned().collect(),
-            crowdsec_field,
         }
     }
 }

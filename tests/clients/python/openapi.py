@@ -6,7 +6,6 @@ when every answer is as described.
 
 import re
 import sys
-import time
 
 import requests
 import schemathesis
@@ -22,15 +21,6 @@ def drive(server, method, path, status, **request):
     described = re.sub("^/v1/reservations/[^/]+", "/v1/reservations/{id}", described)
     description[described][method].validate_response(response)
     return response
-
-
-def await_decisions(which, count):
-    for _ in range(100):
-        decisions = drive(SERVED, "GET", "/v1/decisions/stream?startup=true", 200).json()[which]
-        if len(decisions) == count:
-            return
-        time.sleep(0.1)
-    raise AssertionError((which, count, decisions))
 
 
 description = schemathesis.openapi.from_url(SERVED + "/openapi.json")
@@ -130,22 +120,19 @@ drive(SERVED, "GET", "/v1/status?nothing=ann", 404)
 drive(RULELESS, "GET", "/v1/status?user=ann", 500)
 drive(LOCKED, "GET", "/v1/status?user=ann", 401)
 
-assert drive(SERVED, "GET", "/v1/decisions", 200).text == "null"
-drive(SERVED, "PUT", "/v1/blocks?rule=*&actor=ip=192.0.2.0/24", 200, json={"reason": "scans"})
-drive(SERVED, "PUT", "/v1/blocks?rule=*&actor=ip=198.51.100.1", 200, json={"expiresIn": 60})
-await_decisions("new", 2)
-drive(SERVED, "DELETE", "/v1/blocks?rule=*&actor=ip=198.51.100.1", 200)
-await_decisions("deleted", 1)
-assert drive(SERVED, "GET", "/v1/decisions?ip=192.0.2.7", 200).json()
-drive(SERVED, "GET", "/v1/decisions?ip=x", 400)
-drive(SERVED, "GET", "/v1/decisions/stream?startup=maybe", 400)
-drive(SERVED, "POST", "/v1/usage-metrics", 201, json={"remediation_components": []})
-drive(SERVED, "POST", "/v1/usage-metrics", 400, json=[])
-drive(SERVED, "POST", "/v1/usage-metrics", 415, data="{}")
-drive(LOCKED, "POST", "/v1/usage-metrics", 401, json={})
-for path in ("/v1/decisions", "/v1/decisions/stream"):
-    drive(LOCKED, "GET", path, 401)
-    assert drive(LOCKED, "GET", path, 200, headers={"X-Api-Key": "secret"})
+sequence = drive(SERVED, "GET", "/v1/blocks", 200).json()["sequence"]
+block = {"rule": "*", "actor": "ip=192.0.2.0/24"}
+edited = drive(SERVED, "POST", "/v1/blocks/bulk", 200, json={"owner": "feed", "set": [{**block, "reason": "scans"}]})
+assert edited.json() == {"set": 1, "removed": 0, "kept": 0, "full": 0}, edited.text
+drive(SERVED, "PUT", "/v1/blocks?rule=*&actor=ip=192.0.2.0/24", 409, json={"owner": "other"})
+changes = drive(SERVED, "GET", "/v1/blocks?field=ip&since=" + sequence, 200).json()
+assert changes["blocks"][0]["owner"] == "feed" and not changes["reset"], changes
+assert drive(SERVED, "GET", "/v1/blocks?since=x", 200).json()["reset"]
+drive(SERVED, "POST", "/v1/blocks/bulk", 200, json={"remove": [block]})
+drive(SERVED, "POST", "/v1/blocks/bulk", 400, json={"set": [{"rule": "*", "actor": "x"}]})
+drive(SERVED, "POST", "/v1/blocks/bulk", 400, json={"owner": "two words", "set": [block]})
+drive(SERVED, "POST", "/v1/blocks/bulk", 415, data="{}")
+drive(LOCKED, "POST", "/v1/blocks/bulk", 401, json={})
 
 for path in ("/v1/rules", "/openapi.json", "/healthz", "/readyz", "/metrics"):
     drive(SERVED, "GET", path, 200)

@@ -27,6 +27,8 @@ named_values! {
         BlockSet = "block.set",
         /// Removes the block of an actor.
         BlockDelete = "block.delete",
+        /// Sets and removes blocks of many actors.
+        BlocksEdit = "blocks.edit",
         /// Allows an actor.
         AllowSet = "allow.set",
         /// Removes the allow of an actor.
@@ -37,6 +39,8 @@ named_values! {
         CountersReset = "counters.reset",
         /// Backs up the store.
         Backup = "backup",
+        /// Asks for a reload of all files, whose own lines follow.
+        Reload = "reload",
         /// Puts a new version of the rules file in force.
         RulesReload = "rules.reload",
         /// Puts a new version of the access file in force.
@@ -122,6 +126,16 @@ impl Change {
         Self { request: self.request.with_terms(credits, expires_in, reason), ..self }
     }
 
+    /// Adds the program for which the change is made.
+    pub fn with_owner(self, owner: &str) -> Self {
+        self.with("owner", truncate(owner))
+    }
+
+    /// Adds the numbers of blocks to set and to remove.
+    pub fn with_numbers(self, set: usize, remove: usize) -> Self {
+        self.with("set", set).with("remove", remove)
+    }
+
     /// Adds the name of a backup.
     pub fn with_name(self, name: &str) -> Self {
         self.with("name", truncate(name))
@@ -145,6 +159,11 @@ impl State {
     /// Describes what applies to an actor: credits of its own, the seconds until it ends, if it does, and the reason.
     pub fn exception(credits: Option<u64>, expires_in: Option<u64>, reason: Option<&str>) -> Self {
         Self(Fields::default().with_terms(credits, expires_in, reason))
+    }
+
+    /// Describes many blocks by the numbers of those that were set and removed.
+    pub fn edited(set: u64, removed: u64) -> Self {
+        Self::default().with("set", set).with("removed", removed)
     }
 
     /// Describes counters by their number.

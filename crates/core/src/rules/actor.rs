@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Condition, Key, Network, Operation, PrefixLengths, Rule, RuleSet, operation_text};
 
@@ -225,7 +225,7 @@ impl Rule {
 }
 
 /// An operator's decision about a single actor, in place of the rules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OverrideKind {
     /// The actor is always denied.

@@ -1,14 +1,15 @@
 //! Explains an answer: whether each rule matches, in order, and if not, why. Takes no credit.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{MatchPolicy, NOT, Operation, OverrideKind, Rule, RuleSet, Settings, header};
 
 /// The findings for all rules, up to the one that answers. Displays one line for each rule.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
     /// The rules in order, ending with the one that answers, if any does.
     pub rules: Vec<ExplainedRule>,
@@ -18,7 +19,7 @@ pub struct Explanation {
 }
 
 /// The findings for a gateway's check.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplainedCheck {
     /// The operation in the spelling of checks, by key.
     pub operation: BTreeMap<String, String>,
@@ -27,7 +28,7 @@ pub struct ExplainedCheck {
 }
 
 /// The finding for one rule.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplainedRule {
     /// [`Rule::name`].
     pub name: String,
@@ -44,7 +45,7 @@ pub struct ExplainedRule {
 }
 
 /// Whether a rule matches, and if not, why.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "finding", rename_all = "kebab-case")]
 pub enum Finding {
     /// It matches and answers.
@@ -77,7 +78,7 @@ pub enum Finding {
         /// The key.
         key: String,
         /// The setting of the condition: `networks` or `list`.
-        setting: &'static str,
+        setting: Cow<'static, str>,
         /// Its entries, or the name of the list, as written in the rules file.
         entries: String,
         /// The operation's value.
@@ -101,7 +102,7 @@ pub enum Finding {
 }
 
 /// The grant of a matching rule, and its cost.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grants {
     /// [`Rule::summary`].
     pub limit: String,
@@ -115,12 +116,12 @@ pub struct Grants {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<u64>,
     /// The entries of `networks` and of `list` that the operation's values match.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<FoundMember>,
 }
 
 /// An entry that a value matches. Displays as `ip is in office.txt, line 3: 10.0.0.0/8`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundMember {
     /// The key.
     pub key: String,
@@ -135,7 +136,7 @@ pub struct FoundMember {
 }
 
 /// A block or an allow of an actor. Displays as `blocked for another 60 s: scraping`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActorOverride {
     /// Whether it is a block or an allow.
     pub kind: OverrideKind,
@@ -224,7 +225,7 @@ fn find(rule: &Rule, compared: &Rule, operation: &Operation, exceptions: impl Fn
         let found = condition.find(value.as_bytes());
         if found.is_some() == condition.is_inverted {
             let (entry, line_in_list) = found.map_or((None, None), |found| (Some(found.entry), found.line));
-            let (setting, entries, value) = (condition.setting(), condition.entries(), value.to_owned());
+            let (setting, entries, value) = (condition.setting().into(), condition.entries(), value.to_owned());
             return Finding::ConditionFails { key, setting, entries, value, entry, line_in_list };
         }
         let list = condition.list().map(|list| list.name().to_owned());

@@ -1,101 +1,52 @@
 //! Blocks of addresses and networks, for programs that enforce them elsewhere, such as firewalls.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
-use super::error::AdminError;
 use super::names::RuleName;
-use crate::Limiter;
 use crate::policy::Policy;
-use crate::register::owner::{ALL_RULES, ExceptionOwner, OwnerName};
-use crate::register::table::{Cursor, Listed};
-use crate::store::{ExceptionChange, ExceptionKind};
+use crate::register::Register;
+use crate::register::owner::{ExceptionOwner, OwnerName};
+use crate::store::ExceptionKind;
 use divvy_core::clock::Timestamp;
 use divvy_core::rules::{Address, MatchPolicy, Network, Rule};
 
-/// A block of an address or a network.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AddressBlock {
-    /// The address or network.
-    pub network: Network,
-    /// The rule's label, or [`ALL_RULES`].
-    pub rule: String,
-    /// The reason that was given.
-    pub reason: Option<Arc<str>>,
-    /// Its end; `None` if it lasts until it is removed.
-    pub ends: Option<Timestamp>,
+/// The blocks that keep addresses of a field away: those of all rules for this field, and those of rules whose actors are this
+/// field alone. Leaves out blocks that an allow covers.
+pub(super) struct AddressBlocks<'a> {
+    field: &'a str,
+    register: &'a Register,
+    policy: Option<&'a Policy>,
+    /// The owners that have such blocks.
+    owners: HashSet<String>,
 }
 
-/// A page of blocks, in no particular order. Even an empty page need not be the last one.
-#[derive(Debug, Clone, Default)]
-pub struct AddressBlockPage {
-    /// The blocks of the page.
-    pub blocks: Vec<AddressBlock>,
-    /// The cursor of the next page; `None` on the last page.
-    pub next: Option<String>,
-}
-
-impl Limiter {
-    /// Returns a number that changes whenever blocks, allows or the rules change.
-    pub fn blocks_revision(&self) -> u64 {
-        self.exceptions.memory.overrides_revision()
+impl<'a> AddressBlocks<'a> {
+    pub fn new(field: &'a str, register: &'a Register, policy: Option<&'a Policy>) -> Self {
+        let owners = register.memory.all_owners();
+        let owners = owners.iter().map(|of| of.owner()).filter(|owner| has_addresses(owner, field, policy));
+        let owners = owners.map(str::to_owned).collect();
+        Self { field, register, policy, owners }
     }
 
-    /// Returns the maximum number of blocks and allows.
-    pub fn max_blocks(&self) -> usize {
-        self.exceptions.bounds.overrides.max
+    /// Returns whether the actor's block is one of them.
+    pub fn contains(&self, owner: &str, actor: &str, now: Timestamp) -> bool {
+        self.owners.contains(owner) && self.denies(owner, actor, now) == Some(true)
     }
 
-    /// Returns a page of at most `count` blocks of addresses and networks: those of all rules for this field, and those of
-    /// rules whose actors are this field alone. Leaves out blocks that an allow covers.
-    ///
-    /// # Errors
-    /// The cursor is invalid.
-    pub fn address_blocks(
-        &self,
-        field: &str,
-        cursor: Option<&str>,
-        count: usize,
-    ) -> Result<AddressBlockPage, AdminError> {
-        let cursor = cursor.map(|cursor| Cursor::parse(cursor).ok_or(AdminError::Cursor)).transpose()?;
-        let (policy, memory, now) = (self.policy(), &self.exceptions.memory, self.now());
-        let owners = memory.all_owners();
-        let owners = owners.iter().map(|of| of.owner());
-        let owners: HashSet<_> = owners.filter(|owner| has_addresses(owner, field, policy.as_deref())).collect();
-        let is_meant = |owner: &str, _: &str| owners.contains(owner);
-        let (found, next) = memory.page(Listed::Beginning("block:"), is_meant, cursor.as_ref(), count, now);
-        let blocks = found.into_iter().filter_map(|change| self.address_block(change, field, now));
-        Ok(AddressBlockPage { blocks: blocks.collect(), next: next.map(|next| next.to_string()) })
-    }
-
-    fn address_block(
-        &self,
-        ExceptionChange { owner, actor, value }: ExceptionChange,
-        field: &str,
-        now: Timestamp,
-    ) -> Option<AddressBlock> {
-        let (owner, block) = (ExceptionOwner::parse(&owner)?, value?);
+    fn denies(&self, owner: &str, actor: &str, now: Timestamp) -> Option<bool> {
+        let owner = ExceptionOwner::parse(owner)?;
         let network = match owner.of {
-            OwnerName::Field(..) => Network::parse(&owner.shown(&actor)?).ok()?,
-            OwnerName::Rule(label) => {
-                let policy = self.policy()?;
-                actor_network(RuleName::Name(label).find(&policy).ok()?.0, &actor)?
-            }
+            OwnerName::Field(..) => Network::parse(&owner.shown(actor)?).ok()?,
+            OwnerName::Rule(label) => actor_network(RuleName::Name(label).find(self.policy?).ok()?.0, actor)?,
         };
-        if self.exceptions.allows_all_of(field, network, now) {
-            return None;
-        }
-        let rule = match owner.of {
-            OwnerName::Field(..) => ALL_RULES.to_owned(),
+        let is_allowed = match owner.of {
+            OwnerName::Field(..) => false,
             OwnerName::Rule(label) => {
                 let allows = ExceptionOwner::of_rule(ExceptionKind::Allow, label).to_string();
-                if self.exceptions.memory.find(&allows, &actor, now).is_some() {
-                    return None;
-                }
-                label.to_owned()
+                self.register.memory.find(&allows, actor, now).is_some()
             }
         };
-        Some(AddressBlock { network, rule, reason: block.reason().cloned(), ends: block.ends })
+        Some(!is_allowed && !self.register.allows_all_of(self.field, network, now))
     }
 }
 

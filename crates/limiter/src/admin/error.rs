@@ -15,6 +15,8 @@ pub(super) const MAX_ACTOR: usize = 4_096;
 pub(super) const MAX_FIELD: usize = 256;
 /// Maximum length of the reason for a block or an allow (bytes).
 pub(super) const MAX_REASON: usize = 256;
+/// Maximum length of the name of a program that owns blocks (bytes).
+pub(super) const MAX_PROGRAM: usize = 64;
 
 /// A reason why counters or limits of actors cannot be listed or changed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -55,6 +57,8 @@ pub enum AdminError {
     ImpossibleActor(ImpossibleActor),
     #[error("{0}")]
     BadBlock(BadBlock),
+    #[error("it belongs to another owner, or to an operator")]
+    OtherOwner,
     #[error("unknown cursor: send the one from the previous page")]
     Cursor,
     #[error("actors are not ranked: start the server with a --top-memory above 0")]
@@ -96,6 +100,10 @@ pub enum BadBlock {
     Lasts,
     #[error("the reason has more than {MAX_REASON} bytes, or control characters")]
     Reason,
+    #[error(
+        "the owner has more than {MAX_PROGRAM} bytes, is empty, or has spaces, control characters or letters beyond ASCII"
+    )]
+    Owner,
 }
 
 impl LimiterError for AdminError {
@@ -104,7 +112,9 @@ impl LimiterError for AdminError {
             Self::NoSuchName(_) | Self::NoSuchOperation(_) | Self::NoRuleCountsBy(_) | Self::NoTop => {
                 ErrorClass::NotFound
             }
-            Self::NoActors { .. } | Self::OtherActor { .. } | Self::OtherNetwork { .. } => ErrorClass::UnsuitableRule,
+            Self::NoActors { .. } | Self::OtherActor { .. } | Self::OtherNetwork { .. } | Self::OtherOwner => {
+                ErrorClass::UnsuitableRule
+            }
             Self::Unlabeled(_)
             | Self::AmbiguousOperation(_)
             | Self::Uncounted(_)

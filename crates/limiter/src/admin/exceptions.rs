@@ -2,24 +2,31 @@
 //! also follows the changes of the exceptions in its store.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use tokio::task::yield_now;
+
+use super::address_blocks::AddressBlocks;
 pub use super::error::MAX_LASTS_SECONDS;
-use super::error::{AdminError, BadBlock, ImpossibleActor, MAX_ACTOR, MAX_FIELD, MAX_FIELDS, MAX_REASON};
+use super::error::{AdminError, BadBlock, ImpossibleActor, MAX_ACTOR, MAX_FIELD, MAX_FIELDS, MAX_PROGRAM, MAX_REASON};
 use super::names::{RuleName, SHOWN, canonical, lasting_name, possible, spelled};
 use crate::Limiter;
 use crate::policy::{Policy, labels};
 use crate::refusal::Refusal;
+use crate::register::journal::Cursor;
 use crate::register::owner::{ALL_RULES, Class, ExceptionOwner, OwnerName, place_of};
-use crate::register::table::{Cursor, Listed};
+use crate::register::table::{Listed, weight};
 pub use crate::store::ExceptionKind;
-use crate::store::{Changed, Effect, Exception, ExceptionChange};
-use divvy_core::clock::NANOS_PER_SECOND;
+use crate::store::{Changed, Effect, Exception, ExceptionChange, Replaces, Setter};
+use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_core::rules::network::{is_range, resembles};
 use divvy_core::rules::{Misspelling, Network, NetworkError, Rule, Scope, Settings, Spelling};
 use divvy_telemetry::metrics::Metric;
+
+/// Maximum number of changes that are stored together. Other changes wait for them.
+const EDITED_AT_ONCE: usize = 1_000;
 
 /// The exception that a request is about.
 #[derive(Debug, Clone, Copy)]
@@ -50,17 +57,47 @@ pub struct ExceptionTerms<'a> {
     pub credits: Option<u64>,
     /// The reason of a block or an allow. A limit has none.
     pub reason: Option<&'a str>,
+    /// The name of the program that sets a block or an allow; `None` for an operator.
+    pub program: Option<&'a str>,
     /// The time until it ends. `None` if it lasts until it is removed.
     pub lasts: Option<Duration>,
+}
+
+/// A change to an actor's exception.
+#[derive(Debug, Clone, Copy)]
+pub struct ExceptionEdit<'a> {
+    /// The rule's label, or [`ALL_RULES`] for a block or an allow.
+    pub rule: &'a str,
+    /// The actor: `field=value` or `field=network` for all rules.
+    pub actor: &'a str,
+    /// The terms of the new exception; `None` to remove it.
+    pub terms: Option<ExceptionTerms<'a>>,
+}
+
+/// Numbers of edits by their outcome.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EditCounts {
+    /// Exceptions that were set.
+    pub set: u64,
+    /// Exceptions that were removed.
+    pub removed: u64,
+    /// Exceptions of other owners that were kept.
+    pub kept: u64,
+    /// Exceptions that found no room.
+    pub full: u64,
 }
 
 /// A filter for exceptions of one kind.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ExceptionFilter<'a> {
-    /// The rule's label, or [`ALL_RULES`]; `None` for the exceptions of all owners.
-    pub owner: Option<&'a str>,
+    /// The rule's label, or [`ALL_RULES`]; `None` for the exceptions of all rules.
+    pub rule: Option<&'a str>,
     /// The actor; `None` for the exceptions of all actors.
     pub actor: Option<&'a str>,
+    /// The program that set them; `None` for all exceptions.
+    pub program: Option<&'a str>,
+    /// The field whose addresses they keep away; `None` for all exceptions.
+    pub field: Option<&'a str>,
 }
 
 /// An exception for a single actor, under the rules in force.
@@ -74,6 +111,8 @@ pub struct ListedException {
     pub credits: Option<u64>,
     /// The reason of a block or an allow.
     pub reason: Option<String>,
+    /// The program that set a block or an allow; `None` for an operator or a rule.
+    pub program: Option<String>,
     /// Nanoseconds until it ends. `None` if it lasts until it is removed.
     pub ends_ns: Option<u64>,
     /// Whether it is not in force: no rule with a counter has its label, or the rule cannot have this limit or this actor.
@@ -87,11 +126,34 @@ pub struct ExceptionsPage {
     pub exceptions: Vec<ListedException>,
     /// The cursor of the next page; `None` on the last page.
     pub next: Option<String>,
+    /// The sequence number before the page was read.
+    pub sequence: String,
+}
+
+/// The changes of blocks after a sequence number.
+#[derive(Debug, Clone, Default)]
+pub struct BlockChanges {
+    /// The blocks that were set or changed, as they are now.
+    pub set: Vec<ListedException>,
+    /// The rules and actors without a block now.
+    pub removed: Vec<(String, String)>,
+    /// The sequence number of the last change.
+    pub sequence: String,
+    /// Whether the changes after the sequence number are not known.
+    pub is_reset: bool,
+}
+
+/// A change to an exception of this owner and actor: the effect of a new one, and the time until it ends.
+struct Edit {
+    owner: String,
+    actor: String,
+    new: Option<(Effect, Option<Duration>)>,
 }
 
 impl Limiter {
     /// Gives one actor a limit in place of its rule's, or blocks or allows it, for a time or until that is removed. The usage of
-    /// an actor with a limit carries over. The exception is in force from the next batch on.
+    /// an actor with a limit carries over. The exception is in force from the next batch on. One that a program sets replaces none
+    /// of another program or an operator.
     ///
     /// # Errors
     /// See [`AdminError`]. After an error nothing has changed, except that it may be stored if the store failed.
@@ -101,27 +163,8 @@ impl Limiter {
         terms: ExceptionTerms<'_>,
         scope: &Scope,
     ) -> Result<(), AdminError> {
-        let (owner, actor) = self.new_place(of, terms.credits, scope)?;
-        let effect = terms.effect(of.kind)?;
-        let (register, class) = (&self.exceptions, Class::from(of.kind));
-        let _alone = register.known.lock().await;
-        let now = self.now();
-        if let Some(OwnerName::Field(field, _)) = ExceptionOwner::parse(&owner).map(|owner| owner.of) {
-            let known = register.fields();
-            if known.len() >= MAX_FIELDS && !known.contains(field) {
-                return Err(AdminError::BadBlock(BadBlock::ManyFields));
-            }
-        }
-        let ends = terms.lasts.map(|lasts| now.plus(lasts.as_secs() * NANOS_PER_SECOND));
-        let value = Exception { effect, ends };
-        let is_known = register.memory.find_remembered(&owner, &actor, now).is_some();
-        if !is_known && !register.has_room(class, &actor, &value, &self.store, now).await {
-            let (len, used) = (register.memory.len(class), register.memory.weight(class));
-            let max = register.bounds.of(class).max;
-            return Err(AdminError::Full { class, len, used, max });
-        }
-        register.change(ExceptionChange { owner, actor, value: Some(value) }, &self.store, now).await?;
-        Ok(())
+        let edit = ExceptionEdit { rule: of.rule, actor: of.actor, terms: Some(terms) };
+        self.make_one(of.kind, edit, terms.program, scope).await.map(drop)
     }
 
     /// Returns the actor's exception, if it has one.
@@ -143,17 +186,158 @@ impl Limiter {
     /// # Errors
     /// Same as [`Limiter::exception_of`], the rule has no label, or the store fails. It may be removed anyway.
     pub async fn remove_exception(&self, of: ExceptionTarget<'_>, scope: &Scope) -> Result<bool, AdminError> {
-        let (owner, actor) = self.place(of, scope)?;
+        self.remove_exception_for(of, None, scope).await
+    }
+
+    /// Does the same for a program, which removes only what it has set.
+    ///
+    /// # Errors
+    /// Same as [`Limiter::remove_exception`], or it belongs to another owner.
+    pub async fn remove_exception_for(
+        &self,
+        of: ExceptionTarget<'_>,
+        program: Option<&str>,
+        scope: &Scope,
+    ) -> Result<bool, AdminError> {
+        let edit = ExceptionEdit { rule: of.rule, actor: of.actor, terms: None };
+        self.make_one(of.kind, edit, program, scope).await
+    }
+
+    /// Makes many changes of an operator or of this program, which are stored together in parts. Those that find no room, or an
+    /// exception of another owner, are left out.
+    ///
+    /// # Errors
+    /// An edit is not valid: its index is returned, and nothing has changed. Or the store fails, and some edits may be made.
+    pub async fn edit_exceptions(
+        &self,
+        kind: ExceptionKind,
+        edits: &[ExceptionEdit<'_>],
+        program: Option<&str>,
+        scope: &Scope,
+    ) -> Result<EditCounts, (Option<usize>, AdminError)> {
+        let checked = edits
+            .iter()
+            .enumerate()
+            .map(|(index, edit)| self.edit(kind, *edit, program, scope).map_err(|error| (Some(index), error)));
+        let checked: Vec<_> = checked.collect::<Result<_, _>>()?;
+        let mut counts = EditCounts::default();
+        let mut checked = checked.into_iter();
+        loop {
+            let together: Vec<_> = checked.by_ref().take(EDITED_AT_ONCE).collect();
+            if together.is_empty() {
+                return Ok(counts);
+            }
+            let are_new: Vec<_> = together.iter().map(|edit| edit.new.is_some()).collect();
+            let outcomes = self.make(together, program).await.map_err(|error| (None, error))?;
+            for (is_new, outcome) in are_new.into_iter().zip(outcomes) {
+                match outcome {
+                    Ok(_) if is_new => counts.set += 1,
+                    Ok(was_there) => counts.removed += u64::from(was_there),
+                    Err(AdminError::OtherOwner) => counts.kept += 1,
+                    Err(AdminError::Full { .. }) => counts.full += 1,
+                    Err(error) => return Err((None, error)),
+                }
+            }
+            yield_now().await;
+        }
+    }
+
+    /// Checks a change, and finds where the exception is stored.
+    fn edit(
+        &self,
+        kind: ExceptionKind,
+        edit: ExceptionEdit<'_>,
+        program: Option<&str>,
+        scope: &Scope,
+    ) -> Result<Edit, AdminError> {
+        let of = ExceptionTarget { kind, rule: edit.rule, actor: edit.actor };
+        let credits = edit.terms.and_then(|terms| terms.credits);
+        let (owner, actor) = match edit.terms {
+            Some(_) => self.new_place(of, credits, scope)?,
+            None => self.place(of, scope)?,
+        };
+        if program.is_some_and(|program| !is_owner(program)) {
+            return Err(AdminError::BadBlock(BadBlock::Owner));
+        }
+        let new = edit.terms.map(|terms| Ok::<_, AdminError>((terms.effect(kind)?, terms.lasts))).transpose()?;
+        Ok(Edit { owner, actor, new })
+    }
+
+    /// Makes one change. Returns whether there was an exception before.
+    async fn make_one(
+        &self,
+        kind: ExceptionKind,
+        edit: ExceptionEdit<'_>,
+        program: Option<&str>,
+        scope: &Scope,
+    ) -> Result<bool, AdminError> {
+        let edit = self.edit(kind, edit, program, scope)?;
+        self.make(vec![edit], program).await?.pop().unwrap_or(Ok(false))
+    }
+
+    /// Makes these changes together. Returns for each whether there was an exception before.
+    ///
+    /// # Errors
+    /// The store's. The list has the errors of single changes that were not made.
+    async fn make(&self, edits: Vec<Edit>, program: Option<&str>) -> Result<Vec<Result<bool, AdminError>>, AdminError> {
         let register = &self.exceptions;
         let _alone = register.known.lock().await;
         let now = self.now();
-        let is_known = register.memory.find_remembered(&owner, &actor, now).is_some();
-        let changed = register.change(ExceptionChange { owner, actor, value: None }, &self.store, now).await?;
-        Ok(match changed {
-            Changed::Replaced | Changed::Kept => true,
-            Changed::Added => false,
-            Changed::Made => is_known,
-        })
+        let (mut fields, mut added) = (register.fields(), 0);
+        let (mut outcomes, mut changes) = (Vec::with_capacity(edits.len()), Vec::with_capacity(edits.len()));
+        for Edit { owner, actor, new } in edits {
+            let value = new.map(|(effect, lasts)| Exception {
+                effect,
+                ends: lasts.map(|lasts| now.plus(lasts.as_secs() * NANOS_PER_SECOND)),
+            });
+            let is_known = register.memory.find_remembered(&owner, &actor, now).is_some();
+            if let Some(value) = &value {
+                let weight = if is_known { 0 } else { weight(&actor, value) };
+                if let Err(error) = self.check_room(&owner, added + weight, &mut fields, now).await {
+                    outcomes.push(Err(error));
+                    continue;
+                }
+                added += weight;
+            }
+            outcomes.push(Ok(is_known));
+            changes.push(ExceptionChange { owner, actor, value });
+        }
+        let replaces = program.map_or(Replaces::All, |program| Replaces::OfProgram(program.into()));
+        let mut changed = register.change(changes, &replaces, &self.store, now).await?.into_iter();
+        for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
+            match changed.next() {
+                Some(Changed::Replaced) => *outcome = Ok(true),
+                Some(Changed::Added) => *outcome = Ok(false),
+                Some(Changed::Made) | None => {}
+                Some(Changed::Kept) => *outcome = Err(AdminError::OtherOwner),
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// Checks that there is room for this much, and for the owner's field among those of all rules.
+    async fn check_room(
+        &self,
+        owner: &str,
+        weight: usize,
+        fields: &mut BTreeSet<String>,
+        now: Timestamp,
+    ) -> Result<(), AdminError> {
+        let (register, class) = (&self.exceptions, Class::of(owner));
+        if let Some(OwnerName::Field(field, _)) = ExceptionOwner::parse(owner).map(|owner| owner.of)
+            && !fields.contains(field)
+        {
+            if fields.len() >= MAX_FIELDS {
+                return Err(AdminError::BadBlock(BadBlock::ManyFields));
+            }
+            fields.insert(field.to_owned());
+        }
+        if weight == 0 || register.has_room(class, weight, &self.store, now).await {
+            return Ok(());
+        }
+        let (len, used, max) =
+            (register.memory.len(class), register.memory.weight(class), register.bounds.of(class).max);
+        Err(AdminError::Full { class, len, used, max })
     }
 
     /// Returns a page of at most `count` exceptions of one kind, including orphans: those of all rules, or of one, or those
@@ -171,26 +355,99 @@ impl Limiter {
     ) -> Result<ExceptionsPage, AdminError> {
         let cursor = cursor.map(|cursor| Cursor::parse(cursor).ok_or(AdminError::Cursor)).transpose()?;
         let (policy, memory) = (self.policy(), &self.exceptions.memory);
-        let covers_all_rules = scope.covers_everything();
-        let owner = of.owner.map_or_else(|| format!("{kind}:"), |rule| owner_of(kind, rule));
-        let owners = match of.owner {
-            Some(ALL_RULES) if kind != ExceptionKind::Limit => {
-                if !covers_all_rules {
-                    return Err(Refusal::OutOfScope.into());
-                }
-                Listed::Beginning(&owner)
-            }
-            Some(rule) => {
-                RuleName::Name(rule).check(policy.as_deref(), of.actor, scope)?;
-                if let Some(policy) = policy.as_deref().filter(|_| !memory.has_owner(&owner)) {
-                    RuleName::Name(rule).find(policy)?;
-                }
-                Listed::Owner(&owner)
-            }
-            None => Listed::Beginning(&owner),
+        // Read first, so that a client that follows the changes after it misses none.
+        let (sequence, now) = (memory.journal.sequence(), self.now());
+        let (owner, is_one) = self.check_filter(kind, of, policy.as_deref(), scope)?;
+        let owners = if is_one { Listed::Owner(&owner) } else { Listed::Beginning(&owner) };
+        let is_named = self.is_named(of, policy.as_deref(), scope);
+        let suits = self.suits(of, policy.as_deref(), now);
+        let is_meant =
+            |owner: &str, actor: &str, value: &Exception| is_named(owner, actor) && suits(owner, actor, value);
+        let (found, next) = memory.page(owners, is_meant, cursor.as_ref(), count, now);
+        let listed = found.into_iter().filter_map(|ExceptionChange { owner, actor, value }| {
+            self.listed(&owner, actor, &value?, policy.as_deref())
+        });
+        Ok(ExceptionsPage { exceptions: listed.collect(), next: next.map(|next| next.to_string()), sequence })
+    }
+
+    /// Returns at most `count` changes of blocks after a sequence number. Blocks that end at their time are no changes.
+    ///
+    /// # Errors
+    /// No rule and no block has the label, or it is out of scope.
+    pub fn block_changes(
+        &self,
+        of: ExceptionFilter<'_>,
+        since: &str,
+        count: usize,
+        scope: &Scope,
+    ) -> Result<BlockChanges, AdminError> {
+        let (policy, memory, now) = (self.policy(), &self.exceptions.memory, self.now());
+        let (owner, is_one) = self.check_filter(ExceptionKind::Block, of, policy.as_deref(), scope)?;
+        let Some((changes, sequence)) = memory.journal.after(since, count) else {
+            return Ok(BlockChanges { sequence: memory.journal.sequence(), is_reset: true, ..BlockChanges::default() });
         };
-        let is_in_scope = filter_by(scope, policy.as_deref());
-        let is_meant = |owner: &str, actor: &str| match ExceptionOwner::parse(owner) {
+        let is_named = self.is_named(of, policy.as_deref(), scope);
+        let suits = self.suits(of, policy.as_deref(), now);
+        let owners = if is_one { Listed::Owner(&owner) } else { Listed::Beginning(&owner) };
+        let mut found = BlockChanges { sequence, ..BlockChanges::default() };
+        for change in changes {
+            let (owner, actor) = (&*change.owner, &*change.actor);
+            if !owners.has(owner) || !is_named(owner, actor) {
+                continue;
+            }
+            let block = memory.find(owner, actor, now);
+            let is_there = block.as_ref().is_some_and(|block| suits(owner, actor, block));
+            let Some(listed) = self.listed(
+                owner,
+                actor.to_owned(),
+                &block.unwrap_or(Exception::by_hand(None, None)),
+                policy.as_deref(),
+            ) else {
+                continue;
+            };
+            if is_there {
+                found.set.push(listed);
+            } else {
+                found.removed.push((listed.rule, listed.actor));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns the owner whose exceptions the filter accepts, and true; or the beginning of such owners, and false.
+    ///
+    /// # Errors
+    /// No rule and no exception has the label, or it is out of scope.
+    fn check_filter(
+        &self,
+        kind: ExceptionKind,
+        of: ExceptionFilter<'_>,
+        policy: Option<&Policy>,
+        scope: &Scope,
+    ) -> Result<(String, bool), AdminError> {
+        let is_of_all_rules = of.rule == Some(ALL_RULES) && kind != ExceptionKind::Limit;
+        if (is_of_all_rules || of.field.is_some()) && !scope.covers_everything() {
+            return Err(Refusal::OutOfScope.into());
+        }
+        let owner = of.rule.map_or_else(|| format!("{kind}:"), |rule| owner_of(kind, rule));
+        let Some(rule) = of.rule.filter(|_| !is_of_all_rules) else { return Ok((owner, false)) };
+        RuleName::Name(rule).check(policy, of.actor, scope)?;
+        if let Some(policy) = policy.filter(|_| !self.exceptions.memory.has_owner(&owner)) {
+            RuleName::Name(rule).find(policy)?;
+        }
+        Ok((owner, true))
+    }
+
+    /// Returns whether the filter and the scope cover exceptions of an owner and an actor.
+    fn is_named<'a>(
+        &self,
+        of: ExceptionFilter<'a>,
+        policy: Option<&Policy>,
+        scope: &'a Scope,
+    ) -> impl Fn(&str, &str) -> bool + use<'a> {
+        let covers_all_rules = scope.covers_everything();
+        let is_in_scope = filter_by(scope, policy);
+        move |owner, actor| match ExceptionOwner::parse(owner) {
             Some(ExceptionOwner { of: OwnerName::Rule(label), .. }) => {
                 of.actor.is_none_or(|wanted| wanted == actor) && is_in_scope(label, actor)
             }
@@ -202,12 +459,21 @@ impl Limiter {
                 covers_all_rules && of.actor.is_none_or(is_actor)
             }
             None => false,
-        };
-        let (found, next) = memory.page(owners, is_meant, cursor.as_ref(), count, self.now());
-        let listed = found.into_iter().filter_map(|ExceptionChange { owner, actor, value }| {
-            self.listed(&owner, actor, &value?, policy.as_deref())
-        });
-        Ok(ExceptionsPage { exceptions: listed.collect(), next: next.map(|next| next.to_string()) })
+        }
+    }
+
+    /// Returns whether the filter accepts an exception by what it says.
+    fn suits<'a>(
+        &'a self,
+        of: ExceptionFilter<'a>,
+        policy: Option<&'a Policy>,
+        now: Timestamp,
+    ) -> impl Fn(&str, &str, &Exception) -> bool + use<'a> {
+        let addresses = of.field.map(|field| AddressBlocks::new(field, &self.exceptions, policy));
+        move |owner, actor, value| {
+            of.program.is_none_or(|program| value.program().is_some_and(|name| **name == *program))
+                && addresses.as_ref().is_none_or(|blocks| blocks.contains(owner, actor, now))
+        }
     }
 
     fn listed(
@@ -234,8 +500,9 @@ impl Limiter {
             }
         };
         let reason = found.reason().map(|reason| reason.to_string());
+        let program = found.program().map(|program| program.to_string());
         let ends_ns = found.ends.map(|ends| ends.since(self.now()));
-        Some(ListedException { rule, actor, credits, reason, ends_ns, is_orphan })
+        Some(ListedException { rule, actor, credits, reason, program, ends_ns, is_orphan })
     }
 
     /// Returns the owner and the actor of a new exception, which a request could have. A limit has these credits.
@@ -397,8 +664,14 @@ impl ExceptionTerms<'_> {
             return Err(AdminError::BadBlock(BadBlock::Lasts));
         }
         let reason = self.reason.filter(|reason| !reason.is_empty()).map(Into::into);
-        Ok(Effect::Override { reason, repetition: None })
+        let setter = self.program.map_or(Setter::Operator, |program| Setter::Program(program.into()));
+        Ok(Effect::Override { reason, setter })
     }
+}
+
+/// Returns whether a program can have this name as the owner of blocks.
+pub fn is_owner(name: &str) -> bool {
+    (1..=MAX_PROGRAM).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// Returns the rule's settings with an actor's own credits.
@@ -407,7 +680,7 @@ fn own_settings(rule: &Rule, credits: u64) -> Settings {
 }
 
 /// Returns a filter by a scope for exceptions of rules, by the label and the actor of each.
-fn filter_by(scope: &Scope, policy: Option<&Policy>) -> impl Fn(&str, &str) -> bool {
+fn filter_by<'a>(scope: &'a Scope, policy: Option<&Policy>) -> impl Fn(&str, &str) -> bool + use<'a> {
     let rules = policy.map_or(&[][..], |policy| policy.rules.rules());
     let in_scope = labels(rules).zip(rules).filter(|(_, rule)| scope.covers(Some(rule), None, None));
     let own: HashMap<_, _> =

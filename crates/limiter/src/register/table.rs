@@ -18,9 +18,10 @@ use hashbrown::{HashMap, HashTable};
 use parking_lot::RwLock;
 
 use super::filter::CountingFilter;
+use super::journal::{Cursor, Journal};
 use super::owner::{Class, OfClass, Sought, sought};
-use crate::store::{Exception, ExceptionChange};
-use divvy_core::clock::Timestamp;
+use crate::store::{Exception, ExceptionChange, ExceptionKind};
+use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 
 /// Number of shards, each with its own lock.
 const SHARDS: usize = 1_024;
@@ -46,7 +47,7 @@ impl Listed<'_> {
         }
     }
 
-    fn has(&self, owner: &str) -> bool {
+    pub(crate) fn has(&self, owner: &str) -> bool {
         match self {
             Self::Owner(one) => owner == *one,
             Self::Beginning(beginning) => owner.starts_with(beginning),
@@ -64,7 +65,8 @@ pub struct Exceptions {
     /// The number of exceptions, weighted by their length.
     weights: OfClass<AtomicUsize>,
     owners_revision: AtomicU64,
-    overrides_revision: AtomicU64,
+    /// The latest changes of blocks. An allow or the rules may change what many of them do.
+    pub(crate) journal: Journal,
 }
 
 /// The exceptions of one owner.
@@ -139,6 +141,16 @@ pub(crate) fn is_over(exception: &Exception, now: Timestamp) -> bool {
 /// Returns whether the exception need not be remembered.
 pub(crate) fn is_forgotten(exception: &Exception, now: Timestamp) -> bool {
     exception.expires().is_some_and(|expires| expires <= now)
+}
+
+/// Returns whether two exceptions are the same to clients, who know their ends in seconds. A shared store reports a server's own
+/// changes, with ends by another clock.
+fn looks_same(one: &Exception, other: &Exception) -> bool {
+    let is_same_end = match (one.ends, other.ends) {
+        (Some(one), Some(other)) => one.distance(other) < NANOS_PER_SECOND,
+        (one, other) => one == other,
+    };
+    is_same_end && one.effect == other.effect
 }
 
 /// Returns the hash of an actor.
@@ -244,7 +256,7 @@ impl Default for Exceptions {
             index: RwLock::default(),
             weights: OfClass::default(),
             owners_revision: AtomicU64::new(0),
-            overrides_revision: AtomicU64::new(0),
+            journal: Journal::default(),
         }
     }
 }
@@ -289,16 +301,6 @@ impl Exceptions {
     /// Returns whether the change is about an exception in memory, in force or expired.
     pub(crate) fn has(&self, change: &ExceptionChange) -> bool {
         self.owners.read().get(&change.owner).is_some_and(|of| of.find_stored(&change.actor).is_some())
-    }
-
-    /// Returns a number that changes whenever blocks or allows change.
-    pub(crate) fn overrides_revision(&self) -> u64 {
-        self.overrides_revision.load(Acquire)
-    }
-
-    /// Counts a change of blocks or allows, after it is in force.
-    pub(crate) fn count_override_change(&self) {
-        self.overrides_revision.fetch_add(1, Release);
     }
 
     /// Returns a number that changes whenever owners come or go.
@@ -358,17 +360,20 @@ impl Exceptions {
         let mut shard = shard.write();
         let is_same = |known: &Known| known.is_of(&of, hash, &sought);
         let entry = shard.entry(hash, is_same, |known| known.hash);
-        match (entry, change.value.clone()) {
+        let is_changed = match (entry, change.value.clone()) {
             (Entry::Occupied(mut known), Some(value)) => {
                 let known = known.get_mut();
+                let is_changed = !looks_same(&known.value, &value);
                 self.weights.of(of.class).fetch_add(weight(&known.actor, &value), Relaxed);
                 self.weights.of(of.class).fetch_sub(weight(&known.actor, &known.value), Relaxed);
                 (known.value, known.reading) = (value, reading);
+                is_changed
             }
             (Entry::Occupied(known), None) => {
                 let (known, _) = known.remove();
                 self.drop_from_index(&known);
                 of.count_removed(hash);
+                true
             }
             (Entry::Vacant(place), Some(value)) => {
                 of.count_added(hash);
@@ -377,14 +382,24 @@ impl Exceptions {
                 self.weights.of(known.of.class).fetch_add(weight(&known.actor, &known.value), Relaxed);
                 self.index.write().insert(known.place());
                 place.insert(known);
+                true
             }
-            (Entry::Vacant(_), None) => {}
-        }
+            (Entry::Vacant(_), None) => false,
+        };
         drop(shard);
         self.drop_if_empty(&mut owners, &of);
         drop(owners);
-        if of.class == Class::Overrides {
-            self.count_override_change();
+        if is_changed {
+            self.record(&of.owner, || Cursor { owner: Arc::clone(&of.owner), actor: change.actor.as_str().into() });
+        }
+    }
+
+    /// Records a change of this owner's exceptions, after it is in force.
+    fn record(&self, owner: &str, change: impl FnOnce() -> Cursor) {
+        match ExceptionKind::split_owner(owner) {
+            Some((ExceptionKind::Block, _)) => self.journal.record(change()),
+            Some((ExceptionKind::Allow, _)) => self.journal.reset(),
+            _ => {}
         }
     }
 
@@ -396,7 +411,7 @@ impl Exceptions {
     /// Drops every exception that was not in the complete reading with this number.
     pub(crate) fn keep_read(&self, reading: u32) {
         self.retain(Self::ALL, |known| known.reading == reading);
-        self.count_override_change();
+        self.journal.reset();
     }
 
     /// Drops at most `most` of the exceptions in these shards that `is_meant` accepts at `now`, of one class or of both, and
@@ -418,6 +433,9 @@ impl Exceptions {
             }
             stays
         });
+        if dropped.iter().any(|dropped| dropped.owner.starts_with("allow:")) {
+            self.journal.reset();
+        }
         dropped
     }
 
@@ -447,12 +465,12 @@ impl Exceptions {
         start..(start + SHARDS / 16).min(SHARDS)
     }
 
-    /// Returns at most `count` of these owners' exceptions that are in force at `now` and that `is_meant` accepts by their
-    /// owner and actor, after the cursor, and the next cursor if others may follow.
+    /// Returns at most `count` of these owners' exceptions that are in force at `now` and that `is_meant` accepts, after the
+    /// cursor, and the next cursor if others may follow.
     pub(crate) fn page(
         &self,
         of: Listed<'_>,
-        is_meant: impl Fn(&str, &str) -> bool,
+        is_meant: impl Fn(&str, &str, &Exception) -> bool,
         cursor: Option<&Cursor>,
         count: usize,
         now: Timestamp,
@@ -473,10 +491,8 @@ impl Exceptions {
                 if !of.has(&place.owner) {
                     return (page, None);
                 }
-                let is_meant = is_meant(&place.owner, &place.actor);
-                let Some(value) = is_meant.then(|| self.find(&place.owner, &place.actor, now)).flatten() else {
-                    continue;
-                };
+                let found = self.find(&place.owner, &place.actor, now);
+                let Some(value) = found.filter(|value| is_meant(&place.owner, &place.actor, value)) else { continue };
                 page.push(ExceptionChange {
                     owner: place.owner.to_string(),
                     actor: place.actor.to_string(),
@@ -493,27 +509,6 @@ impl Exceptions {
                 None => return (page, None),
             }
         }
-    }
-}
-
-/// A position in a listing of exceptions: the owner and the actor of the last one. The next page continues there.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Cursor {
-    owner: Arc<str>,
-    actor: Arc<str>,
-}
-
-impl Cursor {
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        let (owner, actor) = text.split_once(' ')?;
-        Some(Self { owner: owner.replace("%20", " ").replace("%25", "%").into(), actor: actor.into() })
-    }
-}
-
-impl std::fmt::Display for Cursor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Names of fields may have spaces.
-        write!(f, "{} {}", self.owner.replace('%', "%25").replace(' ', "%20"), self.actor)
     }
 }
 
@@ -540,7 +535,7 @@ mod tests {
     fn all(exceptions: &Exceptions, of: Listed<'_>, count: usize, now: Timestamp) -> Vec<ExceptionChange> {
         let (mut found, mut place) = (Vec::new(), None);
         loop {
-            let (page, next) = exceptions.page(of, |_, _| true, place.as_ref(), count, now);
+            let (page, next) = exceptions.page(of, |_, _, _| true, place.as_ref(), count, now);
             assert!(page.len() <= count);
             found.extend(page);
             let Some(next) = next else { return found };
@@ -631,7 +626,7 @@ mod tests {
         assert!(listed.len() == 2_500 && listed.iter().all(|listed| listed.owner == "limit:b"));
         assert!(listed.is_sorted_by(|one, other| one.actor < other.actor));
         let after = |owner: &str| Cursor { owner: owner.into(), actor: "5".into() };
-        let first = |cursor| limits.page(of_b, |_, _| true, Some(cursor), 1, at(0)).0.pop().map(|found| found.actor);
+        let first = |cursor| limits.page(of_b, |_, _, _| true, Some(cursor), 1, at(0)).0.pop().map(|found| found.actor);
         assert_eq!([first(&after("limit:a")), first(&after("limit:c"))], [Some("0".to_owned()), None]);
     }
 

@@ -212,8 +212,9 @@ fn entries_are_listed_and_invalid_ones_are_refused() {
     set(&limiter, Allow, "api", "1.2.3.4");
     assert!(try_set("user", "bob", None).unwrap_err().contains("there are 4 blocks and allows, and the maximum is 4"));
     assert_eq!(try_set("user", "ann", None), Ok(()), "a known one may change");
-    let list = |kind, owner: Option<&str>, scope: &Scope| {
-        let page = limiter.exceptions(kind, ExceptionFilter { owner, actor: None }, None, 100, scope);
+    let list = |kind, rule: Option<&str>, scope: &Scope| {
+        let of = ExceptionFilter { rule, ..ExceptionFilter::default() };
+        let page = limiter.exceptions(kind, of, None, 100, scope);
         let mut listed: Vec<_> = page
             .map_err(|error| error.to_string())?
             .exceptions
@@ -327,8 +328,8 @@ fn status_leaves_out_an_override_that_has_ended() {
     let limiter = limiter_of(API);
     for (kind, ends) in [(Block, 5), (Allow, 9)] {
         let owner = ExceptionOwner::of_rule(kind, "user").to_string();
-        let repetition = Some(Repetition { number: 1, remembered_seconds: 10_000_000_000 });
-        let effect = Effect::Override { reason: None, repetition };
+        let setter = crate::store::Setter::Rule(Repetition { number: 1, remembered_seconds: 10_000_000_000 });
+        let effect = Effect::Override { reason: None, setter };
         let value = Some(Exception { effect, ends: Timestamp::from_secs(ends) });
         let actor = "ann".to_owned();
         limiter.exceptions.memory.apply(&ExceptionChange { owner, actor, value }, 0);

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use crate::wire::{Call, Failure, Reply, Script};
 use divvy_core::clock::{NANOS_PER_MILLI, Timestamp};
-use divvy_store::{Changed, EXCEPTIONS_PER_PAGE, Exception, ExceptionChange, ExceptionCursor, ExceptionPage};
+use divvy_store::{Changed, EXCEPTIONS_PER_PAGE, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Replaces};
 
 const EXCEPTIONS: &str = "divvy.exceptions:{exceptions}";
 const CHANGES: &str = "divvy.exceptions:{exceptions}:changes";
@@ -37,13 +37,15 @@ pub fn is_found(reply: &Reply) -> Result<bool, Failure> {
 
 /// Returns the call that makes the change. The exception lasts as long after the change, by Redis's clock, as from `now`
 /// to its end.
-pub fn change(change: &ExceptionChange, now: Timestamp) -> Call {
+pub fn change(change: &ExceptionChange, replaces: &Replaces, now: Timestamp) -> Call {
     let of = format!("{} {}", change.owner, change.actor);
     let value = change.value.as_ref();
     let lasts_ms = value.and_then(Exception::expires).map(|expires| expires.since(now).div_ceil(NANOS_PER_MILLI));
     let lasts_ms = lasts_ms.map(|lasts_ms| lasts_ms.to_string()).unwrap_or_default();
-    let (text, yields_to) = value.map(|value| (value.to_text(), value.yields_to().to_owned())).unwrap_or_default();
-    call(&CHANGE, &[EXCEPTIONS, CHANGES, ENDS, BORN], [of, text, lasts_ms, yields_to])
+    let text = value.map(Exception::to_text).unwrap_or_default();
+    let mut arguments = vec![of, text, lasts_ms];
+    arguments.extend(replaces.beginnings(change));
+    call(&CHANGE, &[EXCEPTIONS, CHANGES, ENDS, BORN], arguments)
 }
 
 /// Returns the outcome of the change in this reply to [`change`].
@@ -63,13 +65,13 @@ pub fn follow(known: &ExceptionCursor) -> Call {
         ExceptionCursor::Change { born, number, of } => (*born, *number, of.as_str()),
         ExceptionCursor::Nothing | ExceptionCursor::Key(_) | ExceptionCursor::All => (0, 0, ""),
     };
-    let arguments = [born.to_string(), number.to_string(), of.to_owned(), EXCEPTIONS_PER_PAGE.to_string()];
+    let arguments = vec![born.to_string(), number.to_string(), of.to_owned(), EXCEPTIONS_PER_PAGE.to_string()];
     call(&FOLLOW, &[EXCEPTIONS, CHANGES, BORN], arguments)
 }
 
-fn call<const N: usize>(script: &'static Script, keys: &[&str], arguments: [String; N]) -> Call {
+fn call(script: &'static Script, keys: &[&str], arguments: Vec<String>) -> Call {
     let keys = keys.iter().map(|key| key.as_bytes().to_vec()).collect();
-    Call::script(script, keys, arguments.map(String::into_bytes).into(), 1)
+    Call::script(script, keys, arguments.into_iter().map(String::into_bytes).collect(), 1)
 }
 
 /// Returns the page in this reply to [`follow`]. The ends of exceptions are converted from Redis's clock to the server's, by

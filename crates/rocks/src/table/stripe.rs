@@ -59,8 +59,7 @@ pub struct Stripe {
     pub acted: u64,
     /// Number of actions whose counter had to be looked up in RocksDB.
     pub loaded: u64,
-    /// The value of `SegmentMarks::clean` at which no counter
-    /// could be evicted.
+    /// The value of `SegmentMarks::clean` at which no counter could be evicted.
     stuck_at: Option<u32>,
     /// Number of counters that have left, by group.
     evictions: [u32; EVICTION_GROUPS],

@@ -2,16 +2,14 @@
 //! Each descriptor is an operation, like in Envoy's service. But if several descriptors match a counter, it counts the
 //! call once.
 
-use prost::Message;
-use tonic::{Request, Response, Status};
+use tonic::Status;
 
-use super::ratelimit::{RateLimits, Work, refuse};
+use super::ratelimit::{RateLimits, RpcCall, Work, refuse};
+use crate::net::origin::Origin;
 use crate::net::request_memory::RequestMemory;
-use crate::net::{origin, pool};
 use crate::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use crate::protocol::envoy::messages::kuadrant::service::ratelimit::v1::rate_limit_service_server::RateLimitService;
 use crate::protocol::envoy::messages::kuadrant::service::ratelimit::v1::{
     CommitRequest, CommitResponse, ReserveRequest, ReserveResponse,
 };
@@ -20,57 +18,49 @@ use divvy_core::rules::Operation;
 use divvy_limiter::{Intent, PlanBuilder, Refusal, Settlement, Together};
 use divvy_telemetry::metrics::RequestKind;
 
-#[tonic::async_trait]
-impl RateLimitService for RateLimits {
-    async fn check_rate_limit(
-        &self,
-        request: Request<RateLimitRequest>,
-    ) -> Result<Response<RateLimitResponse>, Status> {
-        let _request_memory = self.request_memory_of(request.get_ref()).await;
-        let mut work: Box<Work> = pool::take();
-        let decided = self.look(request.get_ref(), &mut work).await;
-        self.done(work, RequestKind::Peek, decided).map(Response::new)
+impl RateLimits {
+    /// Answers and counts a check.
+    pub async fn check_rate_limit(&self, call: &RpcCall<'_, RateLimitRequest>) -> Result<RateLimitResponse, Status> {
+        let RpcCall { request, bytes, origin } = call;
+        let _request_memory = self.request_memory(*bytes, request.descriptors.len()).await;
+        let mut work = self.begin(origin);
+        let decided = self.look(request, &mut work).await;
+        self.done(work, RequestKind::Peek, origin, decided)
     }
 
-    async fn report(&self, request: Request<RateLimitRequest>) -> Result<Response<RateLimitResponse>, Status> {
-        let request = request.get_ref();
-        let _request_memory = self.request_memory_of(request).await;
-        let mut work: Box<Work> = pool::take();
+    /// Answers and counts a report.
+    pub async fn report(&self, call: &RpcCall<'_, RateLimitRequest>) -> Result<RateLimitResponse, Status> {
+        let RpcCall { request, bytes, origin } = call;
+        let _request_memory = self.request_memory(*bytes, request.descriptors.len()).await;
+        let mut work = self.begin(origin);
         let cost = |descriptor: &RateLimitDescriptor| reported_cost(request, descriptor);
         let decided = self.charge(request.into(), cost, &mut work).await;
         let decided = decided.map(|()| RateLimitResponse { overall_code: Code::Ok.into(), ..Default::default() });
-        self.done(work, RequestKind::Charge, decided).map(Response::new)
+        self.done(work, RequestKind::Charge, origin, decided)
     }
 
-    async fn reserve(&self, request: Request<ReserveRequest>) -> Result<Response<ReserveResponse>, Status> {
-        let request_memory = self.request_memory_of(request.get_ref()).await;
-        let mut work: Box<Work> = pool::take();
-        let decided = self.set_aside(request.get_ref(), request_memory, &mut work).await;
-        self.done(work, RequestKind::Reserve, decided).map(Response::new)
+    /// Answers and counts a call that reserves.
+    pub async fn reserve(&self, call: &RpcCall<'_, ReserveRequest>) -> Result<ReserveResponse, Status> {
+        let RpcCall { request, bytes, origin } = call;
+        let request_memory = self.request_memory(*bytes, request.descriptors.len()).await;
+        let mut work = self.begin(origin);
+        let decided = self.set_aside(request, request_memory, &mut work).await;
+        self.done(work, RequestKind::Reserve, origin, decided)
     }
 
-    async fn commit(&self, request: Request<CommitRequest>) -> Result<Response<CommitResponse>, Status> {
-        let _request_memory = self.request_memory_of(request.get_ref()).await;
-        let mut work: Box<Work> = pool::take();
-        let decided = self.settle(request.get_ref(), &mut work).await;
+    /// Answers and counts a commit.
+    pub async fn commit(&self, call: &RpcCall<'_, CommitRequest>) -> Result<CommitResponse, Status> {
+        let RpcCall { request, bytes, origin } = call;
+        let _request_memory = self.request_memory(*bytes, request.descriptors.len()).await;
+        let mut work = self.begin(origin);
+        let decided = self.settle(request, origin, &mut work).await;
         let decided = decided.map(|reservation_released| CommitResponse { reservation_released });
-        self.done(work, RequestKind::Commit, decided).map(Response::new)
-    }
-}
-
-impl RateLimits {
-    /// Waits for the memory of a call; returns `None` if it needs none.
-    async fn request_memory_of<'a, M: Message>(&self, request: &'a M) -> Option<RequestMemory>
-    where
-        Subject<'a>: From<&'a M>,
-    {
-        self.request_memory(request.encoded_len(), Subject::from(request).descriptor_count()).await
+        self.done(work, RequestKind::Commit, origin, decided)
     }
 
     /// Checks whether each operation may use one credit, regardless of the request's addend.
     async fn look(&self, request: &RateLimitRequest, work: &mut Work) -> Result<RateLimitResponse, Status> {
         let Work { builder, operation, brought } = work;
-        origin::begin(&self.limiter, builder);
         brought.clear();
         let push = |operation: &_, _: &_| {
             builder.add(operation, Intent::Peek, Some(1));
@@ -96,7 +86,6 @@ impl RateLimits {
         work: &mut Work,
     ) -> Result<(), Status> {
         let Work { builder, operation, .. } = work;
-        origin::begin(&self.limiter, builder);
         self.add_as_one(subject, builder, |builder| {
             self.read(subject, operation, |operation, descriptor| {
                 builder.add(operation, Intent::Charge, Some(cost(descriptor)));
@@ -141,7 +130,6 @@ impl RateLimits {
     ) -> Result<ReserveResponse, Status> {
         let Work { builder, operation, .. } = work;
         let subject = Subject::from(request);
-        origin::begin(&self.limiter, builder);
         let ttl_seconds = request.ttl.as_ref().map(ttl_seconds);
         self.add_as_one(subject, builder, |builder| {
             self.read(subject, operation, |operation, _| match request.amount {
@@ -169,7 +157,7 @@ impl RateLimits {
 
     /// Commits a reservation. If the reservation does not exist, charges the amount as a report instead. Returns
     /// whether a reservation was released.
-    async fn settle(&self, request: &CommitRequest, work: &mut Work) -> Result<bool, Status> {
+    async fn settle(&self, request: &CommitRequest, origin: &Origin, work: &mut Work) -> Result<bool, Status> {
         let subject = Subject::from(request);
         // The request is checked even if the reservation exists, because it may be gone when the call is repeated.
         self.read(subject, &mut work.operation, |_, _| {})?;
@@ -182,7 +170,6 @@ impl RateLimits {
         };
         if let Some(id) = id {
             let builder = &mut work.builder;
-            origin::begin(&self.limiter, builder);
             builder.settle(&id, Settlement::Commit { cost: request.actual_amount });
             let applied = self.limiter.apply(builder.build()).await;
             match applied.report().committed(0) {
@@ -191,6 +178,7 @@ impl RateLimits {
                 Ok(_) | Err(Refusal::NoReservation | Refusal::BadReservationId(_)) => {}
                 Err(refusal) => return Err(refuse(refusal)),
             }
+            origin.begin(&self.limiter, builder);
         }
         self.charge(subject, |_| request.actual_amount, work).await?;
         Ok(false)

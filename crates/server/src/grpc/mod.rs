@@ -1,51 +1,56 @@
 //! The gRPC front: Envoy's Rate Limit Service, Kuadrant's, gRPC's health checks and reflection.
 //!
-//! Connections are served by the HTTP front's transport, and a library implements gRPC.
+//! Connections are served by the HTTP front's transport. The calls of the two rate limit services have one message each,
+//! and are answered here. A library answers health checks and reflection.
 
-mod fast_route;
 mod kuadrant;
+mod messages;
 mod ratelimit;
 mod reserving_calls;
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::Router;
-use axum::extract::{Request, State};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
-use axum::response::Response;
+use futures_util::future::BoxFuture;
+use http_body_util::BodyExt;
+use hyper::{HeaderMap, Request, Response};
+use prost::Message;
+use tonic::body::Body;
+use tonic::codegen::Service;
 use tonic::server::NamedService;
-use tonic::service::Routes as Services;
 use tonic::{Code, Status};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-use self::fast_route::RateLimitRoute;
+use self::messages::{read, write};
 pub use self::ratelimit::GrpcSettings;
-use self::ratelimit::{FRONT, RateLimits};
+use self::ratelimit::{FRONT, RateLimits, RpcCall};
+use self::reserving_calls::ReservingCalls;
 use super::Limits;
 use super::health::Health;
 use super::http::auth::{self, Refusal};
-use super::http::{self, BodyBounds, ErrorCount, Routes, bound_body, count_errors, serve_routes};
+use super::http::response::{Problem, count_error, grpc_error};
+use super::http::transport::bounds::{Account, BoundedBody, Incoming};
+use super::http::transport::reply::{Reply, refuse};
+use super::http::transport::serve::{Responder, serve};
+use super::http::transport::unsent_replies::Call;
+use super::http::{self, BodyBounds, StreamBounds};
 use super::keep_running::keep_running;
 use super::net::accept::Front;
 use super::net::auth::Guard;
 use super::net::connection::{ConnectionContext, Timeouts};
+use super::net::origin::Origin;
 use super::net::stream::{AnswerToOthers, Stream};
 use super::net::tls::Alpn;
 use super::wrong_port::Protocol;
 use crate::protocol::envoy::DESCRIPTORS;
-use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
-use crate::protocol::envoy::messages::kuadrant::service::ratelimit::v1::rate_limit_service_server as kuadrant_server;
 use crate::protocol::rpc::Rpc;
 use divvy_access::{Category, LoginError};
 use divvy_limiter::Limiter;
 use divvy_telemetry::metrics::{Bound, Task};
-
-/// Kuadrant's service. It has the same name as Envoy's, in another package.
-type KuadrantServer = kuadrant_server::RateLimitServiceServer<RateLimits>;
 
 /// Maximum memory per byte of a message once it is decoded. The shortest descriptors have only a few bytes.
 const DECODED: usize = 24;
@@ -55,8 +60,54 @@ const WHOLE_SERVER: &str = "";
 
 /// The front.
 pub struct GrpcFront {
-    routes: Arc<Routes<RateLimitRoute>>,
+    services: Arc<Services>,
     timeouts: Timeouts,
+}
+
+/// The services of the front, and what they need.
+struct Services {
+    rate_limits: RateLimits,
+    /// gRPC's health checks. They need no login.
+    checks: LibraryService,
+    /// Reflection in both versions, because a client supports only one of them.
+    reflection: [LibraryService; 2],
+    guard: Option<Arc<Guard>>,
+    bounds: BodyBounds,
+    streams: StreamBounds,
+    max_message: usize,
+}
+
+/// A service that the library implements.
+struct LibraryService {
+    name: &'static str,
+    call: Box<dyn Fn(Request<Body>) -> BoxFuture<'static, Response<Body>> + Send + Sync>,
+}
+
+impl LibraryService {
+    fn new<S>(service: S) -> Self
+    where
+        S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send + 'static>
+            + NamedService
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+    {
+        let call = move |request| -> BoxFuture<'static, Response<Body>> {
+            let called = service.clone().call(request);
+            Box::pin(async move {
+                let Ok(response) = called.await;
+                response
+            })
+        };
+        Self { name: S::NAME, call: Box::new(call) }
+    }
+
+    /// Returns whether a path is that of a call of this service.
+    fn has(&self, path: &str) -> bool {
+        let method = path.strip_prefix('/').and_then(|path| path.strip_prefix(self.name));
+        method.is_some_and(|method| method.starts_with('/'))
+    }
 }
 
 impl GrpcFront {
@@ -75,65 +126,46 @@ impl GrpcFront {
         let metrics = Arc::clone(limiter.metrics());
         let bounds = BodyBounds { expansion: DECODED, ..bounds };
         let (reporter, checks) = tonic_health::server::health_reporter();
-        let counted = Arc::clone(&metrics);
+        let counts = metrics.requests.front(Self::NAME);
         tokio::spawn(async move {
-            keep_running(Task::Probe, &counted, || health.follow(|state| report(reporter.clone(), state.is_ok())))
+            keep_running(Task::Probe, &metrics, || health.follow(|state| report(reporter.clone(), state.is_ok())))
                 .await;
         });
-        let counts = metrics.requests.front(Self::NAME);
-        let rate_limits =
-            Arc::new(RateLimits::new(limiter, counts, limits.max_pairs, settings, Arc::clone(&bounds.memory)));
-        let fast = RateLimitRoute::new(Arc::clone(&rate_limits), bounds.clone(), guard.clone(), limits.max_body);
-        let kuadrant = KuadrantServer::from_arc(Arc::clone(&rate_limits)).max_decoding_message_size(limits.max_body);
-        let rate_limits = RateLimitServiceServer::from_arc(rate_limits).max_decoding_message_size(limits.max_body);
-        // Both versions of reflection are served, because a client supports only one of them.
-        let routes = Services::new(rate_limits)
-            .add_service(kuadrant)
-            .add_service(reflection().build_v1().map_err(io::Error::other)?)
-            .add_service(reflection().build_v1alpha().map_err(io::Error::other)?);
-        let guarded = Services::from(guarded(routes.into_axum_router(), guard));
-        let router = guarded
-            .add_service(checks)
-            .into_axum_router()
-            .layer(from_fn(mark_too_long))
-            .layer(from_fn_with_state(bounds, bound_body))
-            .layer(from_fn_with_state((metrics, Self::NAME), count_errors));
-        let routes = Routes { fast, router, streams: limits.grpc_streams };
-        Ok(Self { routes: Arc::new(routes), timeouts: limits.timeouts })
+        let services = Services {
+            rate_limits: RateLimits {
+                reserving_calls: ReservingCalls::new(Arc::clone(&limiter)),
+                limiter,
+                counts,
+                max_pairs: limits.max_pairs,
+                settings,
+                memory: Arc::clone(&bounds.memory),
+            },
+            checks: LibraryService::new(checks),
+            reflection: [
+                LibraryService::new(reflection().build_v1().map_err(io::Error::other)?),
+                LibraryService::new(reflection().build_v1alpha().map_err(io::Error::other)?),
+            ],
+            guard,
+            bounds,
+            streams: limits.grpc_streams,
+            max_message: limits.max_body,
+        };
+        Ok(Self { services: Arc::new(services), timeouts: limits.timeouts })
     }
 }
 
 async fn report(reporter: HealthReporter, is_ready: bool) {
     let status = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
-    let rate_limits = <RateLimitServiceServer<RateLimits> as NamedService>::NAME;
-    for service in [WHOLE_SERVER, rate_limits, KuadrantServer::NAME] {
+    let services = [Rpc::EnvoyShouldRateLimit, Rpc::KuadrantCheckRateLimit].map(Rpc::service);
+    for service in [WHOLE_SERVER].into_iter().chain(services) {
         reporter.set_service_status(service, status).await;
     }
-}
-
-/// Marks the response to a message beyond `--max-body`, which the library refuses before the service sees it.
-async fn mark_too_long(request: Request, next: Next) -> Response {
-    let mut response = next.run(request).await;
-    let refused = Status::from_header_map(response.headers());
-    if refused.is_some_and(|status| status.code() == Code::OutOfRange) {
-        response
-            .extensions_mut()
-            .insert(ErrorCount::problem("the message is longer than --max-body", Some(Bound::Body)));
-    }
-    response
 }
 
 fn reflection() -> tonic_reflection::server::Builder<'static> {
     tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-}
-
-#[cfg(test)]
-impl GrpcFront {
-    pub(super) fn routes(&self) -> &Arc<Routes<RateLimitRoute>> {
-        &self.routes
-    }
 }
 
 impl Front for GrpcFront {
@@ -151,33 +183,139 @@ impl Front for GrpcFront {
         peer: SocketAddr,
         context: ConnectionContext,
     ) -> impl Future<Output = ()> + Send + 'static {
-        serve_routes(stream, peer, Arc::clone(&self.routes), self.timeouts, context)
+        serve(stream, peer, Arc::clone(&self.services), self.timeouts, context)
     }
 }
 
-/// Requires a user with the category of each RPC for the routes that `router` has so far, unless there is no guard.
-fn guarded(router: Router, guard: Option<Arc<Guard>>) -> Router {
-    match guard {
-        Some(guard) => router.route_layer(from_fn_with_state(guard, check_category)),
-        None => router,
+impl Responder for Services {
+    fn stream_bounds(&self) -> StreamBounds {
+        self.streams
+    }
+
+    async fn answer(
+        &self,
+        request: Request<impl Incoming + 'static>,
+        origin: Origin,
+        call: &mut Call,
+    ) -> Response<Reply> {
+        let response = match Rpc::find(request.uri().path()) {
+            Some(rpc) => self.answer_rpc(rpc, request, &origin).await,
+            // The future is boxed because it is large, and every call would otherwise include its size.
+            None => Box::pin(self.answer_by_library(request, &origin, call)).await,
+        };
+        count_error(&response, self.rate_limits.limiter.metrics(), FRONT, &origin);
+        response
     }
 }
 
-async fn check_category(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
-    // Reflection, and methods that do not exist.
-    let category = Rpc::find(request.uri().path()).map_or(Category::Connection, Rpc::category);
-    match auth::admit(&guard, request.headers(), auth::peer(&request), category).await {
-        Ok(()) => next.run(request).await,
-        Err(Refusal::Unauthenticated(lack)) => auth::unauthenticated(&guard, lack),
-        Err(Refusal::InvalidToken) => auth::invalid_token(),
-        Err(Refusal::TooManyLogins) => refused(Status::unavailable(LoginError::QueueFull.to_string())),
-        Err(Refusal::Forbidden(forbidden)) => refused(Status::permission_denied(auth::describe(forbidden))),
+impl Services {
+    /// Answers a call of a rate limit service.
+    async fn answer_rpc(&self, rpc: Rpc, request: Request<impl Incoming>, origin: &Origin) -> Response<Reply> {
+        let (head, body) = request.into_parts();
+        let account = Account::new(&self.bounds);
+        let body = BoundedBody::new(body, &account);
+        let response = match self.refuse(&head.headers, rpc.category(), origin).await {
+            Some(refusal) => {
+                drop(body);
+                refusal
+            }
+            None => match self.carry_out(rpc, head.headers, body, origin).await {
+                Ok(response) => response,
+                Err(status) if status.code() == Code::OutOfRange => {
+                    grpc_error(status, "the message is longer than --max-body", Some(Bound::Body))
+                }
+                Err(status) => status.into_http(),
+            },
+        };
+        account.settle(head.version).await.map_or(response, Problem::into_response)
     }
-}
 
-fn refused(status: Status) -> Response {
-    let counted = ErrorCount::problem(status.message().to_owned(), None);
-    let mut response: Response = status.into_http();
-    response.extensions_mut().insert(counted);
-    response
+    /// Carries out what an admitted call is for.
+    async fn carry_out(
+        &self,
+        rpc: Rpc,
+        headers: HeaderMap,
+        body: impl Incoming,
+        origin: &Origin,
+    ) -> Result<Response<Reply>, Status> {
+        let limits = &self.rate_limits;
+        Ok(match rpc {
+            Rpc::EnvoyShouldRateLimit => {
+                let call = self.read(&headers, body, origin).await?;
+                write(&limits.should_rate_limit(&call).await?, headers)
+            }
+            // Boxed: these calls are rarer, and each hit's future would otherwise include their size.
+            Rpc::KuadrantCheckRateLimit => {
+                let call = self.read(&headers, body, origin).await?;
+                write(&Box::pin(limits.check_rate_limit(&call)).await?, headers)
+            }
+            Rpc::KuadrantReport => {
+                let call = self.read(&headers, body, origin).await?;
+                write(&Box::pin(limits.report(&call)).await?, headers)
+            }
+            Rpc::KuadrantReserve => {
+                let call = self.read(&headers, body, origin).await?;
+                write(&Box::pin(limits.reserve(&call)).await?, headers)
+            }
+            Rpc::KuadrantCommit => {
+                let call = self.read(&headers, body, origin).await?;
+                write(&Box::pin(limits.commit(&call)).await?, headers)
+            }
+        })
+    }
+
+    async fn read<'a, M: Message + Default>(
+        &self,
+        headers: &HeaderMap,
+        body: impl Incoming,
+        origin: &'a Origin,
+    ) -> Result<RpcCall<'a, M>, Status> {
+        let (request, bytes) = read(headers, body, self.max_message).await?;
+        Ok(RpcCall { request, bytes, origin })
+    }
+
+    /// Answers any other call.
+    async fn answer_by_library(
+        &self,
+        request: Request<impl Incoming + 'static>,
+        origin: &Origin,
+        call: &mut Call,
+    ) -> Response<Reply> {
+        let (head, body) = request.into_parts();
+        let account = Arc::new(Account::new(&self.bounds));
+        let (version, body) = (head.version, Body::new(BoundedBody::new(body, Arc::clone(&account))));
+        let path = head.uri.path();
+        let is_check = self.checks.has(path);
+        let service = if is_check { Some(&self.checks) } else { self.reflection.iter().find(|it| it.has(path)) };
+        let refusal = match service {
+            Some(_) if !is_check => self.refuse(&head.headers, Category::Connection, origin).await,
+            _ => None,
+        };
+        let response = match (service, refusal) {
+            (Some(service), None) if call.begin_work().is_ok() => {
+                let response = (service.call)(Request::from_parts(head, body)).await;
+                call.end_work();
+                response.map(|body| Reply::Pieces(body.map_err(Into::into).boxed_unsync()))
+            }
+            (service, refusal) => {
+                drop(body);
+                let other =
+                    || if service.is_some() { refuse(Reply::default()) } else { Status::unimplemented("").into_http() };
+                refusal.unwrap_or_else(other)
+            }
+        };
+        account.settle(version).await.map_or(response, Problem::into_response)
+    }
+
+    /// Returns the refusal of a client that is not logged in, or lacks the category.
+    async fn refuse(&self, headers: &HeaderMap, category: Category, origin: &Origin) -> Option<Response<Reply>> {
+        let guard = self.guard.as_ref()?;
+        let status = match auth::admit(guard, headers, origin, category).await.err()? {
+            Refusal::TooManyLogins => Status::unavailable(LoginError::QueueFull.to_string()),
+            Refusal::Forbidden(forbidden) => Status::permission_denied(auth::describe(forbidden)),
+            refusal => return Some(refusal.describe(guard, false).into_response()),
+        };
+        let reason = status.message().to_owned();
+        Some(grpc_error(status, reason, None))
+    }
 }

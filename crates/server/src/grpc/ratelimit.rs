@@ -3,23 +3,21 @@
 
 use std::sync::Arc;
 
-use axum::http::HeaderMap;
-use prost::Message;
-use tonic::{Code as TonicCode, Request, Response, Status};
+use hyper::HeaderMap;
+use tonic::{Code as TonicCode, Status};
 
 use super::reserving_calls::ReservingCalls;
 use crate::error_log;
 use crate::error_text::{self, Terms};
 use crate::http::{Answer, RateLimitHeaders};
 use crate::net::memory::BufferMemory;
-use crate::net::origin;
+use crate::net::origin::Origin;
 use crate::net::pool::{self, pooled};
 use crate::net::request_memory::{RequestMemory, SMALL};
 use crate::protocol::envoy::messages::envoy::config::core::v3::HeaderValue;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,
 };
-use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::protocol::envoy::{self, InvalidRequest, OwnLimit};
 use divvy_core::clock::ceil_seconds;
@@ -28,7 +26,7 @@ use divvy_limiter::{
     ErrorClass, Intent, Limiter, LimiterError, MAX_TOGETHER, Outcome, PlanBuilder, Refusal, Report, Standing, Together,
     Verdict,
 };
-use divvy_telemetry::metrics::{Bound, ErrorKind, FrontRequests, Metrics, RequestKind};
+use divvy_telemetry::metrics::{Bound, ErrorKind, FrontRequests, RequestKind};
 
 /// Name of the front.
 pub const FRONT: &str = "grpc";
@@ -37,12 +35,22 @@ const FEW: usize = 4;
 
 /// The services of Envoy and Kuadrant.
 pub struct RateLimits {
-    pub(super) limiter: Arc<Limiter>,
-    pub(super) reserving_calls: ReservingCalls,
-    counts: FrontRequests,
-    pub(super) max_pairs: usize,
-    settings: GrpcSettings,
-    memory: Arc<BufferMemory>,
+    pub limiter: Arc<Limiter>,
+    pub reserving_calls: ReservingCalls,
+    /// Counts calls.
+    pub counts: FrontRequests,
+    pub max_pairs: usize,
+    pub settings: GrpcSettings,
+    /// Memory of requests in work.
+    pub memory: Arc<BufferMemory>,
+}
+
+/// A call with its message.
+pub struct RpcCall<'a, M> {
+    pub request: M,
+    /// Length of the message.
+    pub bytes: usize,
+    pub origin: &'a Origin,
 }
 
 /// Settings of the services.
@@ -55,24 +63,6 @@ pub struct GrpcSettings {
 }
 
 impl RateLimits {
-    /// Creates the services. The memory of requests in work comes from `memory`.
-    pub fn new(
-        limiter: Arc<Limiter>,
-        counts: FrontRequests,
-        max_pairs: usize,
-        settings: GrpcSettings,
-        memory: Arc<BufferMemory>,
-    ) -> Self {
-        Self {
-            reserving_calls: ReservingCalls::new(Arc::clone(&limiter)),
-            limiter,
-            counts,
-            max_pairs,
-            settings,
-            memory,
-        }
-    }
-
     /// Waits for the memory of a call with this length and number of descriptors; returns `None` if it needs none.
     pub(super) async fn request_memory(&self, bytes: usize, descriptors: usize) -> Option<RequestMemory> {
         if bytes <= SMALL && descriptors <= FEW {
@@ -82,16 +72,20 @@ impl RateLimits {
         Box::pin(RequestMemory::wait_for_call(&self.memory, &self.limiter, bytes, descriptors)).await
     }
 
-    pub fn metrics(&self) -> &Metrics {
-        self.limiter.metrics()
+    /// Answers and counts a call of Envoy's service.
+    pub async fn should_rate_limit(&self, call: &RpcCall<'_, RateLimitRequest>) -> Result<RateLimitResponse, Status> {
+        let RpcCall { request, bytes, origin } = call;
+        let request_memory = self.request_memory(*bytes, request.descriptors.len()).await;
+        let mut work = self.begin(origin);
+        let decided = self.decide(request, request_memory, &mut work).await;
+        self.done(work, RequestKind::Hit, origin, decided)
     }
 
-    /// Answers and counts a message of this length.
-    pub async fn answer(&self, request: &RateLimitRequest, bytes: usize) -> Result<RateLimitResponse, Status> {
-        let request_memory = self.request_memory(bytes, request.descriptors.len()).await;
+    /// Takes buffers from the pool, and begins a plan for the client of a call.
+    pub(super) fn begin(&self, origin: &Origin) -> Box<Work> {
         let mut work: Box<Work> = pool::take();
-        let decided = self.decide(request, request_memory, &mut work).await;
-        self.done(work, RequestKind::Hit, decided)
+        origin.begin(&self.limiter, &mut work.builder);
+        work
     }
 
     /// Counts a call, and returns its buffers to the pool.
@@ -99,6 +93,7 @@ impl RateLimits {
         &self,
         mut work: Box<Work>,
         kind: RequestKind,
+        origin: &Origin,
         decided: Result<T, Status>,
     ) -> Result<T, Status> {
         work.builder.release();
@@ -107,7 +102,7 @@ impl RateLimits {
         self.counts.count(if is_invalid { RequestKind::Invalid } else { kind });
         if let Err(status) = &decided {
             let metrics = self.limiter.metrics();
-            error_log::count(metrics, FRONT, ErrorKind::Unknown, origin::error_client, status.message());
+            error_log::count(metrics, FRONT, ErrorKind::Unknown, || origin.error_client(), status.message());
         }
         decided
     }
@@ -119,7 +114,6 @@ impl RateLimits {
         work: &mut Work,
     ) -> Result<RateLimitResponse, Status> {
         let Work { builder, operation, brought } = work;
-        origin::begin(&self.limiter, builder);
         let mut add = |builder: &mut PlanBuilder| {
             let added = self.add(request, builder, operation, brought);
             added.map_err(|invalid| self.refuse_invalid(&invalid))
@@ -218,17 +212,6 @@ impl RateLimits {
             brought.push(ask.own_limit);
         }
         Ok(())
-    }
-}
-
-#[tonic::async_trait]
-impl RateLimitService for RateLimits {
-    async fn should_rate_limit(
-        &self,
-        request: Request<RateLimitRequest>,
-    ) -> Result<Response<RateLimitResponse>, Status> {
-        let request = request.get_ref();
-        self.answer(request, request.encoded_len()).await.map(Response::new)
     }
 }
 

@@ -1,87 +1,28 @@
 //! Logins over HTTP and gRPC: a bearer token, a user and a password, or a client certificate; and the check of categories.
 
 use std::future::pending;
-use std::net::SocketAddr;
-use std::sync::Arc;
 
-use axum::Extension;
-use axum::extract::{ConnectInfo, Request, State};
-use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, COOKIE, WWW_AUTHENTICATE};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use hyper::header::{AUTHORIZATION, COOKIE};
+use hyper::{HeaderMap, StatusCode};
 
-use super::error_counts::ErrorCount;
-use super::problem::Problem;
+use super::response::Problem;
 use super::session_cookie::{self, TOKEN};
 use crate::net::auth::Guard;
-use crate::net::origin;
+use crate::net::origin::Origin;
 use divvy_access::{Category, Forbidden, Given, Identity, LoginError};
 
 /// Challenge for a client that has to send the password.
 const PASSWORD_CHALLENGE: &str = "Bearer realm=\"divvy\"";
 
-/// Returns a body of a response to a client whose credentials do not suffice (RFC 9457).
-macro_rules! problem {
-    ($detail:literal) => {
-        concat!("{\"type\":\"about:blank\",\"title\":\"Unauthorized\",\"status\":401,\"detail\":\"", $detail, "\"}\n")
-    };
-}
-
-const PASSWORD_MISSING: &str = problem!("a password is required: send Authorization: Bearer PASSWORD");
-const PASSWORD_UNREADABLE: &str = problem!("Authorization is unreadable: send it once, as Bearer PASSWORD");
-const PASSWORD_WRONG: &str = problem!("the password is wrong");
-
-const USER_MISSING: &str =
-    problem!("a user is required: send Authorization: Bearer TOKEN, or Basic with user and password");
-const USER_UNREADABLE: &str =
-    problem!("Authorization is unreadable: send it once, as Bearer TOKEN, or as Basic with user and password");
-/// It does not reveal whether the user exists.
-const USER_WRONG: &str = problem!("the token, the user or the password is wrong, or the user is disabled");
-
-/// It does not reveal the reason.
-const TOKEN_INVALID: &str = problem!("this token is not valid, or not anymore");
-
-/// Middleware that requires a user with this category.
-pub async fn check(State((guard, category)): State<(Arc<Guard>, Category)>, request: Request, next: Next) -> Response {
-    let headers = request.headers();
-    let is_of_page = guard.sessions().is_some() && (headers.contains_key(COOKIE) || headers.contains_key(TOKEN));
-    let mut response = match admit(&guard, headers, peer(&request), category).await {
-        Ok(()) => next.run(request).await,
-        Err(refusal) if is_of_page => refuse_page(&guard, refusal),
-        Err(refusal) => refuse(&guard, refusal),
-    };
-    if is_of_page {
-        // A browser must keep nothing that the session's user may read.
-        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    }
-    response
-}
-
-/// Returns the response to a refused request of the live page. A browser ignores its challenge, and would otherwise ask for
-/// a password itself.
-pub fn refuse_page(guard: &Guard, refusal: Refusal) -> Response {
-    let mut response = refuse(guard, refusal);
-    if let Some(challenge) = response.headers_mut().get_mut(WWW_AUTHENTICATE) {
-        *challenge = HeaderValue::from_static(PASSWORD_CHALLENGE);
-    }
-    response
-}
-
-/// Returns the response to a refused client.
-fn refuse(guard: &Guard, refusal: Refusal) -> Response {
-    match refusal {
-        Refusal::Unauthenticated(lack) => unauthenticated(guard, lack),
-        Refusal::InvalidToken => invalid_token(),
-        Refusal::TooManyLogins => too_many_logins().into_response(),
-        Refusal::Forbidden(forbidden) => Problem::new(StatusCode::FORBIDDEN, describe(forbidden)).into_response(),
-    }
-}
-
 /// Reason for a refusal.
+#[derive(Debug, Clone, Copy)]
 pub enum Refusal {
-    /// There are no credentials that suffice.
-    Unauthenticated(Lack),
+    /// There are no credentials.
+    Missing,
+    /// The header is of an unknown kind, or there are two.
+    Unreadable,
+    /// The credentials are wrong.
+    Wrong,
     /// The token for one actor is not valid.
     InvalidToken,
     /// The credentials were not verified, because too many others of the same address wait for this.
@@ -90,32 +31,58 @@ pub enum Refusal {
     Forbidden(Forbidden),
 }
 
-/// Reason why a client could not be logged in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lack {
-    /// It sent no credentials.
-    Missing,
-    /// Its header is of an unknown kind, or there are two.
-    Unreadable,
-    /// Its credentials are wrong.
-    Wrong,
+impl Refusal {
+    /// Describes the refusal. `is_of_page` says that the live page sent the request: a browser ignores the page's challenge,
+    /// and would otherwise ask for a password itself.
+    pub fn describe(self, guard: &Guard, is_of_page: bool) -> Problem {
+        let has_users = guard.has_users();
+        let (detail, reason) = match self {
+            Self::Missing => ("a password is required: send Authorization: Bearer PASSWORD", "the password is missing"),
+            Self::Unreadable => {
+                ("Authorization is unreadable: send it once, as Bearer PASSWORD", "Authorization is unreadable")
+            }
+            Self::Wrong => ("the password is wrong", "the password is wrong"),
+            // This does not reveal the reason.
+            Self::InvalidToken => ("this token is not valid, or not anymore", "the token is not valid"),
+            Self::TooManyLogins => return too_many_logins(),
+            Self::Forbidden(forbidden) => return Problem::new(StatusCode::FORBIDDEN, describe(forbidden)),
+        };
+        let detail = match self {
+            Self::Missing if has_users => {
+                "a user is required: send Authorization: Bearer TOKEN, or Basic with user and password"
+            }
+            Self::Unreadable if has_users => {
+                "Authorization is unreadable: send it once, as Bearer TOKEN, or as Basic with user and password"
+            }
+            // This does not reveal whether the user exists.
+            Self::Wrong if has_users => "the token, the user or the password is wrong, or the user is disabled",
+            _ => detail,
+        };
+        let challenge = match self {
+            _ if is_of_page => PASSWORD_CHALLENGE,
+            Self::InvalidToken => "Bearer realm=\"divvy\", error=\"invalid_token\"",
+            _ if has_users => "Bearer realm=\"divvy\", Basic realm=\"divvy\", charset=\"UTF-8\"",
+            _ => PASSWORD_CHALLENGE,
+        };
+        Problem::unauthenticated(detail, reason).with_challenge(challenge)
+    }
+}
+
+/// Returns whether the live page sent a request with these headers.
+pub fn is_of_page(guard: &Guard, headers: &HeaderMap) -> bool {
+    guard.sessions().is_some() && (headers.contains_key(COOKIE) || headers.contains_key(TOKEN))
 }
 
 /// Logs the client of a request in, and checks the category.
 ///
 /// # Errors
 /// [`Refusal`]
-pub async fn admit(
-    guard: &Guard,
-    headers: &HeaderMap,
-    peer: Option<SocketAddr>,
-    category: Category,
-) -> Result<(), Refusal> {
+pub async fn admit(guard: &Guard, headers: &HeaderMap, origin: &Origin, category: Category) -> Result<(), Refusal> {
     let by_session = || session_cookie::open_with_token(guard, headers).map(|session| session.identity);
-    let identity = recognize(guard, headers, peer, by_session).await?;
+    let identity = recognize(guard, headers, origin, by_session).await?;
     let may = check_category(guard, &identity, category);
     // The audit log needs the name of a refused client, too.
-    origin::identify(identity, guard.authority(), category);
+    origin.identify(identity, guard.authority(), category);
     may
 }
 
@@ -126,26 +93,31 @@ pub async fn admit(
 pub async fn recognize(
     guard: &Guard,
     headers: &HeaderMap,
-    peer: Option<SocketAddr>,
+    origin: &Origin,
     by_session: impl FnOnce() -> Option<Identity>,
 ) -> Result<Identity, Refusal> {
-    let known = match Authorization::read(headers) {
-        Authorization::Missing => by_session().or_else(|| by_certificate(guard)).ok_or(Lack::Missing),
-        Authorization::Unusable => Err(Lack::Unreadable),
-        Authorization::Token(token) if guard.authority().is_actor_token(token) => {
-            Ok(guard.verify_actor_token(token, peer).await.ok_or(Refusal::InvalidToken)?)
+    let (authority, peer) = (guard.authority(), Some(origin.peer()));
+    let authorization = Authorization::read(headers);
+    match authorization {
+        Authorization::Missing => {
+            let by_certificate = || authority.by_certificate(origin.certificate()?);
+            return by_session().or_else(by_certificate).ok_or(Refusal::Missing);
         }
-        authorization => match authorization.given() {
-            // The server drops the request of a client that leaves.
-            Some(given) => match guard.log_in(&given, peer, pending()).await {
-                Ok(identity) => Ok(identity),
-                Err(LoginError::QueueFull) => return Err(Refusal::TooManyLogins),
-                Err(LoginError::Wrong | LoginError::ClientLeft) => Err(Lack::Wrong),
-            },
-            None => Err(Lack::Unreadable),
-        },
-    };
-    known.map_err(Refusal::Unauthenticated)
+        Authorization::Token(token) if authority.is_actor_token(token) => {
+            return Box::pin(guard.verify_actor_token(token, peer)).await.ok_or(Refusal::InvalidToken);
+        }
+        _ => {}
+    }
+    let given = authorization.given().ok_or(Refusal::Unreadable)?;
+    if let Some(identity) = authority.recall(&given) {
+        return Ok(identity);
+    }
+    // Boxed: each request's future would otherwise include its size. The server drops the request of a client that leaves.
+    match Box::pin(guard.log_in(&given, peer, pending())).await {
+        Ok(identity) => Ok(identity),
+        Err(LoginError::QueueFull) => Err(Refusal::TooManyLogins),
+        Err(LoginError::Wrong | LoginError::ClientLeft) => Err(Refusal::Wrong),
+    }
 }
 
 /// Checks that the client may send a request of this category. Counts a client that may not.
@@ -159,68 +131,14 @@ pub fn check_category(guard: &Guard, identity: &Identity, category: Category) ->
     })
 }
 
-/// Returns whether the client may send a request of this category, or the route is open. Verifies nothing new, and counts
-/// and logs nothing, because the router does that.
-pub fn lets_in(guard: Option<&Guard>, headers: &HeaderMap, category: Category) -> bool {
-    let Some(guard) = guard else { return true };
-    let identity = match Authorization::read(headers) {
-        Authorization::Missing => by_certificate(guard),
-        authorization => authorization.given().and_then(|given| guard.authority().recall(&given)),
-    };
-    let Some(identity) = identity.filter(|identity| identity.may(category).is_ok()) else { return false };
-    origin::identify(identity, guard.authority(), category);
-    true
-}
-
-/// Returns the address of the client.
-pub fn peer(request: &Request) -> Option<SocketAddr> {
-    request.extensions().get().map(|ConnectInfo(peer)| *peer)
-}
-
-/// Returns the response to a client whose credentials do not suffice.
-pub fn unauthenticated(guard: &Guard, lack: Lack) -> Response {
-    let problem = match (guard.has_users(), lack) {
-        (false, Lack::Missing) => PASSWORD_MISSING,
-        (false, Lack::Unreadable) => PASSWORD_UNREADABLE,
-        (false, Lack::Wrong) => PASSWORD_WRONG,
-        (true, Lack::Missing) => USER_MISSING,
-        (true, Lack::Unreadable) => USER_UNREADABLE,
-        (true, Lack::Wrong) => USER_WRONG,
-    };
-    let challenge = match guard.has_users() {
-        false => PASSWORD_CHALLENGE,
-        true => "Bearer realm=\"divvy\", Basic realm=\"divvy\", charset=\"UTF-8\"",
-    };
-    let reason = match lack {
-        Lack::Missing => "the password is missing",
-        Lack::Unreadable => "Authorization is unreadable",
-        Lack::Wrong => "the password is wrong",
-    };
-    challenge_client(challenge, problem, reason)
-}
-
 /// Returns the answer to a login that found no place in the queue.
 pub fn too_many_logins() -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, LoginError::QueueFull.to_string()).with_retry()
 }
 
-/// Returns the response to a client whose token for one actor is not valid.
-pub fn invalid_token() -> Response {
-    challenge_client("Bearer realm=\"divvy\", error=\"invalid_token\"", TOKEN_INVALID, "the token is not valid")
-}
-
-fn challenge_client(challenge: &'static str, problem: &'static str, reason: &'static str) -> Response {
-    let headers = [(WWW_AUTHENTICATE, challenge), (CONTENT_TYPE, "application/problem+json")];
-    (StatusCode::UNAUTHORIZED, Extension(ErrorCount::unauthenticated(reason)), headers, problem).into_response()
-}
-
 /// Describes for a client why its request was refused.
 pub fn describe(Forbidden(category): Forbidden) -> String {
     format!("this user has no permission for requests of the category {category}")
-}
-
-fn by_certificate(guard: &Guard) -> Option<Identity> {
-    origin::certificate().and_then(|name| guard.authority().by_certificate(&name))
 }
 
 /// The header `Authorization`.

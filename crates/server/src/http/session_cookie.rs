@@ -1,7 +1,7 @@
 //! The cookie of the live page's session, and the header with its token against cross-site requests.
 
-use axum::http::header::COOKIE;
-use axum::http::{HeaderMap, HeaderValue};
+use hyper::HeaderMap;
+use hyper::header::{COOKIE, HeaderValue};
 use tokio::time::Instant;
 
 use crate::net::auth::Guard;

@@ -15,8 +15,6 @@ use divvy_core::clock::NANOS_PER_SECOND;
 use divvy_core::rules::Operation;
 use divvy_core::rules::operation::DOMAIN;
 
-pub mod codec;
-
 /// The code that the files in proto/ compile to.
 #[allow(clippy::all, clippy::allow_attributes_without_reason, missing_docs, reason = "generated")]
 pub mod messages {

@@ -24,11 +24,6 @@ pub struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// Returns the number of descriptors.
-    pub fn descriptor_count(&self) -> usize {
-        self.descriptors.len()
-    }
-
     /// Returns whether there are several operations.
     pub fn is_of_several(&self) -> bool {
         self.descriptors.len() > 1

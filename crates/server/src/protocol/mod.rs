@@ -5,7 +5,6 @@
 //! - [`command`]: the commands of RESP requests as a typed enum, and their table.
 //! - [`envoy`]: the messages of Envoy's Rate Limit Service, and the operations in them.
 //! - [`kuadrant`]: the messages of Kuadrant's service, which contain Envoy's.
-//! - [`crowdsec`]: the messages of CrowdSec's Local API.
 //! - [`rpc`]: the RPCs, each with the category that a user needs.
 //!
 //! Decoders keep their position between reads, so input that arrives byte by byte costs no more than input that arrives at
@@ -13,7 +12,6 @@
 //! counter or depends on rules.
 
 pub mod command;
-pub mod crowdsec;
 pub mod envoy;
 pub mod kuadrant;
 pub mod line;

@@ -10,6 +10,11 @@ impl Rpc {
         Self::ALL.into_iter().find(|rpc| rpc.path() == path)
     }
 
+    /// Returns the name of its service.
+    pub fn service(self) -> &'static str {
+        self.path().split('/').nth(1).unwrap_or_default()
+    }
+
     /// Returns the category of its calls.
     pub fn category(self) -> Category {
         match self {

@@ -125,18 +125,6 @@ fn write_users(client: &Client, ask: AclAsk<'_>, reply: &mut ReplyWriter) {
             reply.array(names.len());
             names.iter().for_each(|name| reply.bulk(name.as_bytes()));
         }
-        AclAsk::List => match client.gate.guard() {
-            Some(guard) => {
-                let users = guard.authority().users();
-                let users = users.sorted();
-                reply.array(users.len());
-                users.iter().for_each(|user| reply.bulk(user.to_string().as_bytes()));
-            }
-            None => {
-                reply.array(1);
-                reply.bulk(User::unrestricted().to_string().as_bytes());
-            }
-        },
         AclAsk::GetUser(name) => match client.gate.guard() {
             Some(guard) => write_user(guard.authority().users().user(name).map(|user| &***user), reply),
             None => write_user(Some(&User::unrestricted()).filter(|user| user.name.as_bytes() == name), reply),

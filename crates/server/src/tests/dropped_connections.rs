@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use axum::http::StatusCode;
+use hyper::StatusCode;
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -135,7 +135,6 @@ async fn drop_at_every_await(durability: Durability) {
             deny_status: StatusCode::TOO_MANY_REQUESTS,
         },
         origins: WebOrigins::default(),
-        crowdsec_field: "ip".into(),
     };
     let access = Access::default();
     let health = Health::start(&served.limiter, CancellationToken::new()).unwrap();

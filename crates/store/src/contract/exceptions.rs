@@ -67,9 +67,20 @@ pub enum Effect {
     Override {
         /// The reason that was given.
         reason: Option<Arc<str>>,
-        /// The number of a block that a rule set. `None` if an operator or a program set it.
-        repetition: Option<Repetition>,
+        /// The operator, program or rule that set it.
+        setter: Setter,
     },
+}
+
+/// The source of a block or an allow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Setter {
+    /// An operator, by hand.
+    Operator,
+    /// The program with this name, which keeps its blocks up to date. Its name has no spaces.
+    Program(Arc<str>),
+    /// A rule.
+    Rule(Repetition),
 }
 
 /// How often a rule has blocked an actor.
@@ -81,16 +92,23 @@ pub struct Repetition {
     pub remembered_seconds: u64,
 }
 
-/// First word of the text of a block or an allow by an operator or a program: the version of its layout. The reason may follow.
+/// First word of the text of a block or an allow by an operator: the version of its layout. The reason may follow.
 const SET_BY_HAND: &str = "1";
 /// First word of the text of a block that a rule set. The number of the block, the seconds from its end until it is forgotten,
 /// and the reason follow.
 const SET_BY_RULE: &str = "2";
+/// First word of the text of a block or an allow by a program. The program's name follows, and the reason may follow it.
+const SET_BY_PROGRAM: &str = "3";
 
 impl Exception {
     /// Returns a limit.
     pub fn limit(credits: u64, ends: Option<Timestamp>) -> Self {
         Self { effect: Effect::Limit { credits }, ends }
+    }
+
+    /// Returns a block or an allow that an operator sets.
+    pub fn by_hand(reason: Option<&str>, ends: Option<Timestamp>) -> Self {
+        Self { effect: Effect::Override { reason: reason.map(Into::into), setter: Setter::Operator }, ends }
     }
 
     /// Returns the credits of a limit.
@@ -106,7 +124,16 @@ impl Exception {
 
     /// Returns the number of a block that a rule set.
     pub fn repetition(&self) -> Option<Repetition> {
-        if let Effect::Override { repetition, .. } = &self.effect { *repetition } else { None }
+        if let Effect::Override { setter: Setter::Rule(repetition), .. } = self.effect {
+            Some(repetition)
+        } else {
+            None
+        }
+    }
+
+    /// Returns the name of the program that set a block or an allow.
+    pub fn program(&self) -> Option<&Arc<str>> {
+        if let Effect::Override { setter: Setter::Program(name), .. } = &self.effect { Some(name) } else { None }
     }
 
     /// Returns the time until which stores keep the exception. `None` if they keep it until it is removed.
@@ -125,10 +152,11 @@ impl Exception {
     pub fn to_text(&self) -> String {
         let (mut text, reason) = match &self.effect {
             Effect::Limit { credits } => return credits.to_string(),
-            Effect::Override { reason, repetition: Some(Repetition { number, remembered_seconds }) } => {
+            Effect::Override { reason, setter: Setter::Operator } => (SET_BY_HAND.to_owned(), reason),
+            Effect::Override { reason, setter: Setter::Program(name) } => (format!("{SET_BY_PROGRAM} {name}"), reason),
+            Effect::Override { reason, setter: Setter::Rule(Repetition { number, remembered_seconds }) } => {
                 (format!("{SET_BY_RULE} {number} {remembered_seconds}"), reason)
             }
-            Effect::Override { reason, repetition: None } => (SET_BY_HAND.to_owned(), reason),
         };
         if let Some(reason) = reason {
             text.push(' ');
@@ -144,23 +172,55 @@ impl Exception {
             return Some(Self::limit(text.parse().ok()?, expires));
         }
         let (version, rest) = split_word(text);
-        let (ends, repetition, reason) = match version {
-            SET_BY_HAND => (expires, None, rest),
+        let (ends, setter, reason) = match version {
+            SET_BY_HAND => (expires, Setter::Operator, rest),
+            SET_BY_PROGRAM => {
+                let (name, reason) = split_word(rest.filter(|rest| !rest.is_empty())?);
+                (expires, Setter::Program(name.into()), reason)
+            }
             SET_BY_RULE => {
                 let (number, rest) = split_word(rest?);
                 let (remembered, reason) = split_word(rest?);
                 let remembered_seconds: u64 = remembered.parse().ok()?;
                 let ends = expires?.minus(remembered_seconds.checked_mul(NANOS_PER_SECOND)?);
-                (Some(ends), Some(Repetition { number: number.parse().ok()?, remembered_seconds }), reason)
+                (Some(ends), Setter::Rule(Repetition { number: number.parse().ok()?, remembered_seconds }), reason)
             }
             _ => return None,
         };
-        Some(Self { effect: Effect::Override { reason: reason.map(Into::into), repetition }, ends })
+        Some(Self { effect: Effect::Override { reason: reason.map(Into::into), setter }, ends })
+    }
+}
+
+/// The exceptions that a change replaces or removes. Any other one stays as long as it lasts, and the change is not made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Replaces {
+    /// All.
+    All,
+    /// Blocks that a rule set.
+    OfRules,
+    /// Those that the program with this name set. A new one also replaces a block that a rule set.
+    OfProgram(Arc<str>),
+}
+
+impl Replaces {
+    /// Returns how the texts of the exceptions that this change replaces begin. None if it replaces all.
+    pub fn beginnings(&self, change: &ExceptionChange) -> Vec<String> {
+        let of_rules = || format!("{SET_BY_RULE} ");
+        match self {
+            Self::All => Vec::new(),
+            Self::OfRules => vec![of_rules()],
+            Self::OfProgram(name) => {
+                let own = format!("{SET_BY_PROGRAM} {name} ");
+                if change.value.is_some() { vec![own, of_rules()] } else { vec![own] }
+            }
+        }
     }
 
-    /// Returns how the texts of exceptions begin that this one never replaces as long as they last. Empty if it replaces any.
-    pub fn yields_to(&self) -> &'static str {
-        if self.repetition().is_some() { SET_BY_HAND } else { "" }
+    /// Returns whether this change replaces or removes an exception.
+    pub fn covers(&self, known: &Exception, change: &ExceptionChange) -> bool {
+        // Each word ends with a space, the last one, too.
+        let (beginnings, text) = (self.beginnings(change), known.to_text() + " ");
+        beginnings.is_empty() || beginnings.iter().any(|beginning| text.starts_with(beginning))
     }
 }
 
@@ -178,7 +238,7 @@ pub enum Changed {
     Added,
     /// The change was made. The store does not know whether there was one before.
     Made,
-    /// No change was made, because there is an exception that this one [yields to](Exception::yields_to).
+    /// No change was made, because there is an exception that it does not [replace](Replaces).
     Kept,
 }
 
@@ -250,10 +310,13 @@ mod tests {
     #[test]
     fn exception_reads_back() {
         for reason in [None, Some("a reason with spaces"), Some(" ")] {
-            let repetition = Some(Repetition { number: 3, remembered_seconds: 30 });
-            let effect = Effect::Override { reason: reason.map(Arc::from), repetition };
-            let by_rule = Exception { effect, ends: Some(at(60)) };
-            for kept in [Exception::by_hand(reason, None), Exception::by_hand(reason, Some(at(60))), by_rule] {
+            let by = |setter| Exception {
+                effect: Effect::Override { reason: reason.map(Arc::from), setter },
+                ends: Some(at(60)),
+            };
+            let by_rule = by(Setter::Rule(Repetition { number: 3, remembered_seconds: 30 }));
+            let by_program = by(Setter::Program("crowdsec".into()));
+            for kept in [Exception::by_hand(reason, None), by(Setter::Operator), by_program, by_rule] {
                 assert_eq!(Exception::from_text("block:r", &kept.to_text(), kept.expires()), Some(kept));
             }
         }
@@ -265,13 +328,32 @@ mod tests {
 
     #[test]
     fn unknown_exception_is_not_read() {
-        for text in ["", "3", "2", "2 1", "2 x 5", "2 1 x", "10 reason"] {
+        for text in ["", "3", "3 ", "4", "2", "2 1", "2 x 5", "2 1 x", "10 reason"] {
             assert_eq!(Exception::from_text("allow:r", text, Some(at(5))), None, "{text:?}");
         }
         assert_eq!(Exception::from_text("block:r", "2 1 5", None), None, "a block by a rule is forgotten sometime");
         for (owner, text) in [("limit:r", "1 reason"), ("limit:r", ""), ("limit:r", "-1"), ("r", "5"), ("deny:r", "1")]
         {
             assert_eq!(Exception::from_text(owner, text, None), None, "{owner} {text}");
+        }
+    }
+
+    #[test]
+    fn program_replaces_its_own_exceptions_and_those_of_rules() {
+        let by = |setter| Exception { effect: Effect::Override { reason: None, setter }, ends: Some(at(60)) };
+        let program = |name: &str| by(Setter::Program(name.into()));
+        let by_rule = by(Setter::Rule(Repetition { number: 1, remembered_seconds: 30 }));
+        let known = [by(Setter::Operator), program("crowdsec"), program("crowdsec-2"), by_rule];
+        for (replaces, sets, removes) in [
+            (Replaces::All, [true; 4], [true; 4]),
+            (Replaces::OfRules, [false, false, false, true], [false, false, false, true]),
+            (Replaces::OfProgram("crowdsec".into()), [false, true, false, true], [false, true, false, false]),
+        ] {
+            let covers = |value: Option<Exception>| {
+                let change = ExceptionChange { owner: "block:r".into(), actor: "a".into(), value };
+                known.each_ref().map(|known| replaces.covers(known, &change))
+            };
+            assert_eq!((covers(Some(program("crowdsec"))), covers(None)), (sets, removes), "{replaces:?}");
         }
     }
 }

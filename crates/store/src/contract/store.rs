@@ -4,7 +4,7 @@
 
 use std::future::Future;
 
-use super::{Action, Batch, Changed, Entry, ExceptionChange, ExceptionCursor, ExceptionPage, StoreError};
+use super::{Action, Batch, Changed, Entry, ExceptionChange, ExceptionCursor, ExceptionPage, Replaces, StoreError};
 use divvy_core::algorithm::{Ask, Limit, Outcome, State};
 use divvy_core::clock::Timestamp;
 use divvy_telemetry::metrics::Metric;
@@ -49,17 +49,18 @@ pub trait Store: Send + Sync {
         async { self.approximate_len().await.map(drop) }
     }
 
-    /// Stores a change of an actor's exception, as durably as hits. `now` is the server's time. A store that other
-    /// servers also change says whether there was one before, and keeps one that the new one
-    /// [yields to](super::Exception::yields_to). Otherwise, the limiter knows that.
+    /// Stores changes of actors' exceptions, as durably as hits, and returns the outcome of each. `now` is the server's time.
+    /// A store that other servers also change says whether there was an exception before, and keeps one that the change
+    /// does not replace. Otherwise, the limiter knows that.
     ///
     /// The default is for a store in memory. It stores no exceptions, because the limiter has them in memory.
-    fn change_exception(
+    fn change_exceptions(
         &self,
-        _change: ExceptionChange,
+        changes: Vec<ExceptionChange>,
+        _replaces: Replaces,
         _now: Timestamp,
-    ) -> impl Future<Output = Result<Changed, StoreError>> + Send {
-        async { Ok(Changed::Made) }
+    ) -> impl Future<Output = Result<Vec<Changed>, StoreError>> + Send {
+        async move { Ok(vec![Changed::Made; changes.len()]) }
     }
 
     /// Forgets expired exceptions by these changes, unless the store drops them on its own. They may return after a

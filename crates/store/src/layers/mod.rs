@@ -19,7 +19,7 @@ use self::denial_cache::DenialCache;
 use self::fallback::Fallback;
 pub use self::fallback::{FailurePolicy, LOCAL_BUCKETS};
 use crate::contract::{
-    Batch, Changed, ExceptionChange, ExceptionCursor, ExceptionPage, Listing, Page, Store, StoreError,
+    Batch, Changed, ExceptionChange, ExceptionCursor, ExceptionPage, Listing, Page, Replaces, Store, StoreError,
 };
 use divvy_core::clock::{Clock, Timestamp};
 use divvy_telemetry::metrics::Metric;
@@ -77,8 +77,13 @@ impl<S: Store + 'static> Store for LayeredStore<S> {
         self.finish(|layers| async move { layers.fallback.check(layers.store.check().await) }).await
     }
 
-    async fn change_exception(&self, change: ExceptionChange, now: Timestamp) -> Result<Changed, StoreError> {
-        self.finish(|layers| async move { layers.store.change_exception(change, now).await }).await
+    async fn change_exceptions(
+        &self,
+        changes: Vec<ExceptionChange>,
+        replaces: Replaces,
+        now: Timestamp,
+    ) -> Result<Vec<Changed>, StoreError> {
+        self.finish(|layers| async move { layers.store.change_exceptions(changes, replaces, now).await }).await
     }
 
     async fn follow_exceptions(&self, known: ExceptionCursor, now: Timestamp) -> Result<ExceptionPage, StoreError> {

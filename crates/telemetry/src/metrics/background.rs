@@ -1,5 +1,5 @@
-//! Work in the background: the rules in force and the reloads of their file, the decisions of a CrowdSec server that divvy
-//! follows, restarts of the tasks that the process depends on, and the state of the audit log.
+//! Work in the background: the rules in force and the reloads of their file, restarts of the tasks that the process depends
+//! on, and the state of the audit log.
 
 use parking_lot::Mutex;
 use prometheus::{Gauge, IntCounter, IntGauge, IntGaugeVec};
@@ -70,67 +70,6 @@ impl Config {
     }
 }
 
-/// Requests to a CrowdSec server, and their effects.
-pub struct Crowdsec {
-    polls: IntCounter,
-    failures: IntCounter,
-    failing: IntGauge,
-    effects: [IntCounter; Effect::ALL.len()],
-}
-
-named_values! {
-    /// The effect of a decision.
-    Effect {
-        /// A block was set, or its end was changed.
-        Set = "set",
-        /// A block was removed.
-        Removed = "removed",
-        /// An operator's block of the same actor was kept.
-        Kept = "kept",
-        /// There was no room for the block.
-        Full = "full",
-        /// The decision is no ban, or not about an address or a network.
-        Ignored = "ignored",
-        /// The decision is malformed.
-        Malformed = "malformed",
-    }
-}
-
-impl Crowdsec {
-    pub(super) fn new(registry: &Registry) -> Self {
-        let [polls, failures] = registry.counter_of_each(
-            "divvy_crowdsec_polls_total",
-            "Requests to CrowdSec, by result.",
-            "result",
-            ["ok", "failed"],
-        );
-        let help = "1 if the last request to CrowdSec failed. Its blocks stay in force until they end.";
-        let failing = registry.gauge("divvy_crowdsec_failing", help);
-        let (help, effects) = ("Decisions of CrowdSec, by their effect.", Effect::ALL.map(Effect::name));
-        let effects = registry.counter_of_each("divvy_crowdsec_decisions_total", help, "effect", effects);
-        Self { polls, failures, failing, effects }
-    }
-
-    /// Records a request that was answered.
-    pub fn answered(&self) {
-        self.polls.inc();
-        self.failing.set(0);
-    }
-
-    /// Records a request that failed.
-    pub fn failed(&self) {
-        self.failures.inc();
-        self.failing.set(1);
-    }
-
-    /// Counts decisions with this effect.
-    pub fn count(&self, effect: Effect, count: u64) {
-        if let Some(counter) = self.effects.get(effect as usize) {
-            counter.inc_by(count);
-        }
-    }
-}
-
 /// The blocks of actors that rules set.
 pub struct RuleBlocks {
     /// Number of blocks that were set.
@@ -169,8 +108,6 @@ named_values! {
         Accept = "accept",
         /// Reloads the users and the keys of tokens.
         Access = "access",
-        /// Follows the decisions of a CrowdSec server.
-        Crowdsec = "crowdsec",
         /// Keeps the limits of single actors up to date.
         Limits = "limits",
         /// Samples the counts of the rules for the live page.
@@ -225,20 +162,5 @@ impl Audit {
     /// Records whether the log could be written.
     pub fn set_failing(&self, is_failing: bool) {
         self.failing.set(is_failing.into());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_effect_has_its_own_counter() {
-        let crowdsec = Crowdsec::new(&Registry::default());
-        for (place, effect) in Effect::ALL.into_iter().enumerate() {
-            assert_eq!(effect as usize, place);
-            crowdsec.count(effect, place as u64);
-        }
-        assert!(crowdsec.effects.iter().enumerate().all(|(place, counter)| counter.get() == place as u64));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use prometheus::TextEncoder;
 use prometheus::proto::{MetricFamily, MetricType};
 
-use super::background::{Audit, Config, Crowdsec, RuleBlocks, Tasks};
+use super::background::{Audit, Config, RuleBlocks, Tasks};
 use super::connections::{Access, Connections};
 use super::hits::Hits;
 use super::process::process_metrics;
@@ -26,8 +26,6 @@ pub struct Metrics {
     pub config: Config,
     /// Connections of all fronts.
     pub connections: Connections,
-    /// Requests to a CrowdSec server.
-    pub crowdsec: Crowdsec,
     /// Error replies, by code.
     pub errors: Errors,
     /// Hits, by rule and decision.
@@ -61,7 +59,6 @@ impl Metrics {
             batches: Batches::new(&registry),
             config: Config::new(&registry),
             connections: Connections::new(&registry),
-            crowdsec: Crowdsec::new(&registry),
             errors: Errors::new(&registry),
             hits: Hits::new(&registry),
             limits: Bounds::new(&registry),

@@ -21,7 +21,7 @@ mod statsd;
 
 pub use prometheus::IntCounter as Counter;
 
-pub use self::background::{Audit, Config, Crowdsec, Effect, RuleBlocks, Task, Tasks};
+pub use self::background::{Audit, Config, RuleBlocks, Task, Tasks};
 pub use self::catalog::Metrics;
 pub use self::connections::{Access, Connections, FrontAccess, FrontConnections, OpenConnection};
 pub use self::histogram::{Histogram, Unit};

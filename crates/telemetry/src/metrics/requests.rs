@@ -45,8 +45,6 @@ named_values! {
         Limits = "limits",
         /// Reads or changes blocks and allows of single actors.
         Blocks = "blocks",
-        /// A request of a CrowdSec bouncer.
-        Bouncer = "bouncer",
         /// A command with its own limit: `RL.*`, `CL.THROTTLE`.
         Bucket = "bucket",
         /// A command about the connection: `PING`, `HELLO`, …

@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use super::*;
-use crate::CounterNames;
-use crate::exceptions::{ExceptionTarget, ExceptionTerms};
+use crate::exceptions::{BlockChanges, ExceptionFilter, ExceptionTarget, ExceptionTerms};
 use crate::store::{Backend, MemoryStore};
+use crate::{CounterNames, Limiter};
 use divvy_core::clock::Clock;
 use divvy_core::config::{self, Format};
 use divvy_core::rules::Scope;
@@ -48,19 +48,49 @@ async fn set(limiter: &Limiter, kind: ExceptionKind, rule: &str, actor: &str) {
     limiter.set_exception(ExceptionTarget { kind, rule, actor }, terms, &Scope::EVERYTHING).await.unwrap();
 }
 
-/// Returns the rules and networks of all blocks, sorted.
+const OF_IP: ExceptionFilter<'_> = ExceptionFilter { rule: None, actor: None, program: None, field: Some("ip") };
+
+/// Returns the rules and actors of all blocks of addresses, sorted.
 fn listed(limiter: &Limiter) -> Vec<String> {
     let (mut listed, mut cursor) = (Vec::new(), None);
     loop {
-        let page = limiter.address_blocks("ip", cursor.as_deref(), 2).unwrap();
-        assert!(page.blocks.iter().all(|block| block.reason.as_deref() == Some("reason") && block.ends.is_some()));
-        listed.extend(page.blocks.into_iter().map(|AddressBlock { rule, network, .. }| format!("{rule} {network}")));
+        let page = limiter.exceptions(ExceptionKind::Block, OF_IP, cursor.as_deref(), 2, &Scope::EVERYTHING).unwrap();
+        assert!(
+            page.exceptions.iter().all(|block| block.reason.as_deref() == Some("reason") && block.ends_ns.is_some())
+        );
+        listed.extend(page.exceptions.into_iter().map(|block| format!("{} {}", block.rule, block.actor)));
         cursor = page.next;
         if cursor.is_none() {
             listed.sort();
             return listed;
         }
     }
+}
+
+fn sequence(limiter: &Limiter) -> String {
+    limiter.exceptions(ExceptionKind::Block, OF_IP, None, 1, &Scope::EVERYTHING).unwrap().sequence
+}
+
+fn changes(limiter: &Limiter, since: &str) -> BlockChanges {
+    limiter.block_changes(OF_IP, since, 100, &Scope::EVERYTHING).unwrap()
+}
+
+#[tokio::test]
+async fn changes_are_those_of_the_field() {
+    let limiter = limiter();
+    let start = sequence(&limiter);
+    for (rule, actor) in [("*", "ip=192.0.2.1"), ("login", "192.0.2.3"), ("*", "user=eve"), ("*", "ip=192.0.2.2")] {
+        set(&limiter, ExceptionKind::Block, rule, actor).await;
+    }
+    let target = ExceptionTarget { kind: ExceptionKind::Block, rule: "*", actor: "ip=192.0.2.1" };
+    limiter.remove_exception(target, &Scope::EVERYTHING).await.unwrap();
+    let found = changes(&limiter, &start);
+    let set: Vec<_> = found.set.iter().map(|block| &*block.actor).collect();
+    let removed: Vec<_> = found.removed.iter().map(|(rule, actor)| format!("{rule} {actor}")).collect();
+    // A block that is not of the field may have been before.
+    assert_eq!((set, removed), (vec!["ip=192.0.2.2", "192.0.2.3"], vec!["* ip=192.0.2.1".into(), "* user=eve".into()]));
+    assert_eq!(changes(&limiter, &found.sequence).sequence, found.sequence);
+    assert!(changes(&limiter, "x").is_reset);
 }
 
 #[tokio::test]
@@ -81,21 +111,20 @@ async fn blocks_of_the_field_are_listed() {
     ] {
         set(&limiter, Block, rule, actor).await;
     }
-    let expected = ["* 192.0.2.1", "* 2001:db8::/32", "login 192.0.2.3", "login 192.0.2.4"];
+    let expected = ["* ip=192.0.2.1", "* ip=2001:db8::/32", "login 192.0.2.3", "login 192.0.2.4:443"];
     assert_eq!(listed(&limiter), expected);
     // Without its rule, a block is not in force.
-    let before = limiter.blocks_revision();
+    let before = sequence(&limiter);
     limiter.replace_policy(policy("[default]\ncreditLimit = 0\n", limiter.metrics()));
-    assert_eq!(listed(&limiter), ["* 192.0.2.1", "* 2001:db8::/32"]);
-    assert!(limiter.blocks_revision() > before);
-    assert!(limiter.address_blocks("ip", Some("x"), 2).is_err());
+    assert_eq!(listed(&limiter), ["* ip=192.0.2.1", "* ip=2001:db8::/32"]);
+    assert!(changes(&limiter, &before).is_reset);
 }
 
 #[tokio::test]
 async fn allowed_networks_are_left_out() {
     use ExceptionKind::{Allow, Block};
     let limiter = limiter();
-    let mut revision = limiter.blocks_revision();
+    let start = sequence(&limiter);
     let all = [
         ("*", "ip=10.0.0.0/8"),
         ("*", "ip=10.1.0.0/16"),
@@ -106,15 +135,17 @@ async fn allowed_networks_are_left_out() {
     ];
     for (rule, actor) in all {
         set(&limiter, Block, rule, actor).await;
-        assert!(std::mem::replace(&mut revision, limiter.blocks_revision()) < limiter.blocks_revision());
     }
     assert_eq!(listed(&limiter).len(), all.len());
+    let found = changes(&limiter, &start);
+    assert_eq!((found.set.len(), found.removed.len(), found.is_reset), (all.len(), 0, false));
     set(&limiter, Allow, "*", "ip=10.1.0.0/16").await;
+    assert!(changes(&limiter, &found.sequence).is_reset, "many blocks may have changed");
     // An allow of one rule says nothing about the others.
     set(&limiter, Allow, "login", "192.0.2.1").await;
     set(&limiter, Allow, "users", "192.0.2.2").await;
     set(&limiter, Allow, "*", "user=192.0.2.2").await;
-    assert_eq!(listed(&limiter), ["* 10.0.0.0/8", "login 192.0.2.2"]);
+    assert_eq!(listed(&limiter), ["* ip=10.0.0.0/8", "login 192.0.2.2"]);
     let target = ExceptionTarget { kind: Allow, rule: "*", actor: "ip=10.1.0.0/16" };
     limiter.remove_exception(target, &Scope::EVERYTHING).await.unwrap();
     assert_eq!(listed(&limiter).len(), all.len() - 1);
@@ -153,5 +184,5 @@ label = trial
     ] {
         set(&limiter, ExceptionKind::Block, rule, actor).await;
     }
-    assert_eq!(listed(&limiter), ["login 192.0.2.2", "nets 198.51.100.0/24", "nets 2001:db8::/56"]);
+    assert_eq!(listed(&limiter), ["login 192.0.2.2:80", "nets 198.51.100.0/24", "nets 2001:db8::/56"]);
 }

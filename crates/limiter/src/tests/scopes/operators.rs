@@ -163,7 +163,7 @@ fn listings_of_limits_and_their_cursors_have_no_limits_out_of_scope() {
     assert_eq!(found, ["upload-hour ann", "upload-minute ann"], "a limit without a rule has no fields");
     assert!(!cursors.contains("secret") && !cursors.contains("bob"));
     for (rule, is_covered) in [("gone", true), ("upload-hour", false), ("nothing", false)] {
-        let of = ExceptionFilter { owner: Some(rule), actor: None };
+        let of = ExceptionFilter { rule: Some(rule), ..ExceptionFilter::default() };
         assert_eq!(
             limiter.exceptions(ExceptionKind::Limit, of, None, 9, &scope(&["g*"])).is_ok(),
             is_covered,

@@ -1,10 +1,10 @@
 -- Changes an actor's exception. KEYS: the exceptions, the times of their changes, the times of their ends, and the number of
 -- the first change. ARGV: the owner and the actor, the exception's text (empty: it is removed), the milliseconds until
--- it expires (empty: never), and how the texts of exceptions begin that are not replaced. Returns 0 if the actor had no exception
--- before, 1 if it had one, and 2 if that one was kept.
+-- it expires (empty: never), and how the texts of the exceptions that are replaced begin (none: all are). Returns 0 if the actor
+-- had no exception before, 1 if it had one, and 2 if that one was kept.
 
 local exceptions, changes, ends, born = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local of, text, lasts_ms, kept = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local of, text, lasts_ms = ARGV[1], ARGV[2], ARGV[3]
 
 -- An expired exception is kept for this time, for servers that have not read its change. Each change forgets a few expired
 -- ones.
@@ -24,7 +24,11 @@ if text == '' and not before then return 0 end
 -- A removed exception has no text.
 local ended_ms = (before or ''):match('^.+ (%d*)$')
 local was_there = ended_ms and (ended_ms == '' or tonumber(ended_ms) > now_ms)
-if was_there and kept ~= '' and before:sub(1, #kept) == kept then return 2 end
+local is_replaced = #ARGV == 3
+for place = 4, #ARGV do
+  is_replaced = is_replaced or (before or ''):sub(1, #ARGV[place]) == ARGV[place]
+end
+if was_there and not is_replaced then return 2 end
 
 local expires_ms = ''
 if text == '' then lasts_ms = '0' end

@@ -2,17 +2,15 @@
 
 use std::borrow::Cow;
 
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderMap, HeaderValue};
 use bytes::Bytes;
+use hyper::HeaderMap;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use serde::Serialize;
 
-use super::number::write_number;
-use super::ratelimit::{CONCURRENT_REQUESTS, LimitStatus, RateLimitHeaders};
+use super::ratelimit::{CONCURRENT_REQUESTS, LimitStatus, RateLimitHeaders, write_number};
+use crate::http::response::JSON;
 use divvy_core::clock::ceil_seconds;
 use divvy_limiter::{Limit, Outcome, Refusal, Report, Standing, Verdict};
-
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// The answer to a hit or a peek.
 #[derive(Debug, Serialize)]
@@ -116,7 +114,7 @@ impl<'a> Answer<'a> {
     /// Adds the headers of a response with this answer, and returns the body, which is what serde would write, and a newline.
     /// `text` is a buffer.
     pub fn write(&self, dialects: RateLimitHeaders, headers: &mut HeaderMap, text: &mut Vec<u8>) -> Bytes {
-        headers.insert(CONTENT_TYPE, JSON);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
         self.write_headers(dialects, headers, text);
         text.clear();
         self.write_json(text);
@@ -193,7 +191,7 @@ fn unit(limit: &Limit) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::json_line::json_line;
+    use crate::http::response::json_line;
 
     #[test]
     fn answer_is_written_like_serde_writes_it() {

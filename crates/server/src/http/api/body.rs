@@ -1,18 +1,18 @@
 //! Request bodies: JSON of a bounded length, parsed directly into the endpoints' types.
 
-use std::fmt::Display;
 use std::marker::PhantomData;
 
-use axum::body::{Bytes, HttpBody};
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderMap, StatusCode};
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
+use hyper::header::CONTENT_TYPE;
+use hyper::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde::de::DeserializeSeed;
 use serde_path_to_error::{Path, Segment, Track};
 
-use crate::http::problem::Problem;
+use crate::http::response::{JSON, Problem};
+use crate::http::transport::bounds::Incoming;
+use crate::http::transport::reply::BoxError;
 use divvy_core::json::{self, Object};
 use divvy_telemetry::metrics::Bound;
 
@@ -23,10 +23,7 @@ const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 ///
 /// # Errors
 /// 415 for another type, 413 for a longer body, 400 for an incomplete body.
-pub async fn read<B>(headers: &HeaderMap, mut body: B, max: usize) -> Result<Bytes, Problem>
-where
-    B: HttpBody<Data = Bytes, Error: Display> + Unpin,
-{
+pub async fn read(headers: &HeaderMap, mut body: impl Incoming, max: usize) -> Result<Bytes, Problem> {
     if !is_json(headers) {
         let detail = "the body must be JSON: send it with `Content-Type: application/json`";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
@@ -54,12 +51,10 @@ where
 }
 
 /// Returns the next data frame of a body.
-async fn next<B>(body: &mut B) -> Result<Option<Bytes>, Problem>
-where
-    B: HttpBody<Data = Bytes, Error: Display> + Unpin,
-{
+async fn next<B: Incoming>(body: &mut B) -> Result<Option<Bytes>, Problem> {
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Problem::bad_request(format!("the body is incomplete: {error}")))?;
+        let incomplete = |error: BoxError| Problem::bad_request(format!("the body is incomplete: {error}"));
+        let frame = frame.map_err(|error| incomplete(error.into()))?;
         // Other frames are trailers.
         if let Ok(data) = frame.into_data() {
             return Ok(Some(data));
@@ -78,7 +73,7 @@ fn too_long(max: usize) -> Problem {
 fn is_json(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = kind.split(';').next().unwrap_or_default().trim();
-    essence.eq_ignore_ascii_case("application/json")
+    essence.eq_ignore_ascii_case(JSON)
 }
 
 /// Parses a body.

@@ -1,12 +1,8 @@
-//! `POST /v1/hit`: one hit.
+//! Requests about one operation: `POST /v1/hit`, `/v1/peek` (the answer to a hit, without its effect), and the corrections
+//! `/v1/charge` (credits that were used already) and `/v1/refund` (at most as many as were taken). Corrections change
+//! counters regardless of the credits left, so they require the password even if hits do not.
 
-use std::fmt::Display;
-use std::sync::Arc;
-
-use axum::body::{Body, HttpBody};
-use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Response, StatusCode};
-use bytes::Bytes;
+use hyper::{HeaderMap, Response, StatusCode};
 use serde::Deserialize;
 
 use super::answer::Answer;
@@ -14,9 +10,11 @@ use super::body;
 use super::idempotency::{self, IdempotencyKey, mark_replayed};
 use super::operation::Pairs;
 use super::state::Api;
-use crate::http::problem::Problem;
+use crate::http::response::{Answered, Problem};
+use crate::http::transport::bounds::Incoming;
+use crate::http::transport::reply::Reply;
 use crate::net::calls_in_flight::CallGuard;
-use crate::net::origin;
+use crate::net::origin::Origin;
 use crate::net::pool::{self, pooled};
 use divvy_core::json::WholeNumber;
 use divvy_core::rules::Operation;
@@ -40,11 +38,6 @@ impl HitRequest<'_> {
     }
 }
 
-/// Answers a hit through the router. Nearly all hits go through [`HitRoute`](super::hit_route::HitRoute) instead.
-pub async fn hit(State(api): State<Arc<Api>>, request: Request) -> Result<Response<Body>, Problem> {
-    api.ask_routed(request, Intent::Hit).await
-}
-
 /// Buffers of a request.
 #[derive(Default)]
 struct Work {
@@ -56,41 +49,33 @@ struct Work {
 pooled!(Box<Work>, |work| work.builder.memory() + work.operation.memory() + work.text.capacity());
 
 impl Api {
-    /// Does the same as [`Api::ask_one`], for a request from the router.
-    pub async fn ask_routed(&self, request: Request, intent: Intent) -> Result<Response<Body>, Problem> {
-        let (head, body) = request.into_parts();
-        Ok(self.ask_one(head.headers, body, intent).await?.map(Body::from))
-    }
-
     /// Sends the operation in the body to the limiter. A hit is answered with 200 or 429. Any other request is answered
     /// with 200, even if the answer is a denial.
     ///
     /// Reuses `headers`, which are the request's, for the response.
-    pub async fn ask_one<B>(&self, headers: HeaderMap, body: B, intent: Intent) -> Result<Response<Bytes>, Problem>
-    where
-        B: HttpBody<Data = Bytes, Error: Display> + Unpin,
-    {
-        let body = body::read(&headers, body, self.limits.max_body).await?;
+    pub async fn ask(&self, intent: Intent, headers: HeaderMap, body: impl Incoming, origin: &Origin) -> Answered {
+        let body = self.read(&headers, body).await?;
         let _request_memory = self.request_memory(body.len(), 1).await;
         let mut work: Box<Work> = pool::take();
-        let answered = self.answer_one(headers, &body, intent, &mut work).await;
+        let answered = self.answer(intent, headers, &body, origin, &mut work).await;
         work.builder.release();
         pool::give(work);
         answered
     }
 
-    async fn answer_one(
+    async fn answer(
         &self,
+        intent: Intent,
         mut headers: HeaderMap,
         body: &[u8],
-        intent: Intent,
+        origin: &Origin,
         work: &mut Work,
-    ) -> Result<Response<Bytes>, Problem> {
+    ) -> Answered {
         let request: HitRequest = body::parse(body)?;
         request.operation.read(body, self.limits.max_pairs, "/operation", &mut work.operation)?;
         // A peek has no effect, so a client may repeat it without a key.
         let key = if intent == Intent::Peek { None } else { IdempotencyKey::find(&headers)? };
-        origin::begin(&self.limiter, &mut work.builder);
+        origin.begin(&self.limiter, &mut work.builder);
         let guard = match key {
             None => {
                 work.builder.add(&work.operation, intent, request.cost());
@@ -105,7 +90,7 @@ impl Api {
             mark_replayed(&mut headers);
         }
         let body = answer.write(self.settings.headers, &mut headers, &mut work.text);
-        let mut response = Response::new(body);
+        let mut response = Response::new(Reply::Whole(body));
         *response.headers_mut() = headers;
         if intent == Intent::Hit && !answer.allowed {
             *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;

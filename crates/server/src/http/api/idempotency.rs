@@ -1,9 +1,10 @@
 //! The header `Idempotency-Key` of the IETF's draft (draft-ietf-httpapi-idempotency-key-header-07): a client may send the
 //! request again if it got no answer. The counters remember the answers.
 
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use hyper::header::{HeaderName, HeaderValue};
+use hyper::{HeaderMap, StatusCode};
 
-use crate::http::problem::Problem;
+use crate::http::response::Problem;
 use crate::net::calls_in_flight::{CallGuard, CallsInFlight};
 use divvy_limiter::{MAX_IDEMPOTENCY_KEY, Payload};
 

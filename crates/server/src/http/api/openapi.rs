@@ -2,15 +2,16 @@
 
 use std::sync::LazyLock;
 
-use axum::http::header::CONTENT_TYPE;
-use axum::response::IntoResponse;
+use hyper::Response;
 
-use crate::http::json_line::json_line;
+use crate::http::response::{JSON, json_line, of_type};
+use crate::http::transport::reply::Reply;
 use divvy_api::description;
 
 /// The description. Tests compare it with the server's behavior.
 pub static DESCRIPTION: LazyLock<Vec<u8>> = LazyLock::new(|| json_line(&description()).unwrap_or_default());
 
-pub async fn describe() -> impl IntoResponse {
-    ([(CONTENT_TYPE, "application/json")], DESCRIPTION.as_slice())
+/// Describes the API.
+pub fn describe() -> Response<Reply> {
+    of_type(JSON, Reply::Whole(DESCRIPTION.as_slice().into()))
 }

@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
-use crate::http::problem::Problem;
+use crate::http::response::Problem;
 use divvy_core::rules::Operation;
 use divvy_telemetry::metrics::Bound;
 

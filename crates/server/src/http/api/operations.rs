@@ -1,77 +1,157 @@
-//! The operations of operators over HTTP: their requests and replies, as the table of operations has them.
+//! The operations of operators over HTTP: their requests and replies, as the table of operations has them, and the record
+//! of changes that are refused before they begin.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::fmt::Display;
 
-use axum::extract::{Request, State};
-use axum::http::StatusCode;
-use axum::http::header::CACHE_CONTROL;
-use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodFilter, MethodRouter, on};
+use hyper::header::{CACHE_CONTROL, HeaderValue};
+use hyper::http::request::Parts;
+use hyper::{StatusCode, Uri};
+use serde::Deserialize;
 use serde_json::Value;
 use tokio::task::JoinError;
+use url::form_urlencoded;
 
 use super::body;
-use super::json::Json;
+use super::operation::Pairs;
 use super::query;
-use super::state::Api;
-use crate::http::changes::PendingOperator;
-use crate::http::problem::Problem;
-use crate::net::origin;
-use divvy_access::Category;
-use divvy_api::{ArgumentError, Arguments, ENDPOINTS, Endpoint, Task};
-use divvy_telemetry::metrics::{Bound, RequestKind};
+use super::state::{Api, FRONT};
+use crate::http::response::{Answered, Problem, json};
+use crate::http::same_origin::check_origin;
+use crate::http::transport::bounds::Incoming;
+use crate::net::origin::Origin;
+use crate::operations::Operator;
+use divvy_access::audit::{Action, Caller, Change};
+use divvy_api::{ArgumentError, Arguments, Endpoint, Task};
+use divvy_core::rules::Operation;
+use divvy_telemetry::metrics::Bound;
 
-/// A path, the kind of its requests in the metrics, and its methods, each with the category that it needs.
-pub type Route = (&'static str, RequestKind, Vec<(Category, MethodRouter<Arc<Api>>)>);
-
-/// Returns the routes of operations.
-pub fn routes() -> Vec<Route> {
-    let mut paths: BTreeMap<&str, Route> = BTreeMap::new();
-    for endpoint in ENDPOINTS {
-        let Some((method, path)) = endpoint.http else { continue };
-        let methods =
-            on(filter(method), move |State(api): State<Arc<Api>>, operator: PendingOperator, request: Request| {
-                operate(api, endpoint, operator, request)
-            });
-        let methods: MethodRouter<Arc<Api>> = methods;
-        paths.entry(path).or_insert((path, endpoint.kind, Vec::new())).2.push((endpoint.category, methods));
-    }
-    paths.into_values().collect()
+/// A request for an operation. If it is a change that ends before it has begun, because it was refused or because its client
+/// left, that is recorded.
+pub struct Attempt<'a> {
+    api: &'a Api,
+    origin: &'a Origin,
+    /// Whether clients have to log in.
+    has_guard: bool,
+    /// The change, until it begins. From then on, it records its own outcome.
+    change: Option<Change>,
 }
 
-fn filter(method: &str) -> MethodFilter {
-    match method {
-        "PUT" => MethodFilter::PUT,
-        "DELETE" => MethodFilter::DELETE,
-        _ => MethodFilter::GET,
+impl<'a> Attempt<'a> {
+    pub fn new(api: &'a Api, origin: &'a Origin, has_guard: bool, change: Option<Change>) -> Self {
+        Self { api, origin, has_guard, change }
+    }
+
+    /// Returns the operator with the rights that its user has now. Call it right before the change.
+    fn begin(&mut self) -> Operator {
+        self.change = None;
+        let origin = self.origin;
+        Operator { caller: self.caller(true), scope: origin.user_scope(), admission: origin.admission() }
+    }
+
+    /// Records that the change was refused, unless it has begun.
+    pub fn refuse(&mut self, error: impl Display) {
+        if let Some(change) = self.change.take() {
+            let is_admitted = !self.has_guard || self.origin.has_passed();
+            self.api.operations.audit().refuse(self.caller(is_admitted), change, error);
+        }
+    }
+
+    fn caller(&self, is_admitted: bool) -> Caller {
+        let name = is_admitted.then(|| self.origin.caller_name()).flatten();
+        let caller = Caller::client(FRONT, Some(self.origin.peer()), name);
+        if self.origin.has_actor_token() { caller.as_stranger() } else { caller }
     }
 }
 
-async fn operate(
-    api: Arc<Api>,
-    endpoint: &'static Endpoint,
-    operator: PendingOperator,
-    request: Request,
-) -> Result<Response, Problem> {
-    let (head, body) = request.into_parts();
-    let parameters: Vec<(String, String)> = query::parse(&head.uri)?;
-    let mut arguments = Arguments::from_query(endpoint, &parameters, api.limits.max_pairs).map_err(bad_argument)?;
-    if endpoint.fields.iter().any(|field| field.is_in_body) {
-        let body = body::read(&head.headers, body, api.limits.max_body).await?;
-        arguments = body::parse_seed(&body, || arguments.clone().with_body(endpoint))?;
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        self.refuse("the request was aborted before its answer");
     }
-    let slot = match endpoint.task {
-        Task::ShowStatus if origin::has_actor_token() => api.slots.take_for_customer().await,
-        _ => api.operations.take_slot(endpoint, &api.slots).await,
-    };
-    let (operations, operator) = (api.operations.clone(), operator.begin());
-    let work = async move { operations.run(&operator, endpoint, &arguments, None).await };
-    match slot.run(work).await.map_err(broken)?? {
-        Value::Null => Err(Problem::new(StatusCode::NOT_FOUND, endpoint.missing)),
-        // A browser must show the current state, and keep nothing of it.
-        reply => Ok(([(CACHE_CONTROL, "no-store")], Json(reply)).into_response()),
+}
+
+/// Returns the change that a request asks for.
+pub fn change_of(action: Action, uri: &Uri) -> Change {
+    let query = uri.query().unwrap_or_default().as_bytes();
+    let parameter = |name| form_urlencoded::parse(query).find(|(found, _)| found == name).map(|(_, value)| value);
+    let mut change = Change::new(action);
+    if let Some(rule) = parameter("rule") {
+        change = change.with_rule(&rule);
     }
+    if let Some(actor) = parameter("actor") {
+        change = change.with_actor(&actor);
+    }
+    change
+}
+
+impl Api {
+    /// Carries an operation out.
+    pub async fn operate(
+        &self,
+        endpoint: &'static Endpoint,
+        head: &Parts,
+        body: impl Incoming,
+        attempt: &mut Attempt<'_>,
+    ) -> Answered {
+        if endpoint.needs_user() {
+            check_user(head, attempt.origin)?;
+        }
+        let parameters: Vec<(String, String)> = query::parse(&head.uri)?;
+        let max_pairs = self.limits.max_pairs;
+        let mut arguments = Arguments::from_query(endpoint, &parameters, max_pairs).map_err(bad_argument)?;
+        if endpoint.has_body() {
+            let body = self.read(&head.headers, body).await?;
+            arguments = match endpoint.task {
+                Task::Explain => arguments.with_pairs(read_operation(&body, max_pairs)?),
+                _ => body::parse_seed(&body, || arguments.clone().with_body(endpoint))?,
+            };
+        }
+        let slot = match endpoint.task {
+            Task::ShowStatus if attempt.origin.has_actor_token() => self.slots.take_for_customer().await,
+            _ => self.operations.take_slot(endpoint, &self.slots).await,
+        };
+        let (operations, operator) = (self.operations.clone(), attempt.begin());
+        let work = async move { operations.run(&operator, endpoint, &arguments, None).await };
+        match slot.run(work).await.map_err(broken)?? {
+            Value::Null => Err(Problem::new(StatusCode::NOT_FOUND, endpoint.missing)),
+            reply => {
+                let mut response = json(&reply)?;
+                // A browser must show the current state, and keep nothing of it.
+                response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+                Ok(response)
+            }
+        }
+    }
+}
+
+/// Checks that a user has logged in, and that no page of another site sends the request.
+///
+/// # Errors
+/// The server has no users, or a browser says that the page is of another site.
+fn check_user(head: &Parts, origin: &Origin) -> Result<(), Problem> {
+    if !origin.has_passed() {
+        let detail = "over HTTP, only a user may ask for this: start the server with --requirepass or --access-file, or \
+                      send the command over RESP, with redis-cli";
+        return Err(Problem::new(StatusCode::FORBIDDEN, detail));
+    }
+    check_origin(&head.uri, &head.headers)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExplainRequest<'a> {
+    #[serde(borrow)]
+    operation: Pairs<'a>,
+}
+
+/// Reads the operation that is to be explained. Its numbers are their text.
+///
+/// # Errors
+/// The body is not an operation, or has more than `max_pairs` pairs.
+fn read_operation(body: &[u8], max_pairs: usize) -> Result<Operation, Problem> {
+    let request: ExplainRequest = body::parse(body)?;
+    let mut operation = Operation::new();
+    request.operation.read(body, max_pairs, "/operation", &mut operation)?;
+    Ok(operation)
 }
 
 fn bad_argument(error: ArgumentError) -> Problem {

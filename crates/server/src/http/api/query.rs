@@ -1,11 +1,11 @@
 //! Parameters in a URL's query.
 
-use axum::extract::Query;
-use axum::http::Uri;
+use hyper::Uri;
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
+use url::form_urlencoded;
 
-use crate::http::problem::Problem;
+use crate::http::response::Problem;
 
 /// Parses the query.
 ///
@@ -14,19 +14,17 @@ use crate::http::problem::Problem;
 pub fn parse<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
     // The library would replace invalid bytes with U+FFFD, and the result may be the name of another actor.
     let is_text = |pair: &&str| percent_decode_str(pair).decode_utf8().is_ok();
-    if let Some(pair) = uri.query().unwrap_or_default().split('&').find(|pair| !is_text(pair)) {
+    let query = uri.query().unwrap_or_default();
+    if let Some(pair) = query.split('&').find(|pair| !is_text(pair)) {
         let name = pair.split_once('=').map_or(pair, |(name, _)| name);
         return Err(Problem::bad_request(format!("the query's parameter '{name}' is not valid UTF-8")));
     }
-    match Query::try_from_uri(uri) {
-        Ok(Query(parameters)) => Ok(parameters),
-        Err(error) => Err(Problem::bad_request(describe(&error.body_text()))),
-    }
+    let pairs = serde_urlencoded::Deserializer::new(form_urlencoded::parse(query.as_bytes()));
+    serde_path_to_error::deserialize(pairs).map_err(|error| Problem::bad_request(describe(&error.to_string())))
 }
 
 /// Rewords the library's error for people who write queries.
-fn describe(error: &str) -> String {
-    let text = error.strip_prefix("Failed to deserialize query string: ").unwrap_or(error);
+fn describe(text: &str) -> String {
     // The parameter's name and a colon may come first.
     let named = |mistake: &str| text.split_once(mistake).and_then(|(_, rest)| rest.split_once('`'));
     if let Some((name, _)) = named("missing field `") {

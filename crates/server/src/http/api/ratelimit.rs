@@ -5,10 +5,8 @@
 
 use std::str::FromStr;
 
-use axum::http::header::RETRY_AFTER;
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
-
-use super::number::write_number;
+use hyper::HeaderMap;
+use hyper::header::{HeaderName, HeaderValue, RETRY_AFTER};
 
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const CURRENT: HeaderName = HeaderName::from_static("ratelimit");
@@ -165,6 +163,11 @@ fn insert_list<'a>(
     if let Ok(value) = HeaderValue::from_bytes(text) {
         headers.insert(name, value);
     }
+}
+
+/// Appends a number in decimal, faster than `Display`.
+pub fn write_number(number: impl itoa::Integer, out: &mut Vec<u8>) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 #[cfg(test)]

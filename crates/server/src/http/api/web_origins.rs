@@ -1,15 +1,21 @@
 //! Web pages that may use the API from a browser: Cross-Origin Resource Sharing.
 
 use std::str::FromStr;
-use std::time::Duration;
 
-use axum::http::header::AUTHORIZATION;
-use axum::http::{HeaderValue, Method};
-use tower_http::cors::CorsLayer;
+use hyper::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_MAX_AGE,
+    ALLOW, HeaderName, HeaderValue, VARY,
+};
+use hyper::{HeaderMap, Method};
 use url::Url;
 
-/// How long a browser may remember the answer to a preflight request.
-const MAX_AGE: Duration = Duration::from_hours(1);
+/// Headers of the answer to a preflight request. A browser may remember it for an hour.
+const PREFLIGHT: [(HeaderName, &str); 4] = [
+    (ACCESS_CONTROL_ALLOW_METHODS, "GET"),
+    (ACCESS_CONTROL_ALLOW_HEADERS, "authorization"),
+    (ACCESS_CONTROL_MAX_AGE, "3600"),
+    (ALLOW, "GET,HEAD"),
+];
 
 /// The origin of a web page, as browsers send it: `https://example.com`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,14 +53,20 @@ impl FromIterator<WebOrigin> for WebOrigins {
 }
 
 impl WebOrigins {
-    /// Returns the layer that answers preflight requests and adds headers to answers; `None` without origins.
-    pub fn layer(&self) -> Option<CorsLayer> {
-        let layer = CorsLayer::new()
-            .allow_origin(self.0.iter().map(|WebOrigin(value)| value.clone()).collect::<Vec<_>>())
-            .allow_methods([Method::GET])
-            .allow_headers([AUTHORIZATION])
-            .max_age(MAX_AGE);
-        (!self.0.is_empty()).then_some(layer)
+    /// Returns whether no web page may read anything.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds the headers of an answer to a request with this method from a page of this origin.
+    pub fn add_headers(&self, method: &Method, origin: Option<&HeaderValue>, headers: &mut HeaderMap) {
+        headers.append(VARY, HeaderValue::from_static("origin"));
+        if *method == Method::OPTIONS {
+            headers.extend(PREFLIGHT.map(|(name, value)| (name, HeaderValue::from_static(value))));
+        }
+        if let Some(origin) = origin.filter(|origin| self.0.iter().any(|WebOrigin(known)| known == *origin)) {
+            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+        }
     }
 }
 

@@ -9,22 +9,19 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::BoxError;
-use axum::body::Body;
-use axum::extract::{Request, State};
-use axum::http::{StatusCode, Version, header};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use hyper::body::{Body as _, Frame, SizeHint};
+use hyper::body::{Body, Frame, SizeHint};
+use hyper::header::{CONNECTION, HeaderValue};
+use hyper::{StatusCode, Version};
 use hyper_util::rt::TokioExecutor;
 use hyper_util::server::conn::auto::Builder;
 use parking_lot::Mutex;
 use tokio::time::{Sleep, timeout};
 
+use super::reply::BoxError;
 use super::wakeups::{self, OneTimer};
-use crate::http::problem::Problem;
+use crate::http::response::Problem;
 use crate::net::connection::Timeouts;
 use crate::net::memory::{BufferMemory, FREE, Share};
 use crate::net::session::Cut;
@@ -98,25 +95,15 @@ impl BodyBounds {
     }
 }
 
-/// Bounds the body of a request, and answers with an error if a bound was exceeded. This is a middleware.
-pub async fn bound_body(State(bounds): State<BodyBounds>, request: Request, next: Next) -> Response {
-    if request.body().is_end_stream() {
-        return next.run(request).await;
-    }
-    let account = Arc::new(Account::new(&bounds));
-    let version = request.version();
-    let request = request.map(|body| Body::new(BoundedBody::new(body, Arc::clone(&account))));
-    let response = next.run(request).await;
-    match account.settle(version).await {
-        Some(problem) => problem,
-        None => response,
-    }
-}
+/// The body of a request.
+pub trait Incoming: Body<Data = Bytes, Error: Into<BoxError> + Send> + Send + Unpin {}
+
+impl<B: Body<Data = Bytes, Error: Into<BoxError> + Send> + Send + Unpin> Incoming for B {}
 
 /// Reads the rest of a body that was answered early. If the library answers before the end of the body, it resets the
 /// stream, and some clients, such as curl, then drop the answer. A slow client gets the reset anyway, because it could
 /// go on sending for the life of the stream.
-pub async fn discard(mut rest: impl hyper::body::Body + Unpin) {
+pub async fn discard(mut rest: impl Body + Unpin) {
     let to_end = async { while let Some(Ok(_)) = rest.frame().await {} };
     let _ = timeout(SETTLING, to_end).await;
 }
@@ -130,14 +117,14 @@ pub struct Account<B> {
     rest: Mutex<Option<B>>,
 }
 
-impl<B: hyper::body::Body + Unpin> Account<B> {
+impl<B: Incoming> Account<B> {
     pub fn new(bounds: &BodyBounds) -> Self {
         let share = Mutex::new(bounds.memory.share());
         Self { bounds: bounds.clone(), share, cut: OnceLock::new(), rest: Mutex::default() }
     }
 
     /// Ends the account once the request is answered. Returns the error if the body exceeded a bound.
-    pub async fn settle(&self, version: Version) -> Option<Response> {
+    pub async fn settle(&self, version: Version) -> Option<Problem> {
         let rest = self.rest.lock().take();
         let Some(cut) = self.cut.get() else {
             if let Some(rest) = rest.filter(|_| version == Version::HTTP_2) {
@@ -145,22 +132,24 @@ impl<B: hyper::body::Body + Unpin> Account<B> {
             }
             return None;
         };
-        Some(respond_to_cut(cut))
+        Some(Problem::cut(*cut))
     }
 }
 
-/// Returns the response to a request whose body exceeded a bound.
-pub fn respond_to_cut(cut: &Cut) -> Response {
-    let status = match cut {
-        Cut::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
-        Cut::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
-    };
-    let problem = cut.limit().into_iter().fold(Problem::new(status, cut.to_string()), Problem::with_limit);
-    ([(header::CONNECTION, "close")], problem).into_response()
+impl Problem {
+    /// Describes a request whose body exceeded a bound.
+    pub fn cut(cut: Cut) -> Self {
+        let status = match cut {
+            Cut::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
+            Cut::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        let problem = Self::new(status, cut.to_string()).with_header(CONNECTION, HeaderValue::from_static("close"));
+        cut.limit().into_iter().fold(problem, Self::with_limit)
+    }
 }
 
 /// A body that fails when it takes too long or too much memory.
-pub struct BoundedBody<B: hyper::body::Body, A: Deref<Target = Account<B>>> {
+pub struct BoundedBody<B: Body, A: Deref<Target = Account<B>>> {
     /// `None` only while this is dropped.
     body: Option<B>,
     received: usize,
@@ -168,17 +157,17 @@ pub struct BoundedBody<B: hyper::body::Body, A: Deref<Target = Account<B>>> {
     account: A,
 }
 
-impl<B: hyper::body::Body, A: Deref<Target = Account<B>>> BoundedBody<B, A> {
+impl<B: Body, A: Deref<Target = Account<B>>> BoundedBody<B, A> {
     pub fn new(body: B, account: A) -> Self {
         Self { body: Some(body), received: 0, overdue: None, account }
     }
 
-    fn end(&self, cut: Cut) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Poll::Ready(Some(Err(axum::Error::new(*self.account.cut.get_or_init(|| cut)))))
+    fn end(&self, cut: Cut) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Poll::Ready(Some(Err((*self.account.cut.get_or_init(|| cut)).into())))
     }
 }
 
-impl<B: hyper::body::Body, A: Deref<Target = Account<B>>> Drop for BoundedBody<B, A> {
+impl<B: Body, A: Deref<Target = Account<B>>> Drop for BoundedBody<B, A> {
     fn drop(&mut self) {
         if let Some(rest) = self.body.take().filter(|body| !body.is_end_stream()) {
             *self.account.rest.lock() = Some(rest);
@@ -186,18 +175,11 @@ impl<B: hyper::body::Body, A: Deref<Target = Account<B>>> Drop for BoundedBody<B
     }
 }
 
-impl<B, A> hyper::body::Body for BoundedBody<B, A>
-where
-    B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
-    A: Deref<Target = Account<B>> + Unpin,
-{
+impl<B: Incoming, A: Deref<Target = Account<B>> + Unpin> Body for BoundedBody<B, A> {
     type Data = Bytes;
-    type Error = axum::Error;
+    type Error = BoxError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let Poll::Ready(frame) = wakeups::poll_frame(body, context) else {
             let limit = self.account.bounds.timeouts.request;
@@ -211,15 +193,15 @@ where
                 return self.end(Cut::NoMemory);
             }
         }
-        Poll::Ready(frame.map(|frame| frame.map_err(axum::Error::new)))
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(hyper::body::Body::is_end_stream)
+        self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.as_ref().map(hyper::body::Body::size_hint).unwrap_or_default()
+        self.body.as_ref().map(Body::size_hint).unwrap_or_default()
     }
 }
 
@@ -227,70 +209,61 @@ where
 mod tests {
     use std::convert::Infallible;
 
-    use axum::Router;
-    use axum::middleware::from_fn_with_state;
-    use axum::routing::post;
-    use http_body_util::{Full, StreamBody};
-    use tower::ServiceExt;
+    use http_body_util::{Empty, Full, StreamBody};
 
     use super::*;
     use divvy_telemetry::metrics::Metrics;
 
     const LARGE: usize = 1000;
 
-    /// Returns the answer of a server with [`LARGE`] bytes for all bodies, and 10 ms for each.
-    async fn answer(body: Body) -> (StatusCode, String) {
+    fn bounds(limit: Duration) -> BodyBounds {
         let memory = BufferMemory::new(LARGE, Metrics::new());
-        let limit = Duration::from_millis(10);
         let timeouts = Timeouts { idle: None, request: limit, write: limit, auth: limit, handshake: limit };
-        let router = Router::new()
-            .route("/", post(|body: Bytes| async move { body.len().to_string() }))
-            .layer(from_fn_with_state(BodyBounds { timeouts, memory, expansion: 1 }, bound_body));
-        let response = router.oneshot(Request::post("/").body(body).unwrap()).await.unwrap();
-        let status = response.status();
-        let text = response.into_body().collect().await.unwrap().to_bytes();
-        (status, String::from_utf8(text.to_vec()).unwrap())
+        BodyBounds { timeouts, memory, expansion: 1 }
     }
 
-    fn runtime() -> tokio::runtime::Runtime {
-        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    /// Reads a body with [`LARGE`] bytes for all bodies, and 10 ms for each. Returns its length, or the problem.
+    fn read(body: impl Incoming) -> Result<usize, (StatusCode, String)> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let account = Account::new(&bounds(Duration::from_millis(10)));
+            let read = BoundedBody::new(body, &account).collect().await;
+            match account.settle(Version::HTTP_11).await {
+                Some(problem) => Err((problem.status(), problem.detail().to_owned())),
+                None => Ok(read.unwrap().to_bytes().len()),
+            }
+        })
+    }
+
+    fn unending() -> impl Incoming {
+        StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>())
     }
 
     #[test]
     fn body_within_its_bounds_is_unchanged() {
-        let answered = runtime().block_on(answer(Body::new(Full::from(vec![0; LARGE]))));
-        assert_eq!(answered, (StatusCode::OK, LARGE.to_string()));
-        let empty = runtime().block_on(answer(Body::empty()));
-        assert_eq!(empty, (StatusCode::OK, "0".to_owned()));
+        assert_eq!(read(Full::from(vec![0; LARGE])), Ok(LARGE));
+        assert_eq!(read(Empty::new()), Ok(0));
     }
 
     #[test]
     fn endless_body_times_out() {
-        let unending = StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>());
-        let (status, text) = runtime().block_on(answer(Body::new(unending)));
+        let (status, detail) = read(unending()).unwrap_err();
         assert_eq!(status, StatusCode::REQUEST_TIMEOUT);
-        assert!(text.contains("not finished within") && text.contains("\"status\":408"), "{text}");
+        assert!(detail.contains("not finished within"), "{detail}");
     }
 
     /// Regression test: the open stream of an unauthenticated client waited for the whole request timeout.
-    #[test]
-    fn answer_does_not_wait_for_an_endless_body() {
-        let limit = Duration::from_secs(3600);
-        let timeouts = Timeouts { idle: None, request: limit, write: limit, auth: limit, handshake: limit };
-        let memory = BufferMemory::new(LARGE, Metrics::new());
-        let router = Router::new()
-            .route("/", post(|| async { "early" }))
-            .layer(from_fn_with_state(BodyBounds { timeouts, memory, expansion: 1 }, bound_body));
-        let unending = StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>());
-        let request = Request::post("/").version(Version::HTTP_2).body(Body::new(unending)).unwrap();
-        let response = runtime().block_on(router.oneshot(request)).unwrap();
-        assert_eq!(response.status(), StatusCode::OK);
+    #[tokio::test]
+    async fn answer_does_not_wait_for_an_endless_body() {
+        let account = Account::new(&bounds(Duration::from_secs(3600)));
+        drop(BoundedBody::new(unending(), &account));
+        assert!(account.settle(Version::HTTP_2).await.is_none());
     }
 
     #[test]
     fn body_without_memory_is_refused() {
-        let (status, text) = runtime().block_on(answer(Body::new(Full::from(vec![0; LARGE + 1]))));
+        let (status, detail) = read(Full::from(vec![0; LARGE + 1])).unwrap_err();
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-        assert!(text.contains("no memory") && text.contains("\"status\":503"), "{text}");
+        assert!(detail.contains("no memory"), "{detail}");
     }
 }

@@ -4,14 +4,12 @@
 //! | module | purpose |
 //! |---|---|
 //! | [`serve`] | one connection, from its first byte to its end |
-//! | [`fast_routes`] | the routes: frequent requests are answered before the router |
 //! | [`bounds`] | the library's settings; bounds on request bodies |
 //! | [`unsent_replies`], [`reply`] | memory of calls, and of replies that the client has not read |
 //! | [`timed_stream`] | how long a client may be slow, even while it reads a stream of events, and how much of its input is read in one run |
 //! | [`wakeups`] | fewer wake-ups and timers than the library alone would cause |
 
 pub mod bounds;
-pub mod fast_routes;
 pub mod reply;
 pub mod serve;
 pub mod timed_stream;

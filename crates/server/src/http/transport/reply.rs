@@ -1,32 +1,45 @@
 //! Bodies of responses. Their bytes count toward the budget of all buffers until the library has sent them.
 
+use std::error::Error;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use axum::body::Body;
-use axum::http::{HeaderMap, Response, StatusCode};
 use bytes::{Buf, Bytes};
-use hyper::body::{Body as _, Frame, SizeHint};
+use futures_util::{Stream, StreamExt};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Body, Frame, SizeHint};
+use hyper::{HeaderMap, Response, StatusCode};
 
 use super::unsent_replies::{Call, UnsentBytes};
 
+/// An error of any kind, as bodies have it.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
 /// The body of a response.
 pub enum Reply {
-    /// The body of a response from the router.
-    Routed(Body),
     /// The whole body.
     Whole(Bytes),
     /// A gRPC message and its trailers, each until it is taken.
     Message(Option<Bytes>, Option<HeaderMap>),
+    /// A body that is made while it is sent.
+    Pieces(UnsyncBoxBody<Bytes, BoxError>),
 }
 
-impl hyper::body::Body for Reply {
-    type Data = Bytes;
-    type Error = axum::Error;
+impl Reply {
+    /// Returns a body that consists of these pieces.
+    pub fn from_stream(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Self {
+        Self::Pieces(StreamBody::new(pieces.map(|piece| Ok(Frame::data(piece)))).boxed_unsync())
+    }
+}
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+impl Body for Reply {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match self.get_mut() {
-            Self::Routed(body) => Pin::new(body).poll_frame(context),
+            Self::Pieces(body) => Pin::new(body).poll_frame(context),
             Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Self::Message(message, trailers) => {
@@ -38,7 +51,7 @@ impl hyper::body::Body for Reply {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Routed(body) => body.is_end_stream(),
+            Self::Pieces(body) => body.is_end_stream(),
             Self::Whole(bytes) => bytes.is_empty(),
             Self::Message(message, trailers) => message.is_none() && trailers.is_none(),
         }
@@ -47,7 +60,7 @@ impl hyper::body::Body for Reply {
     /// Returns no hint for a message with trailers, because it has no `Content-Length`.
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Routed(body) => body.size_hint(),
+            Self::Pieces(body) => body.size_hint(),
             Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Message(..) => SizeHint::default(),
         }
@@ -112,20 +125,20 @@ impl Buf for AccountedBytes {
     }
 }
 
-impl hyper::body::Body for AccountedBody {
+impl Body for AccountedBody {
     type Data = AccountedBytes;
-    type Error = axum::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<AccountedBytes>, axum::Error>>> {
+    ) -> Poll<Option<Result<Frame<AccountedBytes>, BoxError>>> {
         let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(context)?) else { return Poll::Ready(None) };
         let length = frame.data_ref().map_or(0, Bytes::len);
         let Self { unsent, call, .. } = &mut *self;
         let accounted = unsent.as_mut().zip(call.as_mut());
         let Ok(unsent) = accounted.map(|(unsent, call)| unsent.split(length, call)).transpose() else {
-            return Poll::Ready(Some(Err(axum::Error::new(OutOfMemory))));
+            return Poll::Ready(Some(Err(OutOfMemory.into())));
         };
         Poll::Ready(Some(Ok(frame.map_data(|bytes| AccountedBytes { bytes, unsent }))))
     }

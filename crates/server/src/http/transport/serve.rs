@@ -9,23 +9,22 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::http::Version;
 use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, poll};
 use hyper::service::service_fn;
+use hyper::{Request, Response, Version};
 use hyper_util::rt::TokioIo;
 use tokio_util::sync::CancellationToken;
 
-use super::bounds::{builder, discard, is_flood};
-use super::fast_routes::{FastRoute, Routes};
-use super::reply::{AccountedBody, refuse};
+use super::bounds::{Incoming, StreamBounds, builder, discard, is_flood};
+use super::reply::{AccountedBody, Reply, refuse};
 use super::timed_stream::{Endless, EndlessResponses, ReadBudget, TimedStream};
-use super::unsent_replies::UnsentReplies;
+use super::unsent_replies::{Call, UnsentReplies};
 use super::wakeups::ConnectionWaker;
 use crate::net::connection::{ConnectionContext, Timeouts};
 use crate::net::memory::BudgetExceeded;
-use crate::net::origin;
+use crate::net::origin::Origin;
 use crate::net::stream::Stream;
 use divvy_telemetry::logging::{Escaped, LogThrottle};
 use divvy_telemetry::metrics::Bound;
@@ -37,16 +36,30 @@ const LAST_RUNS: usize = 4_096;
 static ENDED_EARLY: LogThrottle = LogThrottle::new();
 static FLOODED: LogThrottle = LogThrottle::new();
 
+/// What answers the requests of a front.
+pub trait Responder: Send + Sync + 'static {
+    /// Returns the bounds on HTTP/2 connections.
+    fn stream_bounds(&self) -> StreamBounds;
+
+    /// Answers the request of a call.
+    fn answer(
+        &self,
+        request: Request<impl Incoming + 'static>,
+        origin: Origin,
+        call: &mut Call,
+    ) -> impl Future<Output = Response<Reply>> + Send;
+}
+
 /// Serves one connection. When the server is closing, answers the requests that have come in, and ends.
-pub async fn serve_routes(
+pub async fn serve(
     stream: Stream,
     peer: SocketAddr,
-    routes: Arc<Routes<impl FastRoute>>,
+    responder: Arc<impl Responder>,
     timeouts: Timeouts,
     context: ConnectionContext,
 ) {
     let ConnectionContext { closing, memory, metrics } = context;
-    let streams = routes.streams;
+    let streams = responder.stream_bounds();
     let certificate = stream.certificate_name();
     let budget = ReadBudget::default();
     let endless = EndlessResponses::default();
@@ -56,7 +69,7 @@ pub async fn serve_routes(
     let unsent = UnsentReplies::new(memory);
     let replies = Arc::clone(&unsent);
     let reads = budget.clone();
-    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+    let service = service_fn(move |request: Request<hyper::body::Incoming>| {
         begun.store(true, Relaxed);
         if request.version() < Version::HTTP_2 {
             reads.lift();
@@ -72,10 +85,11 @@ pub async fn serve_routes(
                 }));
             }
         };
-        let (routes, certificate, endless) = (Arc::clone(&routes), certificate.clone(), endless.clone());
+        let (responder, endless) = (Arc::clone(&responder), endless.clone());
+        let origin = Origin::new(peer, certificate.clone());
         // The future is boxed because the library moves it several times per request, and it is kilobytes large.
         Either::Right(Box::pin(async move {
-            let response = origin::scope(peer, certificate, routes.answer(request, peer, &mut call)).await;
+            let response = responder.answer(request, origin, &mut call).await;
             if response.extensions().get::<Endless>().is_some() {
                 endless.begin();
             }

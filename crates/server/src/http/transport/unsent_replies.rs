@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::http::Version;
+use hyper::Version;
 use parking_lot::Mutex;
 
 use crate::net::memory::{BudgetExceeded, FREE, Share};
@@ -17,8 +17,8 @@ use crate::net::stream::LEAST;
 /// Memory of a call over HTTP/2 from its arrival until its reply is sent: its stream, its task and a short reply, without its
 /// body (bytes).
 const CALL: usize = 10 * 1024;
-/// Additional memory of a call while the router answers it (bytes).
-const ROUTED: usize = 20 * 1024;
+/// Additional memory of a call while an answer that takes longer is made (bytes).
+const WORK: usize = 20 * 1024;
 /// Size of a call's reply that [`CALL`] includes (bytes). Without it, there might be no memory for the reply of a call
 /// that has taken credit.
 const SHORT: usize = 1024;
@@ -152,28 +152,28 @@ impl Call {
         Ok(Some(UnsentBytes { replies: Arc::clone(&self.replies), bytes }))
     }
 
-    /// Reserves memory for the router's work.
+    /// Reserves memory for work of another kind than a hit's.
     ///
     /// # Errors
     /// There is no memory for it.
-    pub fn begin_routing(&mut self) -> Result<(), BudgetExceeded> {
+    pub fn begin_work(&mut self) -> Result<(), BudgetExceeded> {
         if self.version >= Version::HTTP_2 {
             let mut state = self.replies.state.lock();
             let usage = state.usage;
-            state.resize(Usage { calls: usage.calls + ROUTED, ..usage })?;
-            self.memory += ROUTED;
+            state.resize(Usage { calls: usage.calls + WORK, ..usage })?;
+            self.memory += WORK;
         }
         Ok(())
     }
 
-    /// Gives back the memory for the router's work.
-    pub fn end_routing(&mut self) {
+    /// Gives back the memory for such work.
+    pub fn end_work(&mut self) {
         if self.version >= Version::HTTP_2 {
             let mut state = self.replies.state.lock();
             let usage = state.usage;
             // Shrinking always succeeds.
-            let _ = state.resize(Usage { calls: usage.calls - ROUTED, ..usage });
-            self.memory -= ROUTED;
+            let _ = state.resize(Usage { calls: usage.calls - WORK, ..usage });
+            self.memory -= WORK;
         }
     }
 

@@ -1,11 +1,12 @@
 //! The files of the page. They are part of the program, and a fixed table maps names to them. So no request reaches the
 //! file system.
 
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use hyper::header::{CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH};
+use hyper::{HeaderMap, Response, StatusCode};
 
+use crate::http::response::{empty, of_type};
+use crate::http::transport::reply::Reply;
 use divvy_access::Digest;
 
 /// The name of the page itself, which is served as `/ui/`.
@@ -85,13 +86,16 @@ impl Asset {
     }
 
     /// Returns the response to a request with these headers.
-    pub fn respond(&self, headers: &HeaderMap) -> Response {
+    pub fn respond(&self, headers: &HeaderMap) -> Response<Reply> {
+        let is_known = headers.get_all(IF_NONE_MATCH).iter().any(|tag| *tag == self.tag);
+        let mut response = match is_known {
+            true => empty(StatusCode::NOT_MODIFIED),
+            false => of_type(self.kind, Reply::Whole(Bytes::from_static(self.content))),
+        };
+        response.headers_mut().insert(ETAG, self.tag.clone());
         // Browsers ask each time, so that an upgraded server is never shown with older files.
-        let head = [(ETAG, self.tag.clone()), (CACHE_CONTROL, HeaderValue::from_static("no-cache"))];
-        if headers.get_all(IF_NONE_MATCH).iter().any(|tag| *tag == self.tag) {
-            return (StatusCode::NOT_MODIFIED, head).into_response();
-        }
-        (head, [(CONTENT_TYPE, self.kind)], Bytes::from_static(self.content)).into_response()
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        response
     }
 }
 

@@ -5,13 +5,10 @@
 
 use std::sync::Arc;
 
-use axum::Extension;
-use axum::body::{Body, Bytes};
-use axum::extract::State;
-use axum::http::header::{CONTENT_TYPE, HeaderName, RETRY_AFTER};
-use axum::http::{HeaderValue, StatusCode, Uri};
-use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use futures_util::stream::unfold;
+use hyper::header::{HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::{StatusCode, Uri};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -21,7 +18,8 @@ use super::state::{StreamPlace, Ui};
 use super::view::{Candidates, Shown, View, ViewQuery};
 use super::viewer::Viewer;
 use crate::http::api::query;
-use crate::http::problem::Problem;
+use crate::http::response::{Answered, Problem, of_type};
+use crate::http::transport::reply::Reply;
 use crate::http::transport::timed_stream::Endless;
 use crate::reload_log::Reload;
 use divvy_access::Category;
@@ -36,32 +34,22 @@ const RECONNECT: &str = "retry: 2000\n";
 ///
 /// # Errors
 /// The query is not valid, or too many streams are open.
-pub async fn open(
-    State(ui): State<Arc<Ui>>,
-    Extension(viewer): Extension<Viewer>,
-    uri: Uri,
-) -> Result<Response, Problem> {
-    let view = query::parse::<ViewQuery>(&uri)?.check()?;
-    let place = match ui.streams.open(viewer.account()) {
-        Ok(place) => place,
-        Err(refusal) => {
-            let mut response = Problem::new(StatusCode::SERVICE_UNAVAILABLE, refusal.to_string()).into_response();
-            response.headers_mut().insert(RETRY_AFTER, RETRY);
-            return Ok(response);
-        }
-    };
-    let events = unfold(Some(EventStream::new(ui, viewer, view, place)), |stream| async {
+pub fn open(ui: &Arc<Ui>, viewer: Viewer, uri: &Uri) -> Answered {
+    let view = query::parse::<ViewQuery>(uri)?.check()?;
+    let place = ui.streams.open(viewer.account()).map_err(|refusal| {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, refusal.to_string()).with_header(RETRY_AFTER, RETRY)
+    })?;
+    let events = unfold(Some(EventStream::new(Arc::clone(ui), viewer, view, place)), |stream| async {
         let mut stream = stream?;
         let event = stream.next().await?;
         let rest = (!event.is_last).then_some(stream);
-        Some((Ok::<_, std::convert::Infallible>(event.bytes), rest))
+        Some((event.bytes, rest))
     });
-    let headers = [
-        (CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
-        // Otherwise nginx would collect events before it passes them on.
-        (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
-    ];
-    Ok((Extension(Endless), headers, Body::from_stream(events)).into_response())
+    let mut response = of_type("text/event-stream", Reply::from_stream(events));
+    // Otherwise nginx would collect events before it passes them on.
+    response.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    response.extensions_mut().insert(Endless);
+    Ok(response)
 }
 
 /// The stream of one page.

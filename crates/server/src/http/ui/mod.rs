@@ -26,75 +26,90 @@ mod viewer;
 
 use std::sync::Arc;
 
-use axum::Router;
-use axum::extract::{Path, State};
-use axum::http::header::LOCATION;
-use axum::http::{HeaderMap, StatusCode, Uri};
-use axum::middleware::from_fn_with_state;
-use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post};
+use hyper::header::{HeaderValue, LOCATION};
+use hyper::http::request::Parts;
+use hyper::{Method, Response, StatusCode};
 
 use self::assets::INDEX;
 pub use self::health::PageHealth;
 pub use self::history::Sampler;
 pub use self::state::{DEFAULT_STREAMS, Ui, UiSettings};
 pub use self::values::StoreBounds;
-use super::problem::{not_found, wrong_method};
-use super::request_count::count;
+use super::response::{Answered, Problem, empty, not_found};
+use super::transport::bounds::Incoming;
+use super::transport::reply::Reply;
+use crate::net::origin::Origin;
 use divvy_access::Category;
 use divvy_telemetry::metrics::{FrontRequests, RequestKind};
 
-/// A path, and its methods with the category that each needs.
-type Route = (&'static str, Vec<(Category, MethodRouter<Arc<Ui>>)>);
-
-fn routes() -> Vec<Route> {
-    vec![
-        ("/ui", vec![(Category::Connection, get(redirect))]),
-        ("/ui/", vec![(Category::Connection, get(index))]),
-        ("/ui/{*name}", vec![(Category::Connection, get(asset))]),
-        ("/ui/api/session", vec![(Category::Connection, get(viewer::show))]),
-        ("/ui/api/login", vec![(Category::Connection, post(viewer::log_in))]),
-        ("/ui/api/logout", vec![(Category::Connection, post(viewer::log_out))]),
-        ("/ui/api/feed", vec![(Category::Read, get(feed::open))]),
-    ]
+/// Returns whether the page has this path.
+pub fn is_path(path: &str) -> bool {
+    path.strip_prefix("/ui").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Returns the routes of the page.
-pub fn router(ui: Arc<Ui>, requests: &FrontRequests) -> Router {
-    let counted = || from_fn_with_state((requests.clone(), RequestKind::Server), count);
-    let add = |router: Router<_>, (path, methods): Route| {
-        let methods = methods.into_iter().map(|(category, methods)| {
-            let methods: MethodRouter<_> = methods.layer(counted());
-            methods.layer(from_fn_with_state((Arc::clone(&ui), category), viewer::admit))
-        });
-        let methods = methods.reduce(MethodRouter::merge).unwrap_or_default();
-        // The fallback is set here, because the router would replace the default one, without the layer.
-        let methods = methods.fallback(wrong_method);
-        router.route(path, methods.layer(from_fn_with_state(Arc::clone(&ui), protection::protect)))
-    };
-    routes().into_iter().fold(Router::new(), add).with_state(ui)
-}
+impl Ui {
+    /// Answers a request with a path of the page.
+    pub async fn respond(
+        self: &Arc<Self>,
+        head: &Parts,
+        body: impl Incoming,
+        origin: &Origin,
+        requests: &FrontRequests,
+    ) -> Response<Reply> {
+        let answered = match protection::check(self, head) {
+            Ok(()) => self.answer(head, body, origin, requests).await,
+            Err(problem) => Err(problem),
+        };
+        let mut response = answered.unwrap_or_else(Problem::into_response);
+        protection::add_headers(&head.uri, response.headers_mut());
+        response
+    }
 
-/// `GET /ui`: names in the page are relative to `/ui/`.
-async fn redirect() -> Response {
-    (StatusCode::PERMANENT_REDIRECT, [(LOCATION, "/ui/")]).into_response()
-}
+    async fn answer(
+        self: &Arc<Self>,
+        head: &Parts,
+        body: impl Incoming,
+        origin: &Origin,
+        requests: &FrontRequests,
+    ) -> Answered {
+        let path = head.uri.path();
+        let is_post = matches!(path, "/ui/api/login" | "/ui/api/logout");
+        let accepted = match head.method {
+            Method::POST => is_post,
+            Method::GET | Method::HEAD => !is_post,
+            _ => false,
+        };
+        if !accepted {
+            return Err(Problem::wrong_method(head, if is_post { "POST" } else { "GET,HEAD" }));
+        }
+        let viewer = match path {
+            "/ui/api/feed" => Some(viewer::admit(self, Category::Read, head, origin).await?),
+            _ => None,
+        };
+        requests.count(RequestKind::Server);
+        match (path, viewer) {
+            (_, Some(viewer)) => feed::open(self, viewer, &head.uri),
+            // Names in the page are relative to `/ui/`.
+            ("/ui", _) => {
+                let mut response = empty(StatusCode::PERMANENT_REDIRECT);
+                response.headers_mut().insert(LOCATION, HeaderValue::from_static("/ui/"));
+                Ok(response)
+            }
+            ("/ui/api/session", _) => viewer::show(self, head, origin).await,
+            ("/ui/api/login", _) => viewer::log_in(self, head, body, origin).await,
+            ("/ui/api/logout", _) => Ok(viewer::log_out(self, &head.headers)),
+            _ => Ok(self.file(head)),
+        }
+    }
 
-/// `GET /ui/`
-async fn index(State(ui): State<Arc<Ui>>, headers: HeaderMap, uri: Uri) -> Response {
-    respond(&ui, INDEX, headers, uri).await
-}
-
-/// `GET /ui/NAME`
-async fn asset(State(ui): State<Arc<Ui>>, Path(name): Path<String>, headers: HeaderMap, uri: Uri) -> Response {
-    // The page has one address.
-    let name = if name == INDEX { "" } else { name.as_str() };
-    respond(&ui, name, headers, uri).await
-}
-
-async fn respond(ui: &Ui, name: &str, headers: HeaderMap, uri: Uri) -> Response {
-    match ui.assets.find(name) {
-        Some(asset) => asset.respond(&headers),
-        None => not_found(headers, uri).await,
+    /// Returns a file of the page.
+    fn file(&self, head: &Parts) -> Response<Reply> {
+        let name = match head.uri.path().strip_prefix("/ui/").unwrap_or_default() {
+            "" => INDEX,
+            // The page has one address.
+            INDEX => "",
+            name => name,
+        };
+        self.assets.find(name).map_or_else(|| not_found(head), |asset| asset.respond(&head.headers))
     }
 }

@@ -5,20 +5,18 @@
 //! or a proxy that forwards requests of others, would let anybody else look at it.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
 
-use axum::extract::{Request, State};
-use axum::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, FORWARDED, HOST, HeaderName, ORIGIN, REFERRER_POLICY, VIA,
+use hyper::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, FORWARDED, HOST, HeaderName, HeaderValue, REFERRER_POLICY, VIA,
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
-use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, Version};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use hyper::http::request::Parts;
+use hyper::http::uri::Authority;
+use hyper::{HeaderMap, StatusCode, Uri, Version};
 
 use super::state::Ui;
-use crate::http::problem::Problem;
+use crate::http::response::Problem;
+use crate::http::same_origin::{check_origin, host_in_uri};
 
 /// Beginning of the paths with data.
 const DATA: &str = "/ui/api/";
@@ -37,44 +35,26 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (X_FRAME_OPTIONS, "DENY"),
 ];
 
-/// Header of browsers: whether the page that causes a request is of the same site.
-const FETCH_SITE: &str = "sec-fetch-site";
-
-/// Refuses requests that another site or a proxy may have caused, and adds the headers. This is a middleware.
-pub async fn protect(State(ui): State<Arc<Ui>>, request: Request, next: Next) -> Response {
-    let is_data = request.uri().path().starts_with(DATA);
-    let mut response = match check(&ui, &request, is_data) {
-        Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
-    };
-    let headers = response.headers_mut();
+/// Adds the headers to a response.
+pub fn add_headers(uri: &Uri, headers: &mut HeaderMap) {
     for (name, value) in HEADERS {
         headers.insert(name, HeaderValue::from_static(value));
     }
-    if is_data {
+    if uri.path().starts_with(DATA) {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
-    response
 }
 
-fn check(ui: &Ui, request: &Request, is_data: bool) -> Result<(), Problem> {
-    let (uri, headers) = (request.uri(), request.headers());
+/// Refuses requests that another site or a proxy may have caused.
+///
+/// # Errors
+/// It is such a request.
+pub fn check(ui: &Ui, head: &Parts) -> Result<(), Problem> {
     if ui.guard.is_none() {
-        check_local(request.version(), uri, headers)?;
+        check_local(head.version, &head.uri, &head.headers)?;
     }
     // A link on another site may lead to the page, but not to its data.
-    if is_data && !is_of_this_origin(uri, headers) {
-        return Err(Problem::new(StatusCode::FORBIDDEN, "this request comes from a page of another site"));
-    }
-    Ok(())
-}
-
-/// Returns whether a browser sends the request for a page of this server. Programs that are no browsers send neither header.
-fn is_of_this_origin(uri: &Uri, headers: &HeaderMap) -> bool {
-    let mut origins = headers.get_all(ORIGIN).iter();
-    let mut sites = headers.get_all(FETCH_SITE).iter();
-    origins.all(|origin| host_of_origin(origin.as_bytes()).is_some_and(|own| names_host(own, uri, headers)))
-        && sites.all(|site| matches!(site.as_bytes(), b"same-origin" | b"none"))
+    if head.uri.path().starts_with(DATA) { check_origin(&head.uri, &head.headers) } else { Ok(()) }
 }
 
 /// Beginning of the names of headers that proxies add.
@@ -108,22 +88,6 @@ fn not_local(reason: &str) -> Problem {
     Problem::new(StatusCode::FORBIDDEN, format!("{reason}; {remedy}"))
 }
 
-/// Returns the host and port of an origin, as browsers send it.
-fn host_of_origin(origin: &[u8]) -> Option<&[u8]> {
-    origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"))
-}
-
-/// Returns whether the request names this host and port, and no other.
-fn names_host(host: &[u8], uri: &Uri, headers: &HeaderMap) -> bool {
-    let mut hosts = headers.get_all(HOST).iter().map(|host| host.as_bytes()).chain(host_in_uri(uri)).peekable();
-    hosts.peek().is_some() && hosts.all(|named| named.eq_ignore_ascii_case(host))
-}
-
-/// Returns the host in the URI, which HTTP/2 has in place of the header.
-fn host_in_uri(uri: &Uri) -> Option<&[u8]> {
-    uri.authority().map(|authority| authority.as_str().as_bytes())
-}
-
 /// Returns whether this is a name of the loopback interface, with any port.
 fn is_local(host: &[u8]) -> bool {
     let Ok(authority) = Authority::try_from(host) else { return false };
@@ -141,43 +105,7 @@ fn is_local(host: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
-
     use super::*;
-
-    #[test]
-    fn requests_of_other_origins_are_recognized() {
-        let is_own = |pairs: &[(&'static str, &'static str)]| {
-            let mut headers = HeaderMap::new();
-            for (name, value) in pairs {
-                headers.append(*name, HeaderValue::from_static(value));
-            }
-            is_of_this_origin(&Uri::from_static("/ui/api/login"), &headers)
-        };
-        let host = ("host", "divvy.example:8322");
-        for own in [
-            &[host][..],
-            &[host, ("origin", "http://divvy.example:8322")],
-            &[host, ("origin", "https://DIVVY.example:8322"), ("sec-fetch-site", "same-origin")],
-            &[("host", "divvy.example"), ("origin", "https://divvy.example")],
-            &[host, ("sec-fetch-site", "none")],
-        ] {
-            assert!(is_own(own), "{own:?}");
-        }
-        for other in [
-            &[host, ("origin", "http://evil.example")][..],
-            &[host, ("origin", "http://divvy.example")],
-            &[host, ("origin", "http://divvy.example:8322.evil.example")],
-            &[host, ("origin", "null")],
-            &[host, ("origin", "")],
-            &[host, ("origin", "http://divvy.example:8322"), ("origin", "http://evil.example")],
-            &[host, ("sec-fetch-site", "cross-site")],
-            &[host, ("sec-fetch-site", "same-site")],
-            &[("origin", "http://divvy.example:8322")],
-        ] {
-            assert!(!is_own(other), "{other:?}");
-        }
-    }
 
     fn is_refused(uri: &'static str, pairs: &[(&'static str, &'static str)]) -> bool {
         let mut headers = HeaderMap::new();

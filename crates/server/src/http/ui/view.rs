@@ -4,7 +4,7 @@ use memchr::memmem;
 use serde::Deserialize;
 
 use super::history::Sample;
-use crate::http::problem::Problem;
+use crate::http::response::Problem;
 use divvy_core::rules::{MatchPolicy, Rule};
 use divvy_limiter::Scope;
 use divvy_limiter::rules::listed;

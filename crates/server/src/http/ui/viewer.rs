@@ -3,21 +3,21 @@
 use std::future::pending;
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
-use axum::http::header::{ORIGIN, SET_COOKIE};
-use axum::http::{HeaderMap, StatusCode};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
-use serde::{Deserialize, Serialize};
+use hyper::header::{ORIGIN, SET_COOKIE};
+use hyper::http::request::Parts;
+use hyper::{HeaderMap, Response, StatusCode};
+use serde::Deserialize;
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::state::Ui;
 use crate::http::api::body;
-use crate::http::api::json::Json;
-use crate::http::error_counts::ErrorCount;
-use crate::http::problem::Problem;
+use crate::http::response::{Answered, Problem, empty, json};
+use crate::http::transport::bounds::Incoming;
+use crate::http::transport::reply::Reply;
 use crate::http::{auth, session_cookie};
 use crate::net::auth::Guard;
+use crate::net::origin::Origin;
 use crate::net::sessions::SessionKey;
 use divvy_access::{Category, DEFAULT_USER, Given, Identity, LoginError};
 
@@ -50,66 +50,33 @@ impl Viewer {
     }
 }
 
-/// Requires a viewer with this category, and adds it to the request. Everybody may use [`Category::Connection`], which a
-/// login needs. This is a middleware.
+/// Requires a viewer with this category.
 ///
 /// A stream cannot send a header, so a session's cookie is enough here. No route behind this changes anything but its own
-/// session, and [`protect`](super::protection::protect) refuses requests of other sites.
-pub async fn admit(State((ui, category)): State<(Arc<Ui>, Category)>, mut request: Request, next: Next) -> Response {
-    if category == Category::Connection {
-        return next.run(request).await;
-    }
+/// session, and [`check`](super::protection::check) refuses requests of other sites.
+///
+/// # Errors
+/// The client is not logged in, or lacks the category.
+pub async fn admit(ui: &Ui, category: Category, head: &Parts, origin: &Origin) -> Result<Viewer, Problem> {
     let mut viewer = Viewer { guard: ui.guard.clone(), identity: Identity::OPEN, session: None };
     if let Some(guard) = &ui.guard {
-        let headers = request.headers();
         let by_session = || {
-            let session = session_cookie::open(guard, headers)?;
+            let session = session_cookie::open(guard, &head.headers)?;
             viewer.session = Some(session.key);
             Some(session.identity)
         };
-        let known = auth::recognize(guard, headers, auth::peer(&request), by_session).await;
+        let known = auth::recognize(guard, &head.headers, origin, by_session).await;
         let admitted = known.and_then(|identity| {
             auth::check_category(guard, &identity, category)?;
             Ok(identity)
         });
-        match admitted {
-            Ok(identity) => viewer.identity = identity,
-            Err(refusal) => return auth::refuse_page(guard, refusal),
-        }
+        viewer.identity = admitted.map_err(|refusal| refusal.describe(guard, true))?;
     }
-    request.extensions_mut().insert(viewer);
-    next.run(request).await
+    Ok(viewer)
 }
 
 /// Categories that change something. Without users, the page is read-only.
 const CHANGES: [Category; 4] = [Category::Limits, Category::Block, Category::Forget, Category::Backup];
-
-/// The user, and the facts about the server that every page shows.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct SessionResponse<'a> {
-    user: Option<&'a str>,
-    /// Whether a login is needed.
-    login: bool,
-    /// Names of the user's categories.
-    can: Vec<&'static str>,
-    read_only: bool,
-    token: Option<&'a str>,
-    server: ServerFacts,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ServerFacts {
-    version: &'static str,
-    store: &'static str,
-    /// Whether other servers may share the store.
-    shared: bool,
-    /// Whether there is a password, and no users.
-    password_only: bool,
-    /// Whether actors are ranked.
-    top: bool,
-}
 
 /// A user's name and password.
 #[derive(Deserialize)]
@@ -120,15 +87,15 @@ struct Login {
 }
 
 /// `GET /ui/api/session`: the user who looks at the page. Nobody has to be logged in for that.
-pub async fn show(State(ui): State<Arc<Ui>>, request: Request) -> Response {
+pub async fn show(ui: &Ui, head: &Parts, origin: &Origin) -> Answered {
     let Some(guard) = &ui.guard else { return ui.describe(Some(&Identity::OPEN), None) };
-    let (headers, mut token) = (request.headers(), None);
+    let mut token = None;
     let by_session = || {
-        let session = session_cookie::open(guard, headers)?;
+        let session = session_cookie::open(guard, &head.headers)?;
         token = Some(session.token);
         Some(session.identity)
     };
-    match auth::recognize(guard, headers, auth::peer(&request), by_session).await {
+    match auth::recognize(guard, &head.headers, origin, by_session).await {
         Ok(identity) => ui.describe(Some(&identity), token.as_deref()),
         Err(_) => ui.describe(None, None),
     }
@@ -136,26 +103,26 @@ pub async fn show(State(ui): State<Arc<Ui>>, request: Request) -> Response {
 
 /// `POST /ui/api/login`: begins a session. Each login begins a new one, so an id that an attacker knows is worth nothing.
 #[expect(clippy::disallowed_methods, reason = "when the session begins")]
-pub async fn log_in(State(ui): State<Arc<Ui>>, request: Request) -> Result<Response, Problem> {
+pub async fn log_in(ui: &Ui, head: &Parts, body: impl Incoming, origin: &Origin) -> Answered {
     let Some((guard, sessions)) = ui.guard.as_ref().and_then(|guard| Some((guard, guard.sessions()?))) else {
         return Err(Problem::new(StatusCode::CONFLICT, "this server has no users, so nobody can log in"));
     };
-    let peer = auth::peer(&request);
-    let (head, body) = request.into_parts();
     let body = body::read(&head.headers, body, ui.max_body).await?;
     let login: Login = body::parse(&body)?;
     let name = login.user.as_deref().unwrap_or(DEFAULT_USER).as_bytes();
     let given = Given::User { name, password: login.password.as_bytes() };
     // The server drops the request of a client that leaves.
-    let identity = match guard.log_in(&given, peer, pending()).await {
+    let identity = match guard.log_in(&given, Some(origin.peer()), pending()).await {
         Ok(identity) => identity,
         Err(LoginError::QueueFull) => return Err(auth::too_many_logins()),
-        Err(LoginError::Wrong | LoginError::ClientLeft) => return Ok(wrong_password()),
+        Err(LoginError::Wrong | LoginError::ClientLeft) => {
+            return Err(Problem::unauthenticated("the user or the password is wrong", "a login of the page failed"));
+        }
     };
     session_cookie::end(sessions, &head.headers);
     let session = sessions.begin(identity.clone(), Instant::now());
     let session = session.map_err(|error| Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
-    let mut response = ui.describe(Some(&identity), Some(&session.token));
+    let mut response = ui.describe(Some(&identity), Some(&session.token))?;
     if let Some(cookie) = session_cookie::set(sessions, &session, is_shown_over_tls(&head.headers)) {
         response.headers_mut().insert(SET_COOKIE, cookie);
     }
@@ -163,21 +130,14 @@ pub async fn log_in(State(ui): State<Arc<Ui>>, request: Request) -> Result<Respo
 }
 
 /// `POST /ui/api/logout`: ends the session.
-pub async fn log_out(State(ui): State<Arc<Ui>>, headers: HeaderMap) -> Response {
-    let mut response = StatusCode::NO_CONTENT.into_response();
+pub fn log_out(ui: &Ui, headers: &HeaderMap) -> Response<Reply> {
+    let mut response = empty(StatusCode::NO_CONTENT);
     if let Some(sessions) = ui.guard.as_ref().and_then(|guard| guard.sessions()) {
-        session_cookie::end(sessions, &headers);
+        session_cookie::end(sessions, headers);
         if let Some(cookie) = session_cookie::clear(sessions) {
             response.headers_mut().insert(SET_COOKIE, cookie);
         }
     }
-    response
-}
-
-/// Returns the response to a failing login.
-fn wrong_password() -> Response {
-    let mut response = Problem::new(StatusCode::UNAUTHORIZED, "the user or the password is wrong").into_response();
-    response.extensions_mut().insert(ErrorCount::unauthenticated("a login of the page failed"));
     response
 }
 
@@ -187,29 +147,31 @@ fn is_shown_over_tls(headers: &HeaderMap) -> bool {
 }
 
 impl Ui {
-    fn describe(&self, identity: Option<&Identity>, token: Option<&str>) -> Response {
+    /// Returns the user, and the facts about the server that every page shows.
+    fn describe(&self, identity: Option<&Identity>, token: Option<&str>) -> Answered {
         let has_users = self.guard.is_some();
         let may = |category: &Category| {
             let is_left_out = !has_users && CHANGES.contains(category);
             !is_left_out && identity.is_some_and(|identity| identity.may(*category).is_ok())
         };
-        let can = Category::ALL.into_iter().filter(may).map(Category::name).collect();
         let store = self.limiter.store();
-        let password_only = self.guard.as_ref().is_some_and(|guard| !guard.has_users());
-        Json(SessionResponse {
-            user: identity.and_then(Identity::name),
-            login: identity.is_none(),
-            can,
-            read_only: !CHANGES.iter().any(may),
-            token,
-            server: ServerFacts {
-                version: env!("CARGO_PKG_VERSION"),
-                store: store.name(),
-                shared: store.is_shared(),
-                password_only,
-                top: self.limiter.ranks_actors(),
+        json(&json!({
+            "user": identity.and_then(Identity::name),
+            // Whether a login is needed.
+            "login": identity.is_none(),
+            "can": Category::ALL.into_iter().filter(may).map(Category::name).collect::<Vec<_>>(),
+            "readOnly": !CHANGES.iter().any(may),
+            "token": token,
+            "server": {
+                "version": env!("CARGO_PKG_VERSION"),
+                "store": store.name(),
+                // Whether other servers may share the store.
+                "shared": store.is_shared(),
+                // Whether there is a password, and no users.
+                "passwordOnly": self.guard.as_ref().is_some_and(|guard| !guard.has_users()),
+                // Whether actors are ranked.
+                "top": self.limiter.ranks_actors(),
             },
-        })
-        .into_response()
+        }))
     }
 }

@@ -39,8 +39,6 @@ pub const START: &str = "0";
 pub enum AclAsk<'a> {
     /// `ACL WHOAMI`: the name of the connection's user.
     WhoAmI,
-    /// `ACL LIST`: all users.
-    List,
     /// `ACL GETUSER name`
     GetUser(&'a [u8]),
     /// `ACL CAT`: the categories.

@@ -96,7 +96,7 @@ impl Spec {
             name: if subcommand.is_empty() { name } else { subcommand },
             arity: endpoint.arity(),
             flags: match (endpoint.action, endpoint.category) {
-                (_, Category::Backup) => &["admin"],
+                (_, Category::Admin | Category::Backup) => &["admin"],
                 (Some(_), _) => &["write"],
                 (None, _) => &["readonly"],
             },
@@ -275,25 +275,14 @@ pub static COMMANDS: &[Spec] = &[
         ..Spec::usual(Category::Hit)
     },
     Spec::of(&api::RESET_COUNTERS),
+    // Both have replies of their own over RESP, which are made of text.
     Spec {
-        name: "divvy.explain",
-        kind: RequestKind::Explain,
-        arity: -1,
-        flags: &["readonly"],
-        group: "divvy",
-        summary: "Lists which rules match an operation, which one answers, and why the earlier ones do not.",
         parse: |pairs| Ok(Command::Explain(Pairs(pairs))),
-        ..Spec::usual(Category::Read)
+        endpoint: None,
+        since: "0.1.0",
+        ..Spec::of(&api::EXPLAIN)
     },
-    Spec {
-        name: "divvy.rules",
-        kind: RequestKind::Rules,
-        flags: &["readonly"],
-        group: "divvy",
-        summary: "Lists the rules in order of precedence, each with its settings and its name.",
-        parse: |_| Ok(Command::Rules),
-        ..Spec::usual(Category::Read)
-    },
+    Spec { parse: |_| Ok(Command::Rules), endpoint: None, since: "0.1.0", ..Spec::of(&api::LIST_RULES) },
     Spec::of(&api::LIST_COUNTERS),
     Spec::of(&api::FORGET_COUNTERS),
     Spec::of(&api::RANK),
@@ -322,6 +311,7 @@ pub static COMMANDS: &[Spec] = &[
         subcommands: ALLOW,
         ..Spec::usual(Category::Connection)
     },
+    Spec::of(&api::RELOAD),
     Spec::of(&api::BACK_UP),
     Spec {
         name: "rl.reduce",
@@ -671,15 +661,7 @@ static ACL: &[Spec] = &[
         parse: |_| Ok(Command::Acl(AclAsk::WhoAmI)),
         ..Spec::usual(Category::Connection)
     },
-    Spec {
-        name: "list",
-        kind: RequestKind::Server,
-        arity: 2,
-        group: "server",
-        summary: "Lists the users, as in the access file but without their hashes.",
-        parse: |_| Ok(Command::Acl(AclAsk::List)),
-        ..Spec::usual(Category::Admin)
-    },
+    Spec { group: "server", since: "0.1.0", ..Spec::of(&api::LIST_USERS) },
     Spec {
         name: "getuser",
         kind: RequestKind::Server,

@@ -1,8 +1,11 @@
-//! The client's side: writes requests, and reads replies.
+//! The client's side: writes requests, and in tests reads replies.
 
+#[cfg(test)]
 use redis_protocol::error::RedisProtocolError;
 /// A reply in either version of the protocol.
+#[cfg(test)]
 pub use redis_protocol::resp3::types::OwnedFrame as Frame;
+#[cfg(test)]
 use redis_protocol::{resp2, resp3};
 
 use super::{ReplyWriter, Version};
@@ -18,12 +21,11 @@ pub fn write_request<A: AsRef<[u8]>>(out: &mut Vec<u8>, arguments: &[A]) {
 }
 
 /// Reads the reply at the front of `bytes`, in this version of the protocol. Returns it with its length, or `None` while it is
-/// unfinished.
-///
-/// Only for trusted servers, because it recurses into nested replies.
+/// unfinished. Only for tests, because it recurses into nested replies.
 ///
 /// # Errors
 /// `bytes` do not begin with a reply.
+#[cfg(test)]
 pub fn decode_reply(bytes: &[u8], version: Version) -> Result<Option<(Frame, usize)>, RedisProtocolError> {
     match version {
         Version::Resp2 => {

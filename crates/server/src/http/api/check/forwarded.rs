@@ -7,12 +7,12 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use axum::extract::Request;
-use axum::http::header::{COOKIE, HOST};
-use axum::http::{HeaderName, Version};
+use hyper::Version;
+use hyper::header::{COOKIE, HOST, HeaderName};
+use hyper::http::request::Parts;
 
 use crate::http::api::query;
-use crate::http::problem::Problem;
+use crate::http::response::Problem;
 use divvy_core::rules::{FinalSlash, Spelling, split_target};
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -53,7 +53,7 @@ static FORWARDED: Headers = Headers {
 
 /// The request that waits at the gateway. Values are normalized, except those that say otherwise.
 pub struct ForwardedRequest<'a> {
-    request: &'a Request,
+    head: &'a Parts,
     from: Option<CheckFrom>,
     /// Parameters of the check's query, unless it is the query of the request itself.
     query: Vec<(String, String)>,
@@ -105,13 +105,13 @@ impl<'a> ForwardedRequest<'a> {
     /// # Errors
     /// Descriptions that contradict each other, or that are invalid.
     pub fn read(
-        request: &'a Request,
+        head: &'a Parts,
         prefix: Option<&str>,
         from: Option<CheckFrom>,
         slash: FinalSlash,
     ) -> Result<Self, Problem> {
         let mut forwarded = Self {
-            request,
+            head,
             from,
             query: Vec::new(),
             method: Described::default(),
@@ -137,7 +137,7 @@ impl<'a> ForwardedRequest<'a> {
             }
             _ => {}
         }
-        forwarded.query = query::parse(request.uri())?;
+        forwarded.query = query::parse(&head.uri)?;
         let mut names = HashSet::new();
         if let Some((name, _)) = forwarded.query.iter().find(|(name, _)| !names.insert(name)) {
             return Err(Problem::bad_request(format!("the check's parameter '{name}' is given twice")));
@@ -153,8 +153,8 @@ impl<'a> ForwardedRequest<'a> {
 
     /// Takes the check itself for the request. Its query belongs to the client, and has no parameters of the operator's.
     fn describe_itself(&mut self, prefix: &str, slash: FinalSlash) -> Result<(), Problem> {
-        let target = self.request.uri().path_and_query().map_or("", |target| target.as_str());
-        self.add_method(self.request.method().as_str(), "the method")?;
+        let target = self.head.uri.path_and_query().map_or("", |target| target.as_str());
+        self.add_method(self.head.method.as_str(), "the method")?;
         self.add_target(target.strip_prefix(prefix).unwrap_or(target), "the path", slash)?;
         self.own_host()?.map_or(Ok(()), |host| self.add_host(host, "the host"))
     }
@@ -252,7 +252,7 @@ impl<'a> ForwardedRequest<'a> {
     }
 
     fn lines(&self, name: &HeaderName) -> impl Iterator<Item = Result<&'a str, Problem>> {
-        self.request.headers().get_all(name).iter().map(move |value| {
+        self.head.headers.get_all(name).iter().map(move |value| {
             let text = str::from_utf8(value.as_bytes());
             text.map_err(|_| Problem::bad_request(format!("the header {name} is not valid UTF-8")))
         })
@@ -262,12 +262,12 @@ impl<'a> ForwardedRequest<'a> {
     /// HTTP/1.1 ignores the header then (RFC 9112, section 3.2.2), and in HTTP/2 both must agree (RFC 9113, section 8.3.1).
     fn own_host(&self) -> Result<Option<&'a str>, Problem> {
         let header = self.once(&HOST)?;
-        let Some(target) = self.request.uri().authority().map(|authority| authority.as_str()) else {
+        let Some(target) = self.head.uri.authority().map(|authority| authority.as_str()) else {
             return Ok(header);
         };
         let differs = |header: &&str| Spelling::Host.normalize(header) != Spelling::Host.normalize(target);
         match header.filter(differs) {
-            Some(_) if self.request.version() == Version::HTTP_2 => {
+            Some(_) if self.head.version == Version::HTTP_2 => {
                 Err(contradiction(":authority", "Host", "host", self.from))
             }
             _ => Ok(Some(target)),
@@ -311,14 +311,14 @@ fn without_query(target: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::body::Body;
+    use hyper::Request;
 
-    fn request(headers: &[(&str, &str)]) -> Request {
+    fn request(headers: &[(&str, &str)]) -> Parts {
         let builder = headers.iter().fold(Request::builder(), |builder, (name, value)| builder.header(*name, *value));
-        builder.method("PUT").uri("/v1/check/a%20b?c=d").body(Body::empty()).unwrap()
+        builder.method("PUT").uri("/v1/check/a%20b?c=d").body(()).unwrap().into_parts().0
     }
 
-    fn read(request: &Request, from: Option<CheckFrom>) -> Result<ForwardedRequest<'_>, Problem> {
+    fn read(request: &Parts, from: Option<CheckFrom>) -> Result<ForwardedRequest<'_>, Problem> {
         ForwardedRequest::read(request, None, from, FinalSlash::Keep)
     }
 

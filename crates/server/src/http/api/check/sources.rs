@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::str::FromStr;
 
-use axum::http::HeaderName;
+use hyper::header::HeaderName;
 use ring::digest::{SHA256, digest};
 
 use super::forwarded::{CheckFrom, ForwardedRequest};
-use crate::http::problem::Problem;
+use crate::http::response::Problem;
 use divvy_core::rules::{FinalSlash, Operation, Spelling, Spellings};
 use divvy_telemetry::metrics::Bound;
 
@@ -203,12 +203,11 @@ impl FromStr for Source {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::body::Body;
-    use axum::extract::Request;
+    use hyper::Request;
 
     fn read(spec: &str, uri: &str, headers: &[(&str, &str)]) -> Vec<(String, String)> {
         let builder = headers.iter().fold(Request::builder(), |builder, (name, value)| builder.header(*name, *value));
-        let request = builder.uri(uri).body(Body::empty()).unwrap();
+        let request = builder.uri(uri).body(()).unwrap().into_parts().0;
         let forwarded = ForwardedRequest::read(&request, None, None, FinalSlash::Keep).unwrap();
         let operation = spec.parse::<CheckOperation>().unwrap().read(&forwarded, 0, 8).unwrap();
         operation.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()

@@ -1,10 +1,9 @@
 //! The memory of calls and replies, from both sides: the connection's account and the bodies that count.
 
-use axum::body::Body;
-use axum::http::{Response, StatusCode};
-use bytes::{Buf, Bytes};
+use bytes::Buf;
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
+use hyper::{Response, StatusCode};
 
 use super::super::reply::Reply;
 use super::super::reply::{AccountedBody, refuse};
@@ -118,8 +117,8 @@ async fn client_that_reads_enough_in_each_period_has_not_stalled() {
 #[tokio::test]
 async fn stream_without_anything_to_send_has_not_stalled() {
     let unsent = UnsentReplies::new(memory().share());
-    let unending = Body::from_stream(futures_util::stream::pending::<Result<Bytes, axum::Error>>());
-    let response = respond(&unsent, Version::HTTP_2, Response::new(Reply::Routed(unending)));
+    let unending = Reply::from_stream(futures_util::stream::pending());
+    let response = respond(&unsent, Version::HTTP_2, Response::new(unending));
     assert!(!unsent.has_stalled(PERIOD, Instant::now() + 2 * PERIOD));
     drop(response);
 }

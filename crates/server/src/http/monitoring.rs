@@ -1,0 +1,95 @@
+//! Pages for monitoring: the health checks `/healthz` and `/readyz`, and the metrics for Prometheus.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::{Response, StatusCode};
+
+use super::response::{of_type, text};
+use super::transport::reply::Reply;
+use crate::error_text;
+use crate::health::Health;
+use crate::net::work_slots::{WorkSlot, WorkSlots};
+use divvy_limiter::Limiter;
+use divvy_telemetry::metrics::Metric;
+
+/// Reports that the process is alive.
+pub fn alive() -> Response<Reply> {
+    text(StatusCode::OK, "ok\n")
+}
+
+/// Reports whether hits can be answered: the store responds, and the server is not draining. Rules are always loaded.
+pub fn ready(health: &Health) -> Response<Reply> {
+    match health.state() {
+        Ok(()) => text(StatusCode::OK, "ready\n"),
+        Err(reason) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", error_text::hide_paths(&reason))),
+    }
+}
+
+/// Timeout for the store to count its counters. A scrape without that number is better than none.
+const STORE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum number of scrapes at a time. They share no slots with other work, so that alerts fire while other work waits.
+pub const MAX_SCRAPES: usize = 2;
+const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Answers in Prometheus's text format, version 0.0.4.
+pub async fn scrape(limiter: Arc<Limiter>, slots: &WorkSlots) -> Response<Reply> {
+    // A scrape takes a thread and memory, so it waits for a slot.
+    let slot = slots.take().await;
+    let counters = live_counters(&limiter, &slot).await;
+    // RocksDB may have to read files.
+    let render = tokio::task::spawn_blocking(move || {
+        let mut metrics = limiter.store_metrics();
+        metrics.extend(counters);
+        limiter.metrics().render(metrics).map_err(|error| error.to_string())
+    });
+    let rendered = slot.run(render).await.and_then(|rendered| rendered);
+    match rendered.unwrap_or_else(|error| Err(error.to_string())) {
+        Ok(text) => of_type(TEXT_FORMAT, Reply::Whole(text.into())),
+        Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("the metrics cannot be written: {error}\n")),
+    }
+}
+
+async fn live_counters(limiter: &Arc<Limiter>, slot: &WorkSlot) -> Option<Metric> {
+    let counting = Arc::clone(limiter);
+    let count = slot.run(async move { counting.approximate_len().await });
+    let counted = tokio::time::timeout(STORE_TIMEOUT, count).await.ok()?.ok()?.ok()?;
+    let help = "Counters that the store remembers, including expired ones until they are dropped.";
+    Some(Metric::gauge("divvy_live_counters", help, counted))
+}
+
+/// Default path of the metrics.
+pub const DEFAULT_METRICS_PATH: &str = "/metrics";
+/// Paths of the front's other pages.
+const TAKEN: [&str; 3] = ["/healthz", "/readyz", "/openapi.json"];
+/// Beginning of the API's paths.
+const API: &str = "/v1";
+
+/// Reason why the metrics cannot have a path.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidMetricsPath {
+    /// The first character is not a slash, or the second one is also a slash.
+    #[error("the path must begin with one slash, such as {DEFAULT_METRICS_PATH}")]
+    NoSlash,
+    /// The path contains a character that clients might escape.
+    #[error("the path may contain only letters, digits, slashes, and . _ ~ -")]
+    Character,
+    /// Another page of the front, or the API, has this path.
+    #[error("this path is taken; choose another one, such as {DEFAULT_METRICS_PATH}")]
+    Taken,
+}
+
+/// Checks a path for the metrics.
+///
+/// # Errors
+/// The metrics cannot have this path.
+pub fn check_metrics_path(path: &str) -> Result<(), InvalidMetricsPath> {
+    if !path.starts_with('/') || path.starts_with("//") {
+        return Err(InvalidMetricsPath::NoSlash);
+    }
+    if !path.chars().all(|c| c.is_ascii_alphanumeric() || "/._~-".contains(c)) {
+        return Err(InvalidMetricsPath::Character);
+    }
+    let is_api = path.strip_prefix(API).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    if is_api || TAKEN.contains(&path) { Err(InvalidMetricsPath::Taken) } else { Ok(()) }
+}

@@ -1,0 +1,361 @@
+//! The way of a request through the HTTP front: one function answers all of them.
+//!
+//! A path leads to a route in [`find_route`]: what a request is for, its methods, its kind in the metrics, and who may send
+//! it. The operations of operators have their routes in a table ([`ENDPOINTS`]). Then the checks follow in the order of
+//! [`Routes::respond`].
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use hyper::body::Body;
+use hyper::header::{CACHE_CONTROL, CONTENT_LENGTH, HeaderValue, ORIGIN};
+use hyper::http::request::Parts;
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+
+use super::api::operations::{Attempt, change_of};
+use super::api::{Api, FRONT, describe};
+use super::response::{Answered, Problem, count_error, empty, not_found};
+use super::transport::bounds::{Account, BodyBounds, BoundedBody, Incoming, StreamBounds};
+use super::transport::reply::{Reply, refuse};
+use super::transport::serve::Responder;
+use super::transport::unsent_replies::Call;
+use super::ui::{self, Ui};
+use super::{auth, monitoring};
+use crate::health::Health;
+use crate::net::auth::{Access, Guard};
+use crate::net::origin::Origin;
+use crate::net::work_slots::WorkSlots;
+use divvy_access::Category;
+use divvy_api::{ENDPOINTS, Endpoint, find};
+use divvy_limiter::Intent;
+use divvy_telemetry::metrics::RequestKind;
+
+/// The path of hits.
+const HIT: &str = "/v1/hit";
+/// The path of checks.
+const CHECK: &str = "/v1/check";
+/// The path of reservations, before their ids.
+const RESERVATIONS: &str = "/v1/reservations/";
+
+const GET: &str = "GET,HEAD";
+const POST: &str = "POST";
+/// All methods.
+const ANY: &str = "*";
+
+/// The routes of the front, and what they need.
+pub struct Routes {
+    pub api: Api,
+    pub access: Access,
+    pub bounds: BodyBounds,
+    pub streams: StreamBounds,
+    pub health: Arc<Health>,
+    pub metrics_path: String,
+    /// Bounds the scrapes of the metrics.
+    pub scrapes: WorkSlots,
+    /// The live page; `None` if it is not served.
+    pub ui: Option<Arc<Ui>>,
+}
+
+/// What a request is for.
+#[derive(Debug, Clone, Copy)]
+enum Target<'a> {
+    /// A request about one operation.
+    Ask(Intent),
+    Hits,
+    /// A check of a request that headers describe.
+    Check,
+    /// A check of a request that was sent here itself.
+    CheckBelow,
+    Reserve,
+    /// Requests about the reservation with this id.
+    Release(&'a str),
+    Commit(&'a str),
+    Renew(&'a str),
+    Operation(&'static Endpoint),
+    Description,
+    Alive,
+    Ready,
+    Metrics,
+}
+
+/// The route of a path.
+struct Route<'a> {
+    target: Target<'a>,
+    /// The methods of the path, as in the header `Allow`.
+    methods: Cow<'static, str>,
+    kind: RequestKind,
+    /// The category that a user needs.
+    category: Category,
+    /// Logs clients in. Without a guard, all clients are admitted.
+    guard: Option<&'a Guard>,
+}
+
+impl Responder for Routes {
+    fn stream_bounds(&self) -> StreamBounds {
+        self.streams
+    }
+
+    async fn answer(&self, request: Request<impl Incoming>, origin: Origin, call: &mut Call) -> Response<Reply> {
+        let (head, body) = request.into_parts();
+        let (version, is_head) = (head.version, head.method == Method::HEAD);
+        let account = Account::new(&self.bounds);
+        let body = BoundedBody::new(body, &account);
+        let mut response = if head.uri.path() == HIT && head.method == Method::POST {
+            self.hit(head.headers, body, &origin).await
+        } else if call.begin_work().is_ok() {
+            // The future is boxed because it is large, and every hit would otherwise include its size.
+            let response = Box::pin(self.respond(head, body, &origin)).await;
+            call.end_work();
+            response
+        } else {
+            drop(body);
+            refuse(Reply::default())
+        };
+        if let Some(problem) = account.settle(version).await {
+            response = problem.into_response();
+        }
+        count_error(&response, self.api.limiter.metrics(), FRONT, &origin);
+        if let Some(length) = response.body().size_hint().exact() {
+            response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
+        }
+        if is_head {
+            *response.body_mut() = Reply::default();
+        }
+        response
+    }
+}
+
+impl Routes {
+    /// Answers `POST /v1/hit`. Nearly all requests are hits, so they pay for nothing else.
+    async fn hit(&self, headers: HeaderMap, body: impl Incoming, origin: &Origin) -> Response<Reply> {
+        let guard = self.access.hit.as_deref();
+        let is_of_page = guard.is_some_and(|guard| auth::is_of_page(guard, &headers));
+        let answered = async {
+            admit(guard, Category::Hit, &headers, is_of_page, origin).await?;
+            self.api.requests.count(RequestKind::Hit);
+            self.api.ask(Intent::Hit, headers, body, origin).await
+        };
+        finish(answered.await, is_of_page)
+    }
+
+    /// Answers any other request.
+    async fn respond(&self, head: Parts, body: impl Incoming, origin: &Origin) -> Response<Reply> {
+        let path = head.uri.path();
+        if let Some(ui) = self.ui.as_ref().filter(|_| ui::is_path(path)) {
+            return ui.respond(&head, body, origin, &self.api.requests).await;
+        }
+        let Some(route) = find_route(&self.access, &self.metrics_path, &head.method, path) else {
+            self.api.requests.count(RequestKind::Invalid);
+            return not_found(&head);
+        };
+        let origins = &self.api.settings.origins;
+        if route.category != Category::Status || origins.is_empty() {
+            return self.respond_to(&route, &head, body, origin).await;
+        }
+        // Browsers ask for the status on behalf of web pages, and send no credentials before they know that they may.
+        let mut response = match head.method {
+            Method::OPTIONS => empty(StatusCode::OK),
+            _ => self.respond_to(&route, &head, body, origin).await,
+        };
+        origins.add_headers(&head.method, head.headers.get(ORIGIN), response.headers_mut());
+        response
+    }
+
+    /// Answers a request with a route.
+    async fn respond_to(
+        &self,
+        route: &Route<'_>,
+        head: &Parts,
+        body: impl Incoming,
+        origin: &Origin,
+    ) -> Response<Reply> {
+        let Route { target, guard, .. } = *route;
+        if !route.accepts(&head.method) {
+            return Problem::wrong_method(head, &route.methods).into_response();
+        }
+        let is_of_page = guard.is_some_and(|guard| auth::is_of_page(guard, &head.headers));
+        let change = match target {
+            Target::Operation(endpoint) => endpoint.action.map(|action| change_of(action, &head.uri)),
+            _ => None,
+        };
+        let mut attempt = Attempt::new(&self.api, origin, guard.is_some(), change);
+        let answered = async {
+            admit(guard, route.category, &head.headers, is_of_page, origin).await?;
+            self.api.requests.count(route.kind);
+            self.carry_out(target, head, body, origin, &mut attempt).await
+        };
+        let response = finish(answered.await, is_of_page);
+        attempt.refuse(response.status());
+        response
+    }
+
+    /// Carries out what an admitted request is for.
+    async fn carry_out(
+        &self,
+        target: Target<'_>,
+        head: &Parts,
+        body: impl Incoming,
+        origin: &Origin,
+        attempt: &mut Attempt<'_>,
+    ) -> Answered {
+        let api = &self.api;
+        match target {
+            Target::Ask(intent) => api.ask(intent, head.headers.clone(), body, origin).await,
+            Target::Hits => api.hits(head, body, origin).await,
+            Target::Check => api.check(head, None, origin).await,
+            Target::CheckBelow => api.check(head, Some(CHECK), origin).await,
+            Target::Reserve => api.reserve(head, body, origin).await,
+            Target::Release(id) => api.release(id, origin).await,
+            Target::Commit(id) => api.commit(id, head, body, origin).await,
+            Target::Renew(id) => api.renew(id, head, body, origin).await,
+            Target::Operation(endpoint) => api.operate(endpoint, head, body, attempt).await,
+            Target::Description => Ok(describe()),
+            Target::Alive => Ok(monitoring::alive()),
+            Target::Ready => Ok(monitoring::ready(&self.health)),
+            Target::Metrics => Ok(monitoring::scrape(Arc::clone(&api.limiter), &self.scrapes).await),
+        }
+    }
+}
+
+/// Finds the route of a path. The method distinguishes the operations of a path.
+fn find_route<'a>(access: &'a Access, metrics_path: &str, method: &Method, path: &'a str) -> Option<Route<'a>> {
+    let Access { hit, check, http, metrics, .. } = access;
+    let route = |target, methods, kind, category, guard: Option<&'a Arc<Guard>>| {
+        Some(Route { target, methods: Cow::Borrowed(methods), kind, category, guard: guard.map(|guard| &**guard) })
+    };
+    // Anybody who may hit may correct, too, but not without a login.
+    let correction = |target, methods, kind| route(target, methods, kind, Category::Hit, http.as_ref());
+    let public = |target| route(target, GET, RequestKind::Server, Category::Connection, None);
+    match path {
+        HIT => route(Target::Ask(Intent::Hit), POST, RequestKind::Hit, Category::Hit, hit.as_ref()),
+        "/v1/hits" => route(Target::Hits, POST, RequestKind::Hit, Category::Hit, hit.as_ref()),
+        CHECK => route(Target::Check, "GET,HEAD,POST", RequestKind::Hit, Category::Hit, check.as_ref()),
+        "/v1/peek" => correction(Target::Ask(Intent::Peek), POST, RequestKind::Peek),
+        "/v1/charge" => correction(Target::Ask(Intent::Charge), POST, RequestKind::Charge),
+        "/v1/refund" => correction(Target::Ask(Intent::Refund), POST, RequestKind::Refund),
+        "/v1/reservations" => correction(Target::Reserve, POST, RequestKind::Reserve),
+        "/openapi.json" => public(Target::Description),
+        "/healthz" => public(Target::Alive),
+        "/readyz" => public(Target::Ready),
+        path if path == metrics_path => {
+            route(Target::Metrics, GET, RequestKind::Server, Category::Metrics, metrics.as_ref())
+        }
+        path if path.strip_prefix(CHECK).is_some_and(|rest| rest.starts_with('/')) => {
+            route(Target::CheckBelow, ANY, RequestKind::Hit, Category::Hit, check.as_ref())
+        }
+        path if path.starts_with(RESERVATIONS) => {
+            let rest = path.strip_prefix(RESERVATIONS)?;
+            match rest.split_once('/') {
+                None if !rest.is_empty() => correction(Target::Release(rest), "DELETE", RequestKind::Release),
+                Some((id, "commit")) if !id.is_empty() => correction(Target::Commit(id), POST, RequestKind::Commit),
+                Some((id, "renew")) if !id.is_empty() => correction(Target::Renew(id), POST, RequestKind::Renew),
+                _ => None,
+            }
+        }
+        path => {
+            let method = if *method == Method::HEAD { &Method::GET } else { method };
+            let of_path = || ENDPOINTS.iter().filter(|endpoint| endpoint.http.is_some_and(|(_, of)| of == path));
+            let endpoint = find(method.as_str(), path).or_else(|| of_path().next().copied())?;
+            let methods = of_path().filter_map(|endpoint| endpoint.http);
+            let methods = methods.map(|(method, _)| if method == "GET" { GET } else { method });
+            Some(Route {
+                target: Target::Operation(endpoint),
+                methods: methods.collect::<Vec<_>>().join(",").into(),
+                kind: endpoint.kind,
+                category: endpoint.category,
+                guard: http.as_deref(),
+            })
+        }
+    }
+}
+
+impl Route<'_> {
+    fn accepts(&self, method: &Method) -> bool {
+        self.methods == ANY || self.methods.split(',').any(|accepted| accepted == method.as_str())
+    }
+}
+
+/// Requires a user with this category, unless there is no guard.
+async fn admit(
+    guard: Option<&Guard>,
+    category: Category,
+    headers: &HeaderMap,
+    is_of_page: bool,
+    origin: &Origin,
+) -> Result<(), Problem> {
+    let Some(guard) = guard else { return Ok(()) };
+    let admitted = auth::admit(guard, headers, origin, category).await;
+    admitted.map_err(|refusal| refusal.describe(guard, is_of_page))
+}
+
+/// Returns the response. A browser must keep nothing that the user of the live page's session may read.
+fn finish(answered: Answered, is_of_page: bool) -> Response<Reply> {
+    let mut response = answered.unwrap_or_else(Problem::into_response);
+    if is_of_page {
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::http::api::DESCRIPTION;
+    use crate::http::monitoring::DEFAULT_METRICS_PATH;
+
+    fn find<'a>(access: &'a Access, method: &Method, path: &'a str) -> Option<Route<'a>> {
+        find_route(access, DEFAULT_METRICS_PATH, method, path)
+    }
+
+    #[test]
+    fn described_paths_have_routes_with_the_described_methods() {
+        let access = Access::default();
+        let description: serde_json::Value = serde_json::from_slice(&DESCRIPTION).unwrap();
+        for (path, item) in description["paths"].as_object().unwrap() {
+            let described: BTreeSet<_> = item.as_object().unwrap().keys().map(|method| method.to_uppercase()).collect();
+            let path = path.replace("{path}", "a/b").replace("{id}", "x");
+            for method in ["GET", "PUT", "POST", "DELETE", "PATCH", "TRACE"] {
+                let route = find(&access, &method.parse().unwrap(), &path).unwrap_or_else(|| panic!("{path}"));
+                assert_eq!(route.accepts(&method.parse().unwrap()), described.contains(method), "{method} {path}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_spellings_of_a_path_have_no_route() {
+        let access = Access::default();
+        for path in [
+            "",
+            "/",
+            "/v1/hit/",
+            "/V1/hit",
+            "/v1/%68it",
+            "//v1/hit",
+            "/v1/checks",
+            "/v1/reservations/",
+            "/v1/reservations//commit",
+            "/v1/reservations/x/",
+            "/v1/reservations/x/commit/",
+            "/v1/reservations/x/y",
+            "/v1/limits/",
+            "/metrics/",
+        ] {
+            assert!(find(&access, &Method::GET, path).is_none(), "{path}");
+        }
+    }
+
+    #[test]
+    fn methods_of_a_path_are_those_of_its_operations() {
+        let access = Access::default();
+        let of = |method, path| {
+            let route = find(&access, &method, path).unwrap();
+            (route.methods.into_owned(), route.category)
+        };
+        let methods = "PUT,DELETE,GET,HEAD".to_owned();
+        assert_eq!(of(Method::HEAD, "/v1/limits"), (methods.clone(), Category::Read));
+        assert_eq!(of(Method::DELETE, "/v1/limits"), (methods.clone(), Category::Limits));
+        assert_eq!(of(Method::POST, "/v1/limits").0, methods);
+    }
+}

@@ -1,0 +1,78 @@
+//! Statistics of the server, by sections.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::{Map, Value, json};
+
+use crate::error_log::{self, LastError};
+use divvy_core::clock::NANOS_PER_SECOND;
+use divvy_limiter::Limiter;
+use divvy_telemetry::logging::Escaped;
+
+/// Returns all sections, or only the one with this name; null if there is none.
+#[expect(clippy::disallowed_methods, reason = "the uptime")]
+pub async fn show(limiter: &Arc<Limiter>, started: Instant, section: Option<&str>) -> Value {
+    let numbers = numbers(limiter).await;
+    let number = |name: &str| numbers.get(name).cloned().unwrap_or_default();
+    let backend = limiter.store();
+    let mut store = Map::from_iter([
+        ("name".to_owned(), backend.name().into()),
+        ("counters".to_owned(), limiter.approximate_len().await.ok().into()),
+    ]);
+    if let Some(rocks) = backend.on_disk() {
+        store.insert("durability".to_owned(), format!("{:?}", rocks.durability()).to_lowercase().into());
+        store.insert("diskBytes".to_owned(), number("divvy_rocksdb_disk_bytes"));
+        store.insert("failing".to_owned(), (number("divvy_commits_failing").as_f64() > Some(0.0)).into());
+    }
+    let sections = json!({
+        "server": {
+            "version": env!("CARGO_PKG_VERSION"),
+            "processId": std::process::id(),
+            "uptime": started.elapsed().as_secs(),
+            "rules": limiter.policy().map_or(0, |policy| policy.rules().rules().len()),
+            "residentBytes": number("process_resident_memory_bytes"),
+        },
+        "store": store,
+        "hits": hits(limiter),
+        "errors": errors(limiter),
+        "metrics": numbers,
+    });
+    match section {
+        Some(name) => sections.get(name).map_or(Value::Null, |found| json!({ name: found })),
+        None => sections,
+    }
+}
+
+/// Returns the values of `/metrics` without histograms.
+async fn numbers(limiter: &Arc<Limiter>) -> Map<String, Value> {
+    let limiter = Arc::clone(limiter);
+    // Reading the store's values takes system calls.
+    let numbers = tokio::task::spawn_blocking(move || limiter.metrics().numbers(limiter.store_metrics()));
+    numbers.await.unwrap_or_default().into_iter().map(|(name, value)| (name, whole(value))).collect()
+}
+
+/// Returns a number without a fraction, if it has none.
+fn whole(number: f64) -> Value {
+    let is_whole = number.fract() == 0.0 && (0.0..9e15).contains(&number);
+    if is_whole { (number as u64).into() } else { number.into() }
+}
+
+fn hits(limiter: &Limiter) -> Value {
+    let counted = limiter.metrics().hits.counted();
+    let hits = |status: &str| -> u64 {
+        counted.iter().filter(|counted| counted.status == status).map(|counted| counted.hits).sum()
+    };
+    json!({ "accepted": hits("accepted"), "rejected": hits("rejected") })
+}
+
+/// Returns the last error of each kind on each front: its age, the client's address and user, and the reason.
+fn errors(limiter: &Limiter) -> Map<String, Value> {
+    let now = limiter.now();
+    let describe = |LastError { front, kind, at, client, reason }| {
+        let (code, age) = (kind.name(), now.distance(at) / NANOS_PER_SECOND);
+        let text = format!("{age} s ago, {client}: {}", Escaped::error(&reason));
+        (format!("{front} {code}"), text.into())
+    };
+    error_log::last().into_iter().map(describe).collect()
+}
