@@ -243,9 +243,8 @@ fn programs_own_blocks_on_every_store() {
 #[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
 fn owners_survive_a_sigkill() {
     let dir = tempfile::tempdir().unwrap();
-    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    fs::write(path("rules.ini"), RULES).unwrap();
-    let serve = || Server::start(&[&path("rules.ini"), "--data-dir", &path("data")]);
+    let rules = RulesFile::ini(RULES);
+    let serve = || Server::on_disk(rules.path(), dir.path(), "wal");
     let server = serve();
     assert_eq!(resp(&server, "DIVVY.BLOCK SET * ip=192.0.2.1 OWNER feed REASON x"), "OK");
     let sequence = http::get(server.http, "/v1/blocks").json()["sequence"].clone();
