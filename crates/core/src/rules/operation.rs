@@ -98,6 +98,7 @@ impl Operation {
     }
 
     /// Returns the value of a key that is looked up often. See [`Operation::get`].
+    #[inline]
     pub fn value(&self, key: &Key) -> Option<&[u8]> {
         let place = self.place(key.tag(), key.as_str().as_bytes())?;
         self.pairs.get(place).map(|pair| self.bytes(&pair.value))
@@ -205,6 +206,7 @@ impl Values for Operation {
         self.iter().map(|(key, _)| key)
     }
 
+    #[inline]
     fn value(&self, key: &Key) -> Option<&[u8]> {
         self.value(key)
     }

@@ -351,9 +351,20 @@ pub type Outcomes = Vec<Result<Outcome, StoreError>>;
 pub fn outcome_at(outcomes: &Outcomes, index: usize) -> Result<Outcome, StoreError> {
     match outcomes.get(index) {
         Some(Ok(outcome)) => Ok(*outcome),
-        Some(Err(error)) => Err(error.clone()),
-        None => Err(StoreError::new("the store returned no answer")),
+        Some(Err(error)) => Err(failed(error)),
+        None => Err(unanswered()),
     }
+}
+
+// Apart, so that the ordinary case is small enough to be inlined into other crates.
+#[cold]
+fn failed(error: &StoreError) -> StoreError {
+    error.clone()
+}
+
+#[cold]
+fn unanswered() -> StoreError {
+    StoreError::new("the store returned no answer")
 }
 
 #[cfg(test)]
