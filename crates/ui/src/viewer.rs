@@ -11,15 +11,13 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::state::Ui;
-use crate::http::api::body;
-use crate::http::response::{Answered, Problem, empty, json};
-use crate::http::transport::bounds::Incoming;
-use crate::http::transport::reply::Reply;
-use crate::http::{auth, session_cookie};
-use crate::net::auth::Guard;
-use crate::net::origin::Origin;
-use crate::net::sessions::SessionKey;
 use divvy_access::{Category, DEFAULT_USER, Given, Identity, LoginError};
+use divvy_server::auth::Guard;
+use divvy_server::http::page::{
+    Answered, Origin, PageBody, Problem, Reply, body, check_category, empty, json, recognize, too_many_logins,
+};
+use divvy_server::http::session_cookie;
+use divvy_server::sessions::SessionKey;
 
 /// The user who looks at the page.
 #[derive(Debug, Clone)]
@@ -65,9 +63,9 @@ pub async fn admit(ui: &Ui, category: Category, head: &Parts, origin: &Origin) -
             viewer.session = Some(session.key);
             Some(session.identity)
         };
-        let known = auth::recognize(guard, &head.headers, origin, by_session).await;
+        let known = recognize(guard, &head.headers, origin, by_session).await;
         let admitted = known.and_then(|identity| {
-            auth::check_category(guard, &identity, category)?;
+            check_category(guard, &identity, category)?;
             Ok(identity)
         });
         viewer.identity = admitted.map_err(|refusal| refusal.describe(guard, true))?;
@@ -95,7 +93,7 @@ pub async fn show(ui: &Ui, head: &Parts, origin: &Origin) -> Answered {
         token = Some(session.token);
         Some(session.identity)
     };
-    match auth::recognize(guard, &head.headers, origin, by_session).await {
+    match recognize(guard, &head.headers, origin, by_session).await {
         Ok(identity) => ui.describe(Some(&identity), token.as_deref()),
         Err(_) => ui.describe(None, None),
     }
@@ -103,7 +101,7 @@ pub async fn show(ui: &Ui, head: &Parts, origin: &Origin) -> Answered {
 
 /// `POST /ui/api/login`: begins a session. Each login begins a new one, so an id that an attacker knows is worth nothing.
 #[expect(clippy::disallowed_methods, reason = "when the session begins")]
-pub async fn log_in(ui: &Ui, head: &Parts, body: impl Incoming, origin: &Origin) -> Answered {
+pub async fn log_in(ui: &Ui, head: &Parts, body: &mut PageBody<'_>, origin: &Origin) -> Answered {
     let Some((guard, sessions)) = ui.guard.as_ref().and_then(|guard| Some((guard, guard.sessions()?))) else {
         return Err(Problem::new(StatusCode::CONFLICT, "this server has no users, so nobody can log in"));
     };
@@ -114,7 +112,7 @@ pub async fn log_in(ui: &Ui, head: &Parts, body: impl Incoming, origin: &Origin)
     // The server drops the request of a client that leaves.
     let identity = match guard.log_in(&given, Some(origin.peer()), pending()).await {
         Ok(identity) => identity,
-        Err(LoginError::QueueFull) => return Err(auth::too_many_logins()),
+        Err(LoginError::QueueFull) => return Err(too_many_logins()),
         Err(LoginError::Wrong | LoginError::ClientLeft) => {
             return Err(Problem::unauthenticated("the user or the password is wrong", "a login of the page failed"));
         }

@@ -15,8 +15,7 @@ use hyper::http::uri::Authority;
 use hyper::{HeaderMap, StatusCode, Uri, Version};
 
 use super::state::Ui;
-use crate::http::response::Problem;
-use crate::http::same_origin::{check_origin, host_in_uri};
+use divvy_server::http::page::{Problem, check_origin, host_in_uri};
 
 /// Beginning of the paths with data.
 const DATA: &str = "/ui/api/";

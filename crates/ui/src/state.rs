@@ -13,10 +13,13 @@ use super::assets::Assets;
 use super::health::PageHealth;
 use super::history::Sampler;
 use super::values::StoreBounds;
-use crate::net::auth::Guard;
-use crate::net::work_slots::WorkSlots;
-use crate::reload_log::ReloadLog;
 use divvy_limiter::Limiter;
+use divvy_server::auth::Guard;
+use divvy_server::http::page::WorkSlots;
+use divvy_server::{Health, Limits, ReloadLog};
+
+/// Number of searches, and of looks at the health of the server, at a time.
+const MAX_AT_ONCE: usize = 2;
 
 /// Default maximum number of open streams of all pages.
 pub const DEFAULT_STREAMS: usize = 64;
@@ -38,37 +41,45 @@ pub struct UiSettings {
 
 /// The state that all routes of the page share.
 pub struct Ui {
-    pub limiter: Arc<Limiter>,
-    pub settings: UiSettings,
+    pub(crate) limiter: Arc<Limiter>,
+    pub(crate) settings: UiSettings,
     /// Logs users in. Without a guard, the page is read-only, and for this machine alone.
-    pub guard: Option<Arc<Guard>>,
-    pub sampler: Arc<Sampler>,
-    pub health: Arc<PageHealth>,
-    pub slots: WorkSlots,
-    pub assets: Assets,
+    pub(crate) guard: Option<Arc<Guard>>,
+    pub(crate) sampler: Arc<Sampler>,
+    pub(crate) health: Arc<PageHealth>,
+    pub(crate) slots: WorkSlots,
+    pub(crate) assets: Assets,
     /// Maximum length of a login (bytes).
-    pub max_body: usize,
-    pub streams: Arc<Streams>,
+    pub(crate) max_body: usize,
+    pub(crate) streams: Arc<Streams>,
     /// Cancelled when the server accepts no more connections, so that streams end.
-    pub stopping: CancellationToken,
+    pub(crate) stopping: CancellationToken,
 }
 
 impl Ui {
-    /// Creates the page. `slots` bound the searches at a time.
-    #[expect(clippy::too_many_arguments, reason = "all of them are what the page is made of, each given once")]
+    /// Creates the page.
     pub fn new(
         settings: UiSettings,
         limiter: Arc<Limiter>,
         guard: Option<Arc<Guard>>,
-        sampler: Arc<Sampler>,
-        health: Arc<PageHealth>,
-        slots: WorkSlots,
-        max_body: usize,
-        stopping: CancellationToken,
+        health: Arc<Health>,
+        limits: Limits,
     ) -> Arc<Self> {
-        let streams = Streams::new(settings.max_streams);
-        let assets = Assets::new();
-        Arc::new(Self { limiter, settings, guard, sampler, health, slots, assets, max_body, streams, stopping })
+        let slots = WorkSlots::new(MAX_AT_ONCE);
+        let (durability, bounds) = (settings.durability, settings.bounds);
+        let health = PageHealth::new(Arc::clone(&limiter), health, durability, bounds, limits, slots.clone());
+        Arc::new(Self {
+            sampler: Sampler::new(Arc::clone(&limiter)),
+            health,
+            limiter,
+            guard,
+            slots,
+            assets: Assets::new(),
+            max_body: limits.max_body,
+            streams: Streams::new(settings.max_streams),
+            settings,
+            stopping: CancellationToken::new(),
+        })
     }
 }
 

@@ -4,10 +4,10 @@ use memchr::memmem;
 use serde::Deserialize;
 
 use super::history::Sample;
-use crate::http::response::Problem;
 use divvy_core::rules::{MatchPolicy, Rule};
 use divvy_limiter::Scope;
 use divvy_limiter::rules::listed;
+use divvy_server::http::page::Problem;
 
 /// Default number of rules.
 const DEFAULT_COUNT: usize = 40;

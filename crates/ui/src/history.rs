@@ -12,11 +12,11 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::keep_running::keep_running;
 use divvy_core::clock::NANOS_PER_SECOND;
 use divvy_core::rules::Rule;
 use divvy_core::rules::diff::find_origins;
 use divvy_limiter::{Limiter, Policy, RuleCount};
+use divvy_server::keep_running;
 use divvy_telemetry::metrics::Task;
 
 /// Time between two samples.

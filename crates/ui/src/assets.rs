@@ -5,9 +5,8 @@ use bytes::Bytes;
 use hyper::header::{CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH};
 use hyper::{HeaderMap, Response, StatusCode};
 
-use crate::http::response::{empty, of_type};
-use crate::http::transport::reply::Reply;
 use divvy_access::Digest;
+use divvy_server::http::page::{Reply, empty, of_type};
 
 /// The name of the page itself, which is served as `/ui/`.
 pub const INDEX: &str = "index.html";
@@ -15,7 +14,7 @@ pub const INDEX: &str = "index.html";
 /// Returns the name and the content of a file in `assets`.
 macro_rules! file {
     ($name:literal) => {
-        ($name, include_bytes!(concat!("assets/", $name)))
+        ($name, include_bytes!(concat!("../assets/", $name)))
     };
 }
 
@@ -108,7 +107,7 @@ mod tests {
 
     #[test]
     fn table_has_every_file_with_its_type() {
-        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http/ui/assets");
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets");
         let files = std::fs::read_dir(directory).unwrap();
         let files: BTreeSet<_> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
         let served: BTreeSet<_> = Assets::new().0.iter().map(|asset| asset.name.to_owned()).collect();

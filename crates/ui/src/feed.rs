@@ -17,13 +17,10 @@ use super::rules_event::{self, Histories};
 use super::state::{StreamPlace, Ui};
 use super::view::{Candidates, Shown, View, ViewQuery};
 use super::viewer::Viewer;
-use crate::http::api::query;
-use crate::http::response::{Answered, Problem, of_type};
-use crate::http::transport::reply::Reply;
-use crate::http::transport::timed_stream::Endless;
-use crate::reload_log::Reload;
 use divvy_access::Category;
 use divvy_limiter::Scope;
+use divvy_server::Reload;
+use divvy_server::http::page::{Answered, Endless, Problem, Reply, of_type, query};
 
 /// Seconds after which a page without a stream may try again.
 const RETRY: HeaderValue = HeaderValue::from_static("5");

@@ -13,6 +13,11 @@
 //! | [`mod@health`], [`values`] | the state of the server, every few seconds |
 //! | [`feed`], [`view`], [`rules_event`] | the stream of events that a page receives |
 
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, clippy::string_slice, reason = "a test may ask the clock, and panic")
+)]
+
 mod assets;
 mod feed;
 mod health;
@@ -26,49 +31,52 @@ mod viewer;
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use hyper::header::{HeaderValue, LOCATION};
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
 
 use self::assets::INDEX;
-pub use self::health::PageHealth;
-pub use self::history::Sampler;
 pub use self::state::{DEFAULT_STREAMS, Ui, UiSettings};
 pub use self::values::StoreBounds;
-use super::response::{Answered, Problem, empty, not_found};
-use super::transport::bounds::Incoming;
-use super::transport::reply::Reply;
-use crate::net::origin::Origin;
 use divvy_access::Category;
+use divvy_server::http::page::{Answered, Origin, Page, PageBody, Problem, Reply, empty, not_found};
 use divvy_telemetry::metrics::{FrontRequests, RequestKind};
+use tokio_util::sync::CancellationToken;
 
-/// Returns whether the page has this path.
-pub fn is_path(path: &str) -> bool {
-    path.strip_prefix("/ui").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+impl Page for Ui {
+    fn respond<'a>(
+        self: Arc<Self>,
+        head: &'a Parts,
+        body: &'a mut PageBody<'a>,
+        origin: &'a Origin,
+        requests: &'a FrontRequests,
+    ) -> BoxFuture<'a, Response<Reply>> {
+        Box::pin(async move {
+            let answered = match protection::check(&self, head) {
+                Ok(()) => self.answer(head, body, origin, requests).await,
+                Err(problem) => Err(problem),
+            };
+            let mut response = answered.unwrap_or_else(Problem::into_response);
+            protection::add_headers(&head.uri, response.headers_mut());
+            response
+        })
+    }
+
+    fn run(self: Arc<Self>, stopping: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let (sampler, health) = (Arc::clone(&self.sampler), Arc::clone(&self.health));
+            tokio::join!(sampler.run(stopping.clone()), health.run(stopping));
+            self.stopping.cancel();
+        })
+    }
 }
 
 impl Ui {
-    /// Answers a request with a path of the page.
-    pub async fn respond(
-        self: &Arc<Self>,
-        head: &Parts,
-        body: impl Incoming,
-        origin: &Origin,
-        requests: &FrontRequests,
-    ) -> Response<Reply> {
-        let answered = match protection::check(self, head) {
-            Ok(()) => self.answer(head, body, origin, requests).await,
-            Err(problem) => Err(problem),
-        };
-        let mut response = answered.unwrap_or_else(Problem::into_response);
-        protection::add_headers(&head.uri, response.headers_mut());
-        response
-    }
-
     async fn answer(
         self: &Arc<Self>,
         head: &Parts,
-        body: impl Incoming,
+        body: &mut PageBody<'_>,
         origin: &Origin,
         requests: &FrontRequests,
     ) -> Answered {

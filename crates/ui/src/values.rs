@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::Limits;
+use divvy_server::Limits;
 
 /// Part of a bound beyond which a value is a warning.
 const WARNING: f64 = 0.8;
