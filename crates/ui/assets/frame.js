@@ -1,16 +1,11 @@
 /** The frame around the views: navigation, session, state of the stream, and notes about the server. The login form. */
 
 import { login } from './api.js';
-import { Field, Floating } from './dialogs.js';
 import { count, duration, link, storeName } from './format.js';
 import { html, useEffect, useLayoutEffect, useRef, useState } from './preact_htm.js';
+import { Field, Floating } from './widgets.js';
 
-const PHASES = {
-  live: ['live', 'Live'],
-  connecting: ['wait', 'Connecting'],
-  waiting: ['down', 'Not live'],
-  paused: ['wait', 'Paused'],
-};
+const PHASES = { live: 'Live', connecting: 'Connecting', waiting: 'Not live', paused: 'Paused' };
 const LOST_SESSION =
   'Your session has ended. It was unused for too long, the server was restarted, the password was changed, ' +
   'or the same user has logged in too many times since.';
@@ -46,7 +41,7 @@ export function Frame({ session, views, current, events, stream, interruption, o
           <ul>${views.map(item)}</ul>
         </nav>
         <div class="session" id="session">
-          ${isInside && html`<${Stream} state=${stream} /><${Account} ...${session} onLogout=${onLogout} />`}
+          ${isInside && html`<${Status} stream=${stream} onLogout=${onLogout} ...${session} />`}
         </div>
       </div>
     </header>
@@ -85,23 +80,22 @@ function ViewLink({ name, title, current, events }) {
 }
 
 function problemsOf(view, { health, reloads }) {
-  if (view === 'health' && health)
-    return [health.ready ? health.problems.length : Math.max(1, health.problems.length), 'problem'];
-  return [view === 'reloads' && reloads?.[0] && !reloads[0].ok ? 1 : 0, 'failed reload'];
+  if (view === 'health') return [health ? Math.max(health.ready ? 0 : 1, health.problems.length) : 0, 'problem'];
+  return [view === 'reloads' && reloads?.[0]?.ok === false ? 1 : 0, 'failed reload'];
 }
 
-/** Says whether figures are live. */
-function Stream({ state }) {
-  const [kind, word] = PHASES[state?.phase] ?? [];
-  const shown = word && html`<span class="dot" aria-hidden="true"></span>${word}`;
-  return html`<span class="stream" role="status" data-kind=${kind}>${shown}</span>`;
-}
-
-function Account({ user, readOnly, onLogout }) {
+/** Says whether figures are live, and who is logged in. */
+function Status({ stream, user, readOnly, onLogout }) {
   return html`
+    <span class="stream" role="status" data-phase=${stream?.phase}>
+      ${stream && html`<span class="dot" aria-hidden="true"></span>${PHASES[stream.phase]}`}
+    </span>
     ${readOnly && html`<span class="chip" id="read-only">Read-only</span>`}
-    ${user && html`<span class="user" id="user">${user}</span>`}
-    ${user && html`<button type="button" class="quiet" id="logout" onclick=${onLogout}>Log out</button>`}
+    ${user &&
+    html`
+      <span class="user" id="user">${user}</span>
+      <button type="button" class="quiet" id="logout" onclick=${onLogout}>Log out</button>
+    `}
   `;
 }
 
@@ -151,17 +145,17 @@ export function Login({ app }) {
       password.select();
     }
   };
-  const userField = html`
-    <${Field} id="login-user" label="User">
-      <input id="login-user" name="username" autocomplete="username" autocapitalize="none" spellcheck=${false}
-        maxlength="128" required />
-    <//>
-  `;
   return html`
     <form class="card narrow login" ref=${form} onsubmit=${submit} aria-labelledby="login-title">
       <h1 id="login-title">Log in to divvy</h1>
       ${app.hasLostSession && html`<p class="note" id="login-note" role="status">${LOST_SESSION}</p>`}
-      ${!passwordOnly && userField}
+      ${!passwordOnly &&
+      html`
+        <${Field} id="login-user" label="User">
+          <input id="login-user" name="username" autocomplete="username" autocapitalize="none" spellcheck=${false}
+            maxlength="128" required />
+        <//>
+      `}
       <${Field} id="login-password" label="Password">
         <input id="login-password" name="password" type="password" autocomplete="current-password" maxlength="512"
           required />

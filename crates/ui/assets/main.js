@@ -1,7 +1,7 @@
 /** Starts the page: session, views and the live stream. */
 
 import { Actor } from './actor.js';
-import { forgetRules, loadSession, logout, may, whenLoggedOut } from './api.js';
+import { forgetRules, loadSession, may, send, whenLoggedOut } from './api.js';
 import { Explain } from './explain.js';
 import { Feed } from './feed.js';
 import { parseAddress } from './format.js';
@@ -137,7 +137,7 @@ class App {
 
   async #logout() {
     try {
-      await logout();
+      await send('POST', '/ui/api/logout');
     } finally {
       await this.#end(true);
     }

@@ -1,18 +1,25 @@
-/** Parts that several views share: heads, forms, tables, texts to open or to copy, and questions asked repeatedly. */
+/** Parts that several views share: heads, forms, tables, lists, charts, dialogs, and questions asked repeatedly. */
 
 import * as api from './api.js';
-import { Meter } from './charts.js';
-import { notify } from './dialogs.js';
 import { go, link, number } from './format.js';
-import { actorQuery } from './operation.js';
 import { html, useEffect, useLayoutEffect, useRef, useState } from './preact_htm.js';
+import { actorQuery } from './rule_text.js';
 
 /** Rows that a list loads at a time. */
 const PAGE = 20;
+/** Seconds that a chart shows. */
+const SECONDS = 60;
+/** Time that a message stays (ms). */
+const MESSAGE_TIME = 8000;
 
 /** The title of a view, and what the view shows. */
 export function ViewHead({ title, lead }) {
   return html`<div class="head"><h1>${title}</h1><p class="lead">${lead}</p></div>`;
+}
+
+/** A field of a form, with its label. */
+export function Field({ id, label, children }) {
+  return html`<div class="field"><label for=${id}>${label}</label>${children}</div>`;
 }
 
 /** Returns a reference to a field whose text is `text` again whenever that changes, and the user's in between. */
@@ -67,47 +74,50 @@ export function Button({ children, unseen, ...attributes }) {
 
 /**
  * The heads of the columns of a table.
- * @param {{columns: Record<string, string>}} props the class of each title. A title with the class `unseen` is only for
- *   screen readers.
+ * @param {{columns: Array<[string, string]>}} props title and class of each column. The title of a column of the class
+ *   `actions` is only for screen readers.
  */
 export function TableHead({ columns, ...attributes }) {
   const heading = ([title, name]) => {
-    const isUnseen = name === 'unseen';
-    const text = isUnseen ? html`<span class="unseen">${title}</span>` : title;
-    return html`<th scope="col" role="columnheader" class=${isUnseen ? '' : name}>${text}</th>`;
+    const text = name === 'actions' ? html`<span class="unseen">${title}</span>` : title;
+    return html`<th scope="col" role="columnheader" class=${name}>${text}</th>`;
   };
-  return html`
-    <thead role="rowgroup"><tr role="row" ...${attributes}>${Object.entries(columns).map(heading)}</tr></thead>
-  `;
+  return html`<thead role="rowgroup"><tr role="row" ...${attributes}>${columns.map(heading)}</tr></thead>`;
 }
 
 /**
  * A table of the kind `plain`, or `cards`, whose rows become cards on narrow screens. Roles are given, because such a
  * layout would hide them from screen readers.
+ * @param {object} props
+ * @param {Array<[string, string, (row: any, at: number) => any]|false>} props.columns the title, the class and the
+ *   content of each column
+ * @param {(row: any) => object} [props.attributes] returns the attributes of a row
  */
-export function Table({ kind = 'plain', label, columns, children }) {
+export function Table({ kind = 'plain', label, columns: all, rows, attributes = () => ({}) }) {
+  const columns = all.filter(Boolean);
+  // On narrow screens, the title of its column is next to a cell.
+  const cell = (row, at) => ([title, name, content]) => html`
+    <td role="cell" class=${name} data-title=${title}><div>${content(row, at)}</div></td>
+  `;
+  const row = (each, at) => html`<tr role="row" ...${attributes(each)}>${columns.map(cell(each, at))}</tr>`;
   return html`
     <table class=${kind} role="table" aria-label=${label}>
       <${TableHead} columns=${columns} />
-      <tbody role="rowgroup">${children}</tbody>
+      <tbody role="rowgroup">${rows.map(row)}</tbody>
     </table>
   `;
 }
 
-export function Card({ rule, denies, children }) {
-  return html`<tr role="row" class=${denies ? 'denies' : null} data-rule=${rule}>${children}</tr>`;
-}
-
-/** A cell. On narrow screens, its column's title is next to it. */
-export function Cell({ name = '', title = '', children }) {
-  return html`<td role="cell" class=${name} data-title=${title}><div>${children}</div></td>`;
+/** The column with the actors of a rule. */
+export function actorColumn(fields) {
+  return ['Actor', '', ({ actor }) => html`<${ActorLink} fields=${fields} name=${actor} />`];
 }
 
 /** What is left in a cell: a number, and a bar. */
 export function Left({ balance, whole, isEmpty = balance <= 0 }) {
   return html`
     <b class=${isEmpty ? 'some' : ''}>${number(balance)}</b>${` / ${number(whole)}`}
-    <${Meter} part=${balance} whole=${whole} kind="left" />
+    <${Meter} part=${balance} whole=${whole} />
   `;
 }
 
@@ -126,43 +136,40 @@ export function Disclosure({ title, open = false, children }) {
 /** A text to copy, such as a rule. */
 export function CopyText({ text, label }) {
   const element = useRef();
+  const copy = async () => {
+    getSelection().selectAllChildren(element.current);
+    try {
+      await navigator.clipboard.writeText(text);
+      notify('Copied.');
+    } catch {
+      // Browsers offer the clipboard only over TLS and on this machine.
+      notify(document.execCommand('copy') ? 'Copied.' : 'The text is selected: copy it with the keyboard.');
+    }
+  };
   return html`
     <div class="copy-box">
       <pre class="copy" tabindex="0" aria-label=${label} ref=${element}>${text}</pre>
-      <button type="button" class="small copy-button" onclick=${() => copy(element.current)}>Copy</button>
+      <button type="button" class="small copy-button" onclick=${copy}>Copy</button>
     </div>
   `;
 }
 
-async function copy(element) {
-  getSelection().selectAllChildren(element);
-  try {
-    await navigator.clipboard.writeText(element.textContent);
-    notify('Copied.');
-  } catch {
-    // Browsers offer the clipboard only over TLS and on this machine.
-    notify(document.execCommand('copy') ? 'Copied.' : 'The text is selected: copy it with the keyboard.');
-  }
-}
-
 /**
- * A list that grows by a page at a time.
+ * A list of the API that grows by a page at a time.
  * @param {object} props
- * @param {string} props.path where the API lists the entries
- * @param {Record<string, string>} props.query which ones
- * @param {string} props.member the name of the list in the reply
- * @param {Record<string, string>} props.columns as in [TableHead]
+ * @param {string} props.member the name of the list in the path and in the reply
+ * @param {Record<string, string>} props.query which entries
+ * @param {Array} props.columns as in [Table]
  * @param {string} props.none the text for an empty list
- * @param {(entry: object) => any} props.children the row of an entry
  */
-export function PagedList({ path, query, member, columns, none, children: row }) {
+export function PagedList({ member, query, columns, none }) {
   const [{ entries, note, next, isLoading }, setList] = useState({ entries: [], note: 'Loading…' });
   const abort = useRef();
   const load = async (cursor) => {
     setList((before) => ({ ...before, isLoading: true }));
     try {
       const asked = { ...query, count: PAGE, ...(cursor ? { cursor } : {}) };
-      const page = await api.get(path, asked, abort.current.signal);
+      const page = await api.get(`/v1/${member}`, asked, abort.current.signal);
       setList((before) => {
         const all = [...before.entries, ...page[member]];
         const empty = page.next ? 'None on this page.' : none;
@@ -179,10 +186,135 @@ export function PagedList({ path, query, member, columns, none, children: row })
   }, []);
   return html`
     <div>
-      ${entries.length > 0 && html`<${Table} columns=${columns}>${entries.map(row)}<//>`}
+      ${entries.length > 0 && html`<${Table} columns=${columns} rows=${entries} />`}
       ${note && html`<p class="hint">${note}</p>`}
       ${next && html`<${Button} disabled=${isLoading} onclick=${() => load(next)}>More<//>`}
     </div>
+  `;
+}
+
+/**
+ * Returns the last minute of a rule after a new second. The server sends a whole minute only at the start.
+ * @returns {{hits: number[], denied: number[]}} oldest second first
+ */
+export function nextMinute(before, { history, hits, denied }) {
+  const push = (series, value) => [...series, value].slice(-SECONDS);
+  return history ?? (before && { hits: push(before.hits, hits), denied: push(before.denied, denied) });
+}
+
+export function sum(series) {
+  return series.reduce((all, value) => all + value, 0);
+}
+
+/**
+ * Draws an area for hits and bars for denials, on one scale. Without a label, the words around the chart say the same.
+ * @param {{area?: number[], bars?: number[], canary?: boolean, height?: number, label?: string}} props
+ */
+export function Spark({ area = [], bars = [], canary = false, height = 20, label }) {
+  const top = Math.max(1, ...area, ...bars);
+  const y = (value) => Math.round((height - (value / top) * (height - 1.5) - 0.5) * 100) / 100;
+  const points = area.map((value, at) => `${SECONDS - area.length + at + 0.5} ${y(value)}`).join('L');
+  const [first, last] = [SECONDS - area.length + 0.5, SECONDS - 0.5];
+  const bar = (value, at) =>
+    value > 0 ? `M${SECONDS - bars.length + at + 0.1} ${height}V${y(value)}h.8V${height}Z` : '';
+  const names = label ? { role: 'img', 'aria-label': label } : { 'aria-hidden': 'true' };
+  return html`
+    <svg class="spark" viewBox="0 0 ${SECONDS} ${height}" preserveAspectRatio="none" ...${names}>
+      <path class="spark-hits" d=${points && `M${first} ${height}L${points}L${last} ${height}Z`} />
+      <path class="spark-line" d=${points && `M${points}`} />
+      <path class=${canary ? 'spark-canary' : 'spark-denied'} d=${bars.map(bar).join('')} />
+    </svg>
+  `;
+}
+
+/**
+ * A bar that shows a share.
+ * @param {object} props
+ * @param {string} [props.state] `ok`, `warning` or `bad`. Without one, the bar shows what is left, and is bad when empty.
+ */
+export function Meter({ part, whole, state }) {
+  const share = whole > 0 ? Math.max(0, Math.min(1, part / whole)) : 0;
+  const left = share === 0 ? 'bad' : share < 0.1 ? 'warning' : 'ok';
+  return html`
+    <svg class="meter" viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true">
+      <rect class="meter-back" width="100" height="6" />
+      <rect class="meter-fill ${state ?? left}" width=${Math.round(share * 1000) / 10} height="6" />
+    </svg>
+  `;
+}
+
+let show = () => {};
+let messageTimer;
+
+/** The place for a dialog and a message above the page. It is on the page once. */
+export function Floating() {
+  const [{ dialog, message }, setShown] = useState({});
+  show = (change) => setShown((before) => ({ ...before, ...change }));
+  return html`
+    ${dialog}
+    <div class="toast" id="toast" role="status">${message && html`<p class="toast-text">${message}</p>`}</div>
+  `;
+}
+
+/** Shows a message for a few seconds, and to screen readers. */
+export function notify(message) {
+  clearTimeout(messageTimer);
+  show({ message });
+  messageTimer = setTimeout(() => show({ message: null }), MESSAGE_TIME);
+}
+
+/** Opens a [Dialog]. */
+export function open(dialog) {
+  show({ dialog });
+}
+
+/**
+ * A dialog that asks before anything changes. It closes once its request has succeeded, and shows an error of it.
+ * @param {object} props
+ * @param {string} props.title
+ * @param {string} props.action the text of the button that acts
+ * @param {boolean} [props.danger] whether something is lost
+ * @param {string} [props.field] id of the field that has the focus at the start
+ * @param {(form: HTMLFormElement) => Array} props.request returns the arguments of `api.send`
+ * @param {(reply: object, query: object) => string} props.done returns the message about what was done
+ * @param {() => void} props.onDone
+ */
+export function Dialog({ title, action, danger = false, field, request, done, onDone, children }) {
+  const [{ error, isBusy }, setState] = useState({ error: '', isBusy: false });
+  const [dialog, cancel] = [useRef(), useRef()];
+  useLayoutEffect(() => {
+    dialog.current.showModal();
+    const start = field && document.getElementById(field);
+    start?.focus();
+    // A number is replaced by typing another one.
+    if (start?.type === 'number') start.select();
+    // Nothing is destroyed by a careless press of Enter.
+    if (danger) cancel.current.focus();
+  }, []);
+  const submit = async (event) => {
+    event.preventDefault();
+    setState({ error: '', isBusy: true });
+    try {
+      const [method, path, options] = request(event.target);
+      notify(done(await api.send(method, path, options), options.query));
+      onDone();
+      dialog.current.close();
+    } catch (problem) {
+      setState({ error: problem.message, isBusy: false });
+    }
+  };
+  return html`
+    <dialog aria-labelledby="dialog-title" ref=${dialog} onclose=${() => show({ dialog: null })}>
+      <form method="dialog" onsubmit=${submit}>
+        <h2 id="dialog-title">${title}</h2>
+        ${children}
+        <p class="error" role="alert">${error}</p>
+        <div class="buttons">
+          <button type="button" ref=${cancel} onclick=${() => dialog.current.close()}>Cancel</button>
+          <button class=${danger ? 'danger' : 'primary'} value="act" disabled=${isBusy}>${action}</button>
+        </div>
+      </form>
+    </dialog>
   `;
 }
 

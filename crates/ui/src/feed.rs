@@ -9,38 +9,35 @@ use bytes::Bytes;
 use futures_util::stream::unfold;
 use hyper::header::{HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{StatusCode, Uri};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::history::{RuleHistory, Sample};
-use super::rules_event::{self, Histories};
-use super::state::{StreamPlace, Ui};
-use super::view::{Candidates, Shown, View, ViewQuery};
-use super::viewer::Viewer;
+use super::Ui;
+use super::access::Viewer;
+use super::history::Sample;
+use super::rules::{Candidates, View};
 use divvy_access::Category;
 use divvy_limiter::Scope;
 use divvy_server::Reload;
-use divvy_server::http::page::{Answered, Endless, Problem, Reply, of_type, query};
+use divvy_server::http::page::{Answered, Endless, Problem, Reply, of_type};
 
 /// Seconds after which a page without a stream may try again.
 const RETRY: HeaderValue = HeaderValue::from_static("5");
-/// Time after which a browser opens a stream again that has ended (milliseconds).
-const RECONNECT: &str = "retry: 2000\n";
 
 /// Opens a stream.
 ///
 /// # Errors
 /// The query is not valid, or too many streams are open.
 pub fn open(ui: &Arc<Ui>, viewer: Viewer, uri: &Uri) -> Answered {
-    let view = query::parse::<ViewQuery>(uri)?.check()?;
-    let place = ui.streams.open(viewer.account()).map_err(|refusal| {
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, refusal.to_string()).with_header(RETRY_AFTER, RETRY)
-    })?;
-    let events = unfold(Some(EventStream::new(Arc::clone(ui), viewer, view, place)), |stream| async {
-        let mut stream = stream?;
+    let view = View::parse(uri)?;
+    let place = ui
+        .streams
+        .open(viewer.account())
+        .map_err(|reason| Problem::new(StatusCode::SERVICE_UNAVAILABLE, reason).with_header(RETRY_AFTER, RETRY))?;
+    let events = unfold(EventStream::new(Arc::clone(ui), viewer, view, place), |mut stream| async {
         let event = stream.next().await?;
-        let rest = (!event.is_last).then_some(stream);
-        Some((event.bytes, rest))
+        Some((event, stream))
     });
     let mut response = of_type("text/event-stream", Reply::from_stream(events));
     // Otherwise nginx would collect events before it passes them on.
@@ -59,71 +56,56 @@ struct EventStream {
     reloads: watch::Receiver<Vec<Reload>>,
     /// Number of the sample in the last event.
     last: u64,
-    chosen: Option<Chosen>,
-    has_begun: bool,
+    /// The rules that the page may show, and the indexes of those in the last event.
+    chosen: Option<(Arc<Candidates>, Vec<usize>)>,
+    has_ended: bool,
     _place: StreamPlace,
-}
-
-/// The rules that the page may show, under one set of rules and one scope, and the rules of the last event.
-struct Chosen {
-    ruleset: Option<u64>,
-    scope: Scope,
-    candidates: Arc<Candidates>,
-    indexes: Vec<usize>,
-}
-
-/// The cause of the next event.
-enum Cause {
-    Sample,
-    Health,
-    Reloads,
-}
-
-struct Event {
-    bytes: Bytes,
-    is_last: bool,
 }
 
 impl EventStream {
     fn new(ui: Arc<Ui>, viewer: Viewer, view: View, place: StreamPlace) -> Self {
-        let (samples, health) = (ui.sampler.samples(), ui.health.follow());
+        let (mut samples, mut health) = (ui.sampler.follow(), ui.health_event.subscribe());
         let mut reloads = ui.settings.reloads.follow();
+        samples.mark_changed();
+        health.mark_changed();
         reloads.mark_changed();
-        Self { ui, viewer, view, samples, health, reloads, last: 0, chosen: None, has_begun: false, _place: place }
+        Self { ui, viewer, view, samples, health, reloads, last: 0, chosen: None, has_ended: false, _place: place }
     }
 
-    /// Waits for the next event; `None` if the server stops.
+    /// Waits for the next event; `None` after the last one, or if the server stops.
     #[expect(clippy::disallowed_methods, reason = "when the session was last used")]
-    async fn next(&mut self) -> Option<Event> {
-        loop {
-            let stopping = self.ui.stopping.clone();
-            let cause = tokio::select! {
+    async fn next(&mut self) -> Option<Bytes> {
+        while !self.has_ended {
+            let has_rules = self.last > 0;
+            let (name, changed) = tokio::select! {
                 biased;
-                () = stopping.cancelled() => return None,
-                changed = self.reloads.changed(), if self.last > 0 => changed.map(|()| Cause::Reloads).ok()?,
-                changed = self.health.changed(), if self.last > 0 => changed.map(|()| Cause::Health).ok()?,
-                changed = self.samples.changed() => changed.map(|()| Cause::Sample).ok()?,
+                () = self.ui.stopping.cancelled() => return None,
+                changed = self.reloads.changed(), if has_rules => ("reloads", changed),
+                changed = self.health.changed(), if has_rules => ("health", changed),
+                changed = self.samples.changed() => ("rules", changed),
             };
+            changed.ok()?;
             // The rights are checked for each event.
             let Some(identity) = self.viewer.renew(Category::Read, Instant::now()) else {
-                return Some(self.event("end", "{}", true));
+                self.has_ended = true;
+                return Some(event("end", "{}"));
             };
-            let (scope, sees_health) = (identity.scope().clone(), identity.may(Category::Metrics).is_ok());
-            let sees_reloads = scope.covers_everything();
-            let (name, data) = match cause {
-                Cause::Sample => ("rules", self.rules(scope).await),
-                Cause::Health => ("health", self.health.borrow_and_update().as_deref().map(str::to_owned)),
-                Cause::Reloads => ("reloads", serde_json::to_string(&*self.reloads.borrow_and_update()).ok()),
+            let scope = identity.scope().clone();
+            let data = match name {
+                "rules" => self.rules(scope).await,
+                "health" if identity.may(Category::Metrics).is_ok() => {
+                    self.health.borrow_and_update().as_deref().map(str::to_owned)
+                }
+                "reloads" if scope.covers_everything() => {
+                    serde_json::to_string(&*self.reloads.borrow_and_update()).ok()
+                }
+                _ => None,
             };
-            let is_shown = match cause {
-                Cause::Sample => true,
-                Cause::Health => sees_health,
-                Cause::Reloads => sees_reloads,
-            };
-            if let Some(data) = data.filter(|_| is_shown) {
-                return Some(self.event(name, &data, false));
+            if let Some(data) = data {
+                return Some(event(name, &data));
             }
         }
+        None
     }
 
     /// Returns the data of the event `rules`; `None` if there is no new sample. It has all facts about the rules if others are
@@ -133,57 +115,109 @@ impl EventStream {
         if sample.number <= self.last {
             return None;
         }
-        let is_chosen = |chosen: &Chosen| chosen.ruleset == sample.ruleset() && chosen.scope.is_same(&scope);
-        let known = self.chosen.as_ref().filter(|chosen| is_chosen(chosen));
-        let is_known = known.is_some();
-        let candidates = match known {
-            Some(chosen) => Arc::clone(&chosen.candidates),
-            None => self.find_candidates(&sample, &scope).await?,
+        let known = self.chosen.take().filter(|(known, _)| known.are_of(&sample, &scope));
+        let (candidates, last_shown) = match known {
+            Some((candidates, shown)) => (candidates, Some(shown)),
+            None => (self.find_candidates(&sample, scope).await?, None),
         };
         let shown = self.view.choose(&candidates, &sample);
-        let is_same_list = self.chosen.as_ref().is_some_and(|chosen| is_known && chosen.indexes == shown.indexes);
-        let (sample, shown, histories) = match is_same_list {
-            true => (sample, shown, None),
-            false => {
-                let (sample, shown, histories) = self.with_histories(&candidates, sample.ruleset())?;
-                (sample, shown, Some(histories))
+        let (event, number, shown) = if last_shown.as_ref() == Some(&shown.indexes) {
+            (self.view.write(&candidates, &sample, &shown, None), sample.number, shown)
+        } else {
+            let file = self.ui.settings.rules_file.as_deref();
+            let (history, sample) = self.ui.sampler.history();
+            // If other rules have come into force, their sample follows.
+            if sample.ruleset() != candidates.ruleset {
+                return None;
             }
+            let shown = self.view.choose(&candidates, &sample);
+            (self.view.write(&candidates, &sample, &shown, Some((&history, file))), sample.number, shown)
         };
-        let histories =
-            histories.as_deref().map(|rules| Histories { rules, file: self.ui.settings.rules_file.as_deref() });
-        let data = rules_event::write(&sample, &self.view, &candidates, &shown, histories.as_ref()).ok();
-        self.last = sample.number;
-        self.chosen = Some(Chosen { ruleset: sample.ruleset(), scope, candidates, indexes: shown.indexes });
-        data
+        self.last = number;
+        self.chosen = Some((candidates, shown.indexes));
+        Some(event)
     }
 
     /// Looks at all rules, in turn with other expensive requests.
-    async fn find_candidates(&self, sample: &Arc<Sample>, scope: &Scope) -> Option<Arc<Candidates>> {
-        let (view, sample, scope) = (self.view.clone(), Arc::clone(sample), scope.clone());
+    async fn find_candidates(&self, sample: &Arc<Sample>, scope: Scope) -> Option<Arc<Candidates>> {
+        let (view, sample) = (self.view.clone(), Arc::clone(sample));
         let slot = self.ui.slots.take().await;
-        let find = tokio::task::spawn_blocking(move || view.find_candidates(&sample, &scope));
+        let find = tokio::task::spawn_blocking(move || view.find_candidates(&sample, scope));
         slot.run(find).await.ok()?.ok().map(Arc::new)
     }
+}
 
-    /// Returns the last sample, the rules that the page shows of it, and their histories. `None` if other rules have come into
-    /// force; their sample follows.
-    fn with_histories(
-        &self,
-        candidates: &Candidates,
-        ruleset: Option<u64>,
-    ) -> Option<(Arc<Sample>, Shown, Vec<RuleHistory>)> {
-        let mut shown = None;
-        let (sample, histories) = self.ui.sampler.with_histories(|sample| {
-            let chosen = self.view.choose(candidates, sample);
-            let indexes = chosen.indexes.iter().copied().chain(candidates.selected.flatten()).collect::<Vec<_>>();
-            shown = Some(chosen);
-            indexes
-        });
-        (sample.ruleset() == ruleset).then_some((sample, shown?, histories))
+fn event(name: &str, data: &str) -> Bytes {
+    format!("event: {name}\ndata: {data}\n\n").into()
+}
+
+/// The open streams: their maximum, and the user of each one.
+#[derive(Debug)]
+pub struct Streams {
+    max: usize,
+    users: Mutex<Vec<Option<Box<str>>>>,
+}
+
+/// The place of an open stream, until it is dropped.
+#[derive(Debug)]
+pub struct StreamPlace {
+    streams: Arc<Streams>,
+    user: Option<Box<str>>,
+}
+
+impl Streams {
+    /// Allows this number of streams.
+    pub fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self { max, users: Mutex::default() })
     }
 
-    fn event(&mut self, name: &str, data: &str, is_last: bool) -> Event {
-        let head = if std::mem::replace(&mut self.has_begun, true) { "" } else { RECONNECT };
-        Event { bytes: format!("{head}event: {name}\ndata: {data}\n\n").into(), is_last }
+    /// Takes a place. One user gets half of them, so that it does not take the streams of all others. Without a `user`, all
+    /// viewers share one account, and there is no share.
+    ///
+    /// # Errors
+    /// All places are taken, or the user has its share of them.
+    fn open(self: &Arc<Self>, user: Option<&str>) -> Result<StreamPlace, String> {
+        let mut users = self.users.lock();
+        if users.len() >= self.max {
+            return Err(format!("{} streams are open, which is the maximum (--ui-streams)", self.max));
+        }
+        let of_user = users.iter().filter(|known| known.as_deref() == user).count();
+        if user.is_some() && of_user >= self.max.div_ceil(2) {
+            let share = "which is the share of one user (half of --ui-streams)";
+            return Err(format!("this user has {of_user} open streams, {share}"));
+        }
+        users.push(user.map(Into::into));
+        Ok(StreamPlace { streams: Arc::clone(self), user: user.map(Into::into) })
+    }
+}
+
+impl Drop for StreamPlace {
+    fn drop(&mut self) {
+        let mut users = self.streams.users.lock();
+        if let Some(place) = users.iter().position(|user| *user == self.user) {
+            users.swap_remove(place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_user_takes_half_of_the_streams() {
+        let streams = Streams::new(3);
+        let of_ann = [streams.open(Some("ann")).unwrap(), streams.open(Some("ann")).unwrap()];
+        assert!(streams.open(Some("ann")).unwrap_err().starts_with("this user has 2 open streams"));
+        let of_bob = streams.open(Some("bob")).unwrap();
+        assert!(streams.open(Some("carl")).unwrap_err().starts_with("3 streams are open"));
+        drop(of_ann);
+        let again = [streams.open(Some("ann")).unwrap(), streams.open(Some("carl")).unwrap()];
+        assert!(streams.open(None).is_err());
+        drop((of_bob, again));
+        assert!(streams.users.lock().is_empty());
+        // Viewers without accounts share all streams.
+        let _all = [None; 3].map(|user| streams.open(user).unwrap());
+        assert!(streams.open(None).is_err());
     }
 }
