@@ -110,7 +110,7 @@ function Statuses({ actor, onChange }) {
     return { key: rule, 'data-rule': rule, class: denies ? 'denies' : null };
   };
   return html`
-    <${Table} kind="cards" label="Counters of ${shown}" rows=${statuses.map(row)} ...${{ columns, attributes }} />
+    <${Table} kind="cards" aria-label="Counters of ${shown}" rows=${statuses.map(row)} ...${{ columns, attributes }} />
     ${next && html`<p class="hint">The first 1,000 rules are shown.</p>`}
   `;
 }

@@ -28,9 +28,8 @@ const WORDS = {
     style: 'bad',
     state: 'blocked',
     list: 'Blocked actors',
-    title: 'Block an actor',
-    removal: 'Remove a block',
     action: 'Block',
+    removal: 'Remove a block',
     done: 'is blocked',
     effect: 'Every hit is denied, from the next one. Counters do not change.',
     reason: 'Denied clients may see it.',
@@ -39,9 +38,8 @@ const WORDS = {
     style: 'ok',
     state: 'allowed',
     list: 'Allowed actors',
-    title: 'Allow an actor',
-    removal: 'Remove an allow',
     action: 'Allow',
+    removal: 'Remove an allow',
     done: 'is always allowed',
     effect: 'No hit is denied, from the next one. Hits count up to the limit.',
     reason: 'For people who look at this entry.',
@@ -220,7 +218,7 @@ function OverrideDialog({ kind, target, before, onDone }) {
   const unit = ([text, size]) => html`<option value=${size} selected=${size === usual}>${text}</option>`;
   const minutes = before && before.endsIn !== null ? Math.ceil(before.endsIn / 60) : '';
   return html`
-    <${Dialog} title=${words.title} action=${words.action} field="override-reason" ...${{ request, done, onDone }}>
+    <${Dialog} title="${words.action} an actor" action=${words.action} field="override-reason" ...${{ request, done, onDone }}>
       <p>Actor <code>${target.shown}</code>. ${words.effect}</p>
       <${Field} id="override-place" label="It concerns">
         <select id="override-place" name="place">${places.map(option)}</select>

@@ -19,7 +19,10 @@ const ROLES = {
 };
 /** Pause between two looks at the counters (ms). */
 const PAUSE = 2000;
-/** Age after which the rules are explained again (ms). An explanation of many rules is long, and seldom changes. */
+/**
+ * Age after which the rules are explained again (ms). An explanation of many rules is long, and seldom changes, unless a
+ * block or an allow decides for a time.
+ */
 const MAX_AGE = 30_000;
 /** Rules that do not match are shown in parts of this size. */
 const PART = 200;
@@ -34,8 +37,7 @@ export function Explain({ events, params }) {
     const operation = Object.fromEntries(pairs);
     if (known.question !== question || known.version !== version || Date.now() >= known.until)
       Object.assign(known, await explain(operation, signal), { question, version });
-    const { named, at } = known;
-    const found = known.found.map((rule) => later(rule, (Date.now() - at) / 1000));
+    const { found, named } = known;
     const [answer, states] = await Promise.all([peek(operation, signal), statesOf(found, named, pairs, signal)]);
     return { found, named, answer, states };
   };
@@ -67,21 +69,12 @@ export function Explain({ events, params }) {
   `;
 }
 
-/** Asks which rules an operation meets. The explanation is wrong once a block or an allow has ended. */
+/** Asks which rules an operation meets. */
 async function explain(operation, signal) {
   const explaining = api.post('/v1/explain', { operation }, signal);
   const [{ rules: found }, { named }] = await Promise.all([explaining, api.loadRules()]);
-  const at = Date.now();
-  const ends = found.map(({ grants }) => (grants?.override?.endsIn ?? Infinity) * 1000);
-  return { found, named, at, until: at + Math.min(MAX_AGE, ...ends) };
-}
-
-/** Returns a rule of an explanation, as it is after some seconds: a block or an allow ends sooner. */
-function later(rule, seconds) {
-  const override = rule.grants?.override;
-  if (!override || override.endsIn === null) return rule;
-  const endsIn = Math.max(0, override.endsIn - seconds);
-  return { ...rule, grants: { ...rule.grants, override: { ...override, endsIn } } };
+  const endsSoon = found.some(({ grants }) => typeof grants?.override?.endsIn === 'number');
+  return { found, named, until: Date.now() + (endsSoon ? 0 : MAX_AGE) };
 }
 
 /** Asks what a hit would get. Only users who may send hits can ask. */
@@ -192,7 +185,7 @@ function Matching({ rules, named, states, answer }) {
     'data-rule': name,
     class: denying.includes(name) ? 'denies' : null,
   });
-  return html`<${Table} kind="cards" label="Rules that match" rows=${rules} ...${{ columns, attributes }} />`;
+  return html`<${Table} kind="cards" aria-label="Rules that match" rows=${rules} ...${{ columns, attributes }} />`;
 }
 
 /** Says which entry of the rule's networks or list a value matches. */

@@ -22,16 +22,11 @@ export class Feed {
   #timer = null;
   #failures = 0;
   #isLive = false;
-  #onEvent;
-  #onState;
+  #listener;
 
-  /**
-   * @param {(name: string, data: any) => void} onEvent
-   * @param {(state: FeedState) => void} onState
-   */
-  constructor(onEvent, onState) {
-    this.#onEvent = onEvent;
-    this.#onState = onState;
+  /** @param {{receive(name: string, data: any): void, showStream(state: FeedState): void}} listener */
+  constructor(listener) {
+    this.#listener = listener;
     document.addEventListener('visibilitychange', () => this.#start());
   }
 
@@ -60,7 +55,7 @@ export class Feed {
     if (this.#query === null) return;
     if (document.hidden) {
       this.#isLive = false;
-      this.#onState({ phase: 'paused' });
+      this.#listener.showStream({ phase: 'paused' });
     } else {
       this.#read((this.#abort = new AbortController()));
     }
@@ -69,7 +64,7 @@ export class Feed {
   async #read(abort) {
     // A stream that only shows other rules is not worth a word.
     const pause = this.#isLive ? SLOW : 0;
-    const slow = setTimeout(() => this.#failures === 0 && this.#onState({ phase: 'connecting' }), pause);
+    const slow = setTimeout(() => this.#failures === 0 && this.#listener.showStream({ phase: 'connecting' }), pause);
     let watchdog;
     const expectMore = () => {
       clearTimeout(watchdog);
@@ -84,8 +79,8 @@ export class Feed {
         clearTimeout(slow);
         this.#failures = 0;
         this.#isLive = true;
-        this.#onState({ phase: 'live' });
-        this.#onEvent(name, JSON.parse(data));
+        this.#listener.showStream({ phase: 'live' });
+        this.#listener.receive(name, JSON.parse(data));
       }
       throw new Error('The server closed the connection.');
     } catch (error) {
@@ -99,7 +94,7 @@ export class Feed {
   #wait(error) {
     this.#stop();
     if (error.status === 401) {
-      this.#onEvent('end');
+      this.#listener.receive('end');
       return;
     }
     const growing = Math.min(FIRST_PAUSE * 2 ** this.#failures, LAST_PAUSE);
@@ -108,7 +103,7 @@ export class Feed {
     const pause = Math.max(growing, (error.retryAfter ?? 0) * 1000) * (1 + Math.random() / 4);
     const reason = error.name === 'TypeError' ? 'The server cannot be reached.' : error.message;
     this.#isLive = false;
-    this.#onState({ phase: 'waiting', reason, until: Date.now() + pause });
+    this.#listener.showStream({ phase: 'waiting', reason, until: Date.now() + pause });
     this.#timer = setTimeout(() => this.#start(), pause);
   }
 }

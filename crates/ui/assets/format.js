@@ -2,6 +2,7 @@
 
 const WHOLE = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
 const TENTH = new Intl.NumberFormat('en-US', { maximumFractionDigits: 1 });
+const LIST = new Intl.ListFormat('en-GB');
 const UNITS = [
   [86400, 'd'],
   [3600, 'h'],
@@ -27,6 +28,11 @@ export function duration(seconds) {
   const [nextSize, nextName] = UNITS[first + 1] ?? [1, ''];
   const rest = Math.floor((whole % size) / nextSize);
   return `${number(Math.floor(whole / size))} ${name}${rest > 0 ? ` ${rest} ${nextName}` : ''}`;
+}
+
+/** Returns a list as in "a, b and c". */
+export function list(words) {
+  return LIST.format(words);
 }
 
 /** Returns a value of the health panel in its unit. */
@@ -59,11 +65,6 @@ export function time(seconds) {
 /** Returns the name of a store. */
 export function storeName(store) {
   return { rocksdb: 'RocksDB', redis: 'Redis' }[store] ?? store;
-}
-
-/** Returns a list as in "a, b and c". */
-export function list(words) {
-  return words.length < 2 ? words.join('') : `${words.slice(0, -1).join(', ')} and ${words.at(-1)}`;
 }
 
 /**

@@ -1,10 +1,10 @@
-/** The rules in order, with what they do now. Only the rows in view exist, and only their figures are received. */
+/** The rules in order, with what they do now. Only the rows in view and some around them exist and are received. */
 
 import * as api from './api.js';
 import { count, go, link, number } from './format.js';
 import { Component, html, useRef } from './preact_htm.js';
 import { RulePanel } from './rule.js';
-import { nextMinute, Spark, sum, TableHead, useFieldText } from './widgets.js';
+import { nextMinute, Spark, sum, Table, useFieldText } from './widgets.js';
 
 /** Pause after typing or scrolling before other rules are asked for (ms). */
 const DEBOUNCE = 150;
@@ -12,15 +12,13 @@ const DEBOUNCE = 150;
 const MARGIN = 12;
 /** Most rules that a stream carries. */
 const MOST = 100;
-const COLUMNS = [['#', 'place'], ['Rule', 'rule'], ['Limit', 'limit']];
-const COUNT_COLUMNS = [['Last minute', 'chart'], ['Hits/s', 'hits'], ['Denied/s', 'denied']];
 const NO_COUNTS =
   'Your scope has one actor. The hits and denials of a rule are those of all actors, so they are not shown.';
 const LEASES = 'Limits requests in flight. Select the rule to see the leases in use.';
 
 /** The view. Its parameters are `search`, `only` and `rule`, the rule whose panel is open. */
 export class Rules extends Component {
-  state = { start: 0, end: 0, matching: 0, event: null, said: '', rowHeight: 60 };
+  state = { matching: 0, event: null, said: '', rowHeight: 60 };
   /** The rules of the last event by name, with all that the server has told of them. It sends most of it only once. */
   #known = new Map();
   #panel = { name: '', shown: null, isMissing: false };
@@ -126,20 +124,18 @@ export class Rules extends Component {
     this.#frame = requestAnimationFrame(() => this.#measure());
   };
 
-  /** Decides which rows exist, and asks for other rules once they come into view. */
+  /** Asks for other rules once they come into view. */
   #measure() {
     if (!this.#isListShown()) return;
     const list = this.#scroll.current;
-    const { matching } = this.state;
     const rowHeight = list.querySelector('tbody tr')?.getBoundingClientRect().height || this.state.rowHeight;
+    if (rowHeight !== this.state.rowHeight) this.setState({ rowHeight });
+    const { matching } = this.state;
     const hidden = Math.max(0, -list.getBoundingClientRect().top);
     const size = Math.min(MOST, Math.ceil(window.innerHeight / rowHeight) + 1 + 2 * MARGIN);
     const start = Math.max(0, Math.min(Math.floor(hidden / rowHeight) - MARGIN, matching - size));
-    const end = Math.min(start + size, matching);
-    if (start !== this.state.start || end !== this.state.end || rowHeight !== this.state.rowHeight)
-      this.setState({ start, end, rowHeight });
     const { first, count: asked } = this.#asked;
-    if (start < first || end > first + asked || size > asked) {
+    if (start < first || Math.min(start + size, matching) > first + asked || size > asked) {
       this.#asked = { first: start, count: size };
       clearTimeout(this.#watchTimer);
       this.#watchTimer = setTimeout(() => this.#watch(), DEBOUNCE);
@@ -169,19 +165,19 @@ export class Rules extends Component {
     this.#side.current.querySelector('h2')?.focus();
   }
 
-  render({ app }, { event, said, matching, start, end, rowHeight }) {
+  render({ app }, { event, said, matching, rowHeight }) {
     const { search, only, rule: selected } = this.#params();
     const panel = this.#panel.name === selected ? this.#panel : { name: selected };
     const goTo = (change, options) => go(link('rules', { ...this.#params(), ...change }), options);
     const isUncounted = Boolean(event) && !event.sum;
-    const ruleAt = (position) => event?.rules[position - event.first];
-    const [above, below] = [start, Math.max(0, matching - end)].map((rows) => `${rows * rowHeight}px`);
+    const { first, rules } = event ?? { first: 0, rules: [] };
+    const [above, below] = [first, Math.max(0, matching - first - rules.length)].map((rows) => `${rows * rowHeight}px`);
     const href = (name) => link('rules', { search, only, rule: name });
-    const row = (_, at) => {
-      const [position, rule] = [start + at, ruleAt(start + at)];
-      const isMember = ruleAt(position - 1)?.stack;
-      return html`<${Row} key=${position} ...${{ position, rule, selected, isMember, href }} />`;
+    const row = (rule, at) => {
+      const [isSelected, isMember] = [rule.name === selected, rules[at - 1]?.stack];
+      return { ...rule, position: first + at, isSelected, isMember, href };
     };
+    const columns = isUncounted ? COLUMNS : [...COLUMNS, ...COUNT_COLUMNS];
     return html`
       <div class="head">
         <h1 id="rules-title">Rules</h1>
@@ -196,11 +192,8 @@ export class Rules extends Component {
       <div class="split ${selected ? 'open' : ''} ${isUncounted ? 'uncounted' : ''}">
         <section class="list" aria-labelledby="rules-title">
           <div ref=${this.#scroll} style=${{ paddingTop: above, paddingBottom: below }}>
-            <table class="rules" role="table" aria-labelledby="rules-title" aria-rowcount=${event && event.matching + 1}
-              onkeydown=${onKey}>
-              <${TableHead} columns=${isUncounted ? COLUMNS : [...COLUMNS, ...COUNT_COLUMNS]} aria-rowindex="1" />
-              <tbody role="rowgroup">${Array.from({ length: Math.max(0, end - start) }, row)}</tbody>
-            </table>
+            <${Table} kind="rules" aria-labelledby="rules-title" aria-rowcount=${event && event.matching + 1}
+              onkeydown=${onKey} attributes=${attributesOf} columns=${columns} rows=${rules.map(row)} />
             ${event && matching === 0 && html`<p class="empty">No rule matches.</p>`}
           </div>
         </section>
@@ -269,55 +262,60 @@ function Filters({ search: asked, only, isCounted, goTo }) {
   `;
 }
 
-/** A row of the list. It is blank while its rule is on its way. */
-function Row({ position, rule, selected, isMember, href }) {
-  if (!rule) return html`<tr role="row" aria-rowindex=${position + 2}><td role="cell" colspan="6"></td></tr>`;
-  const { name, index, limit = '', stack, canary, actorField, actorPrefix, algorithm } = rule;
-  const operation = rule.operation === 'default' || !rule.operation ? 'every other request' : rule.operation;
-  const isSelected = name === selected;
-  const networks = actorPrefix ? `, networks of ${actorPrefix}` : '';
-  const actor = actorField ? `by ${actorField}${networks}` : 'one counter for all';
+function attributesOf({ position, isSelected, stack, isMember }) {
   const states = [isSelected && 'selected', stack && 'continues', isMember && 'member'].filter(Boolean);
+  return { key: position, class: states.join(' '), 'aria-rowindex': position + 2 };
+}
+
+function RuleCell({ name, operation, isSelected, href, canary, stack, algorithm }) {
+  const shown = operation === 'default' || !operation ? 'every other request' : operation;
   return html`
-    <tr role="row" class=${states.join(' ')} aria-rowindex=${position + 2}>
-      <td role="cell" class="place">${number(index + 1)}</td>
-      <td role="cell" class="rule">
-        <div class="line">
-          <a class="name" href=${href(name)} aria-current=${isSelected ? 'true' : null}>${name}</a>
-          <span class="chips">
-            ${canary && html`<span class="chip canary" title="Counts, and denies nothing">canary</span>`}
-            ${stack && html`<span class="chip" title="The next rule that matches must allow, too">and</span>`}
-            ${algorithm === 'concurrency' && html`<span class="chip" title=${LEASES}>leases</span>`}
-          </span>
-        </div>
-        <code class="operation" title=${operation}>${operation}</code>
-      </td>
-      <td role="cell" class="limit">
-        <span class="what" title=${limit}>${limit}</span>
-        <span class="more" hidden=${limit.startsWith('always')}>${actor}</span>
-      </td>
-      ${rule.hits !== undefined && html`<${Figures} ...${rule} />`}
-    </tr>
+    <div class="line">
+      <a class="name" href=${href(name)} aria-current=${isSelected ? 'true' : null}>${name}</a>
+      <span class="chips">
+        ${canary && html`<span class="chip canary" title="Counts, and denies nothing">canary</span>`}
+        ${stack && html`<span class="chip" title="The next rule that matches must allow, too">and</span>`}
+        ${algorithm === 'concurrency' && html`<span class="chip" title=${LEASES}>leases</span>`}
+      </span>
+    </div>
+    <code class="operation" title=${shown}>${shown}</code>
   `;
 }
 
-function Figures({ hits, denied, canary, minute }) {
-  const some = canary ? 'canary-some' : 'some';
-  const [allHits, allDenied] = [sum(minute.hits), sum(minute.denied)].map(number);
-  const label =
-    `Last minute: ${allHits} hits, ${allDenied} ${canary ? 'would be denied' : 'denied'}, ` +
-    `at most ${number(Math.max(0, ...minute.hits))} hits a second`;
+function LimitCell({ limit, actorField, actorPrefix }) {
+  const networks = actorPrefix ? `, networks of ${actorPrefix}` : '';
+  const actor = actorField ? `by ${actorField}${networks}` : 'one counter for all';
   return html`
-    <td role="cell" class="chart">
-      <${Spark} area=${minute.hits} bars=${minute.denied} canary=${canary} label=${label} />
-    </td>
-    <td role="cell" class="hits number">
-      <b class=${hits === 0 ? 'none' : ''}>${number(hits)}</b>
-      <span class="more">${allHits}/min</span>
-    </td>
-    <td role="cell" class="denied number">
-      <b class=${denied === 0 ? 'none' : some}>${number(denied)}</b>
-      <span class="more ${allDenied === '0' ? '' : some}">${allDenied}/min</span>
-    </td>
+    <span class="what" title=${limit}>${limit}</span>
+    <span class="more" hidden=${limit.startsWith('always')}>${actor}</span>
   `;
 }
+
+function Chart({ canary, minute: { hits, denied } }) {
+  const words = canary ? 'would be denied' : 'denied';
+  const [allHits, allDenied, most] = [sum(hits), sum(denied), Math.max(0, ...hits)].map(number);
+  const label = `Last minute: ${allHits} hits, ${allDenied} ${words}, at most ${most} hits a second`;
+  return html`<${Spark} area=${hits} bars=${denied} canary=${canary} label=${label} />`;
+}
+
+/** A count of the last second, and those of the last minute. */
+function Count({ now, series, style }) {
+  const all = sum(series);
+  return html`
+    <b class=${now === 0 ? 'none' : style}>${number(now)}</b>
+    <span class="more ${all > 0 ? style : ''}">${number(all)}/min</span>
+  `;
+}
+
+const COLUMNS = [
+  ['#', 'place', ({ index }) => number(index + 1)],
+  ['Rule', 'rule', (rule) => html`<${RuleCell} ...${rule} />`],
+  ['Limit', 'limit', (rule) => html`<${LimitCell} ...${rule} />`],
+];
+const COUNT_COLUMNS = [
+  ['Last minute', 'chart', (rule) => html`<${Chart} ...${rule} />`],
+  ['Hits/s', 'hits', ({ hits, minute }) => html`<${Count} now=${hits} series=${minute.hits} style="" />`],
+  ['Denied/s', 'denied', ({ denied, minute, canary }) => html`
+    <${Count} now=${denied} series=${minute.denied} style=${canary ? 'canary-some' : 'some'} />
+  `],
+];

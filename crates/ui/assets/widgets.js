@@ -73,36 +73,29 @@ export function Button({ children, unseen, ...attributes }) {
 }
 
 /**
- * The heads of the columns of a table.
- * @param {{columns: Array<[string, string]>}} props title and class of each column. The title of a column of the class
- *   `actions` is only for screen readers.
+ * A table of the kind `plain`, `cards` or `rules`, whose rows become cards on narrow screens. Roles are given, because
+ * such a layout would hide them from screen readers.
+ * @param {object} props
+ * @param {Array<[string, string, (row: any, at: number) => any]|false>} props.columns the title, the class and the
+ *   content of each column. The title of a column of the class `actions` is only for screen readers.
+ * @param {(row: any) => object} [props.attributes] returns the attributes of a row
  */
-export function TableHead({ columns, ...attributes }) {
+export function Table({ kind = 'plain', columns: all, rows, attributes = () => ({}), ...others }) {
+  const columns = all.filter(Boolean);
   const heading = ([title, name]) => {
     const text = name === 'actions' ? html`<span class="unseen">${title}</span>` : title;
     return html`<th scope="col" role="columnheader" class=${name}>${text}</th>`;
   };
-  return html`<thead role="rowgroup"><tr role="row" ...${attributes}>${columns.map(heading)}</tr></thead>`;
-}
-
-/**
- * A table of the kind `plain`, or `cards`, whose rows become cards on narrow screens. Roles are given, because such a
- * layout would hide them from screen readers.
- * @param {object} props
- * @param {Array<[string, string, (row: any, at: number) => any]|false>} props.columns the title, the class and the
- *   content of each column
- * @param {(row: any) => object} [props.attributes] returns the attributes of a row
- */
-export function Table({ kind = 'plain', label, columns: all, rows, attributes = () => ({}) }) {
-  const columns = all.filter(Boolean);
   // On narrow screens, the title of its column is next to a cell.
   const cell = (row, at) => ([title, name, content]) => html`
     <td role="cell" class=${name} data-title=${title}><div>${content(row, at)}</div></td>
   `;
   const row = (each, at) => html`<tr role="row" ...${attributes(each)}>${columns.map(cell(each, at))}</tr>`;
   return html`
-    <table class=${kind} role="table" aria-label=${label}>
-      <${TableHead} columns=${columns} />
+    <table class=${kind} role="table" ...${others}>
+      <thead role="rowgroup">
+        <tr role="row" aria-rowindex=${others['aria-rowcount'] && 1}>${columns.map(heading)}</tr>
+      </thead>
       <tbody role="rowgroup">${rows.map(row)}</tbody>
     </table>
   `;

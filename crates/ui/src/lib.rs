@@ -172,36 +172,17 @@ impl Page for Ui {
     }
 }
 
-/// Returns the name and the content of a file in `assets`.
-macro_rules! file {
-    ($name:literal) => {
-        ($name, include_bytes!(concat!("../assets/", $name)))
-    };
+/// Returns the names and the contents of files in `assets`.
+macro_rules! files {
+    ($($name:literal)*) => { &[$(($name, include_bytes!(concat!("../assets/", $name)))),*] };
 }
 
 /// The files of the page: name and content. They are part of the program, so no request reaches the file system.
-const FILES: &[(&str, &[u8])] = &[
-    file!("actor.js"),
-    file!("api.js"),
-    file!("changes.js"),
-    file!("explain.js"),
-    file!("feed.js"),
-    file!("format.js"),
-    file!("frame.js"),
-    file!("icon.svg"),
-    file!("index.html"),
-    file!("main.js"),
-    file!("page.css"),
-    file!("preact_htm.js"),
-    file!("rule.js"),
-    file!("rule_text.js"),
-    file!("rules.js"),
-    file!("status.js"),
-    file!("theme.css"),
-    file!("top.js"),
-    file!("views.css"),
-    file!("widgets.js"),
-];
+const FILES: &[(&str, &[u8])] = files! {
+    "index.html" "page.css" "views.css" "icon.svg" "preact_htm.js"
+    "actor.js" "api.js" "changes.js" "explain.js" "feed.js" "format.js" "main.js"
+    "rule.js" "rule_text.js" "rules.js" "status.js" "top.js" "widgets.js"
+};
 
 /// The entity tag of all files: a hash of their contents.
 static TAG: LazyLock<Option<HeaderValue>> = LazyLock::new(|| {
