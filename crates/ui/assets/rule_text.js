@@ -3,13 +3,8 @@
  * crates/core/src/rules/operation_text.rs and actor.rs. The page never edits rules, because the file is the policy.
  */
 
-/** Settings in the order of the documentation. */
-const SETTINGS = [
-  'creditLimit', 'resetSeconds', 'window', 'timezone', 'resetAt', 'networks', 'list', 'actorField', 'actorPrefix',
-  'matchPolicy', 'algorithm', 'refillCredits', 'refillSeconds', 'burst', 'costField', 'holdField', 'overrun',
-  'counter', 'blockAfter', 'blockWindow', 'blockSeconds', 'blockFactor', 'blockMax', 'blockForget', 'label',
-  'comment',
-];
+/** Members of a rule in `GET /v1/rules` that are no settings. */
+const OTHERS = ['name', 'operation', 'allowed', 'denied'];
 /** Values that need not be written. */
 const USUAL = {
   timezone: 'UTC',
@@ -154,8 +149,8 @@ export function formatOf(file) {
  * @param {'ini'|'json'} format
  */
 export function write(rule, format) {
-  const isGiven = ([name, value]) => value !== undefined && value !== null && value !== USUAL[name];
-  const given = SETTINGS.map((name) => [name, rule[name]]).filter(isGiven);
+  const isGiven = ([name, value]) => !OTHERS.includes(name) && (value ?? USUAL[name]) !== USUAL[name];
+  const given = Object.entries(rule).filter(isGiven);
   if (format === 'json')
     return `${JSON.stringify({ operation: rule.operation, ...Object.fromEntries(given) }, null, 2)}\n`;
   const header = Object.entries(rule.operation).map((pair) => pair.map(headerString));

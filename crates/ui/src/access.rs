@@ -5,7 +5,6 @@
 
 use std::future::pending;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
 
 use hyper::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, FORWARDED, HOST, HeaderName, HeaderValue, ORIGIN, REFERRER_POLICY,
@@ -115,7 +114,6 @@ fn is_local(host: &[u8]) -> bool {
 /// The user who looks at the page.
 #[derive(Debug, Clone)]
 pub struct Viewer {
-    guard: Option<Arc<Guard>>,
     identity: Identity,
     /// The session, unless the browser shows who it is with each request.
     session: Option<SessionKey>,
@@ -123,19 +121,16 @@ pub struct Viewer {
 
 impl Viewer {
     /// Returns the name of the user; `None` if the server has no users of their own, so that all viewers share one account.
-    pub fn account(&self) -> Option<&str> {
-        self.guard.as_ref().filter(|guard| guard.has_users()).and_then(|_| self.identity.name())
+    pub fn account(&self, ui: &Ui) -> Option<&str> {
+        ui.guard.as_ref().filter(|guard| guard.has_users()).and_then(|_| self.identity.name())
     }
 
     /// Returns the user with the rights that it has now; `None` if it has lost the category. Records a use of its session.
-    pub fn renew(&mut self, category: Category, now: Instant) -> Option<&Identity> {
-        if let Some(guard) = &self.guard {
-            match self.session {
-                Some(key) => self.identity = guard.sessions()?.renew(key, guard.authority(), now)?.identity,
-                None => {
-                    guard.authority().refresh(&mut self.identity);
-                }
-            }
+    pub fn renew(&mut self, ui: &Ui, category: Category, now: Instant) -> Option<&Identity> {
+        if let (Some(guard), Some(key)) = (&ui.guard, self.session) {
+            self.identity = guard.sessions()?.renew(key, guard.authority(), now)?.identity;
+        } else if let Some(guard) = &ui.guard {
+            guard.authority().refresh(&mut self.identity);
         }
         self.identity.may(category).is_ok().then_some(&self.identity)
     }
@@ -164,11 +159,11 @@ async fn recognize_viewer(
 /// # Errors
 /// The client is not logged in, or lacks the category.
 pub async fn admit(ui: &Ui, category: Category, head: &Parts, origin: &Origin) -> Result<Viewer, Problem> {
-    let Some(guard) = &ui.guard else { return Ok(Viewer { guard: None, identity: Identity::OPEN, session: None }) };
+    let Some(guard) = &ui.guard else { return Ok(Viewer { identity: Identity::OPEN, session: None }) };
     let admitted = async {
         let (identity, session) = recognize_viewer(guard, head, origin).await?;
         check_category(guard, &identity, category)?;
-        Ok(Viewer { guard: Some(Arc::clone(guard)), identity, session: session.map(|session| session.key) })
+        Ok(Viewer { identity, session: session.map(|session| session.key) })
     };
     admitted.await.map_err(|refusal: Refusal| refusal.describe(guard, true))
 }

@@ -33,7 +33,7 @@ pub fn open(ui: &Arc<Ui>, viewer: Viewer, uri: &Uri) -> Answered {
     let view = View::parse(uri)?;
     let place = ui
         .streams
-        .open(viewer.account())
+        .open(viewer.account(ui))
         .map_err(|reason| Problem::new(StatusCode::SERVICE_UNAVAILABLE, reason).with_header(RETRY_AFTER, RETRY))?;
     let events = unfold(EventStream::new(Arc::clone(ui), viewer, view, place), |mut stream| async {
         let event = stream.next().await?;
@@ -64,7 +64,7 @@ struct EventStream {
 
 impl EventStream {
     fn new(ui: Arc<Ui>, viewer: Viewer, view: View, place: StreamPlace) -> Self {
-        let (mut samples, mut health) = (ui.sampler.follow(), ui.health_event.subscribe());
+        let (mut samples, mut health) = (ui.sampler.latest.subscribe(), ui.health_event.subscribe());
         let mut reloads = ui.settings.reloads.follow();
         samples.mark_changed();
         health.mark_changed();
@@ -86,7 +86,7 @@ impl EventStream {
             };
             changed.ok()?;
             // The rights are checked for each event.
-            let Some(identity) = self.viewer.renew(Category::Read, Instant::now()) else {
+            let Some(identity) = self.viewer.renew(&self.ui, Category::Read, Instant::now()) else {
                 self.has_ended = true;
                 return Some(event("end", "{}"));
             };

@@ -21,19 +21,6 @@ const INTERVALS: u32 = 5;
 /// Timeout for the store to count its counters. Health without that number is better than none.
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Bounds of the store that its metrics do not show.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct StoreBounds {
-    /// Maximum size of the data directory (bytes).
-    pub disk: Option<u64>,
-    /// Maximum size of the journal (bytes).
-    pub journal: Option<u64>,
-    /// Maximum memory of the hot table (bytes).
-    pub hot_table: Option<u64>,
-    /// Maximum number of limits of single actors.
-    pub actor_limits: u64,
-}
-
 impl Ui {
     /// Samples the health of the server for all pages, forever.
     pub(crate) async fn sample_health(self: &Arc<Self>) {
@@ -89,23 +76,23 @@ impl Ui {
     /// Returns the values that the metrics contain, with their bounds. `counters` is the number of counters in the store.
     fn values(&self, numbers: &Numbers, counters: Option<u64>) -> Vec<Value> {
         let find = |name: &str| numbers.find(name).map(|value| value as u64);
-        let (bounds, limits) = (&self.settings.bounds, &self.limits);
+        let (settings, limits) = (&self.settings, &self.limits);
         let (buffers, connections) = (limits.max_buffer_memory as u64, limits.max_connections as u64);
         // A cache and a journal are meant to be full. Requests fail if anything else is.
         let harmless = |_, _| State::Ok;
         type Row<'a> = (&'a str, &'a str, Option<u64>, Option<u64>, fn(u64, u64) -> State);
         let rows: [Row<'_>; 11] = [
             ("Counters", "count", counters, find("divvy_max_counters"), judge),
-            ("Disk", "bytes", find("divvy_rocksdb_disk_bytes"), bounds.disk, judge),
-            ("Journal", "bytes", find("divvy_journal_bytes"), bounds.journal, harmless),
-            ("Hot table", "bytes", find("divvy_hot_table_bytes"), bounds.hot_table, harmless),
+            ("Disk", "bytes", find("divvy_rocksdb_disk_bytes"), settings.max_disk, judge),
+            ("Journal", "bytes", find("divvy_journal_bytes"), settings.max_journal, harmless),
+            ("Hot table", "bytes", find("divvy_hot_table_bytes"), settings.cache_memory, harmless),
             ("Resident memory", "bytes", find("process_resident_memory_bytes"), None, judge),
             ("Buffer memory of connections", "bytes", find("divvy_buffer_memory_bytes"), Some(buffers), judge),
             ("Connections", "count", find("divvy_tcp_connections_total"), Some(connections), judge),
             ("Open files", "count", find("process_open_fds"), find("process_max_fds"), judge),
             ("Reservations", "count", find("divvy_reservations"), find("divvy_max_reservations"), judge),
             ("Idempotency keys", "count", find("divvy_idempotency_keys"), find("divvy_max_idempotency_keys"), judge),
-            ("Limits of single actors", "count", find("divvy_actor_limits"), Some(bounds.actor_limits), judge),
+            ("Limits of single actors", "count", find("divvy_actor_limits"), Some(settings.max_actor_limits), judge),
         ];
         let describe = |(text, unit, used, bound, judge): Row<'_>| {
             let used = used?;

@@ -27,7 +27,7 @@ const MAX_HISTORIES: usize = 32_768;
 pub struct Sampler {
     limiter: Arc<Limiter>,
     history: Mutex<History>,
-    latest: watch::Sender<Arc<Sample>>,
+    pub latest: watch::Sender<Arc<Sample>>,
 }
 
 /// Hits and denials of a rule in one second.
@@ -95,11 +95,6 @@ impl Sampler {
         let mut history = self.history.lock();
         let sample = history.add(policy, origins.as_deref());
         self.latest.send_replace(Arc::new(sample));
-    }
-
-    /// Returns the samples.
-    pub fn follow(&self) -> watch::Receiver<Arc<Sample>> {
-        self.latest.subscribe()
     }
 
     /// Returns the histories, and the sample that they end with.

@@ -29,7 +29,6 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::feed::Streams;
-pub use self::health::StoreBounds;
 use self::history::Sampler;
 use divvy_access::{Category, Digest};
 use divvy_limiter::Limiter;
@@ -56,8 +55,14 @@ pub struct UiSettings {
     pub rules_file: Option<String>,
     /// The durability of a hit, in words.
     pub durability: &'static str,
-    /// Bounds of the store.
-    pub bounds: StoreBounds,
+    /// Maximum size of the data directory (bytes), if there is one.
+    pub max_disk: Option<u64>,
+    /// Maximum size of the journal (bytes).
+    pub max_journal: Option<u64>,
+    /// Maximum memory of the hot table (bytes).
+    pub cache_memory: Option<u64>,
+    /// Maximum number of limits of single actors.
+    pub max_actor_limits: u64,
     /// The last reloads of the rules.
     pub reloads: Arc<ReloadLog>,
 }

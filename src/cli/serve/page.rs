@@ -9,7 +9,7 @@ use divvy_limiter::Limiter;
 use divvy_limiter::store::RocksOptions;
 use divvy_server::auth::Guard;
 use divvy_server::{Health, Limits, ReloadLog};
-use divvy_ui::{DEFAULT_STREAMS, StoreBounds, Ui, UiSettings};
+use divvy_ui::{DEFAULT_STREAMS, Ui, UiSettings};
 
 /// Write-ahead log that does not count toward `--max-disk` (bytes).
 const WAL_ALLOWANCE: u64 = 192 << 20;
@@ -25,25 +25,20 @@ pub fn create(
     limits: Limits,
 ) -> Arc<Ui> {
     let file_name = args.config.as_deref().and_then(Path::file_name);
+    let rocks = match store {
+        StoreChoice::Rocksdb { options, .. } => Some(options),
+        StoreChoice::Memory { .. } | StoreChoice::Redis { .. } => None,
+    };
+    let max_disk = |of: &RocksOptions| of.bounds.max_disk.saturating_add(of.max_journal).saturating_add(WAL_ALLOWANCE);
     let settings = UiSettings {
         max_streams: args.ui.ui_streams.unwrap_or(DEFAULT_STREAMS),
         rules_file: file_name.map(|name| name.to_string_lossy().into_owned()),
         durability: store.describe_durability(),
-        bounds: StoreBounds { actor_limits: args.limiter.max_actor_limits as u64, ..bounds(store) },
+        max_disk: rocks.map(max_disk),
+        max_journal: rocks.map(|options| options.max_journal),
+        cache_memory: rocks.map(|options| options.cache_memory as u64),
+        max_actor_limits: args.limiter.max_actor_limits as u64,
         reloads,
     };
     Ui::new(settings, limiter, guard, health, limits)
-}
-
-/// Returns the bounds that the store's metrics do not show.
-fn bounds(store: &StoreChoice) -> StoreBounds {
-    match store {
-        StoreChoice::Rocksdb { options: RocksOptions { cache_memory, max_journal, bounds, .. }, .. } => StoreBounds {
-            disk: Some(bounds.max_disk.saturating_add(*max_journal).saturating_add(WAL_ALLOWANCE)),
-            journal: Some(*max_journal),
-            hot_table: Some(*cache_memory as u64),
-            ..StoreBounds::default()
-        },
-        StoreChoice::Memory { .. } | StoreChoice::Redis { .. } => StoreBounds::default(),
-    }
 }
