@@ -136,15 +136,15 @@ impl View {
                 Some((_, file)) => describe(rule, file),
                 None => json!({}),
             };
-            event["index"] = json!(index);
-            event["name"] = json!(rule.name(index));
+            add(&mut event, "index", json!(index));
+            add(&mut event, "name", json!(rule.name(index)));
             if !candidates.hides_counts() {
-                event["hits"] = json!(hits);
-                event["denied"] = json!(denied);
+                add(&mut event, "hits", json!(hits));
+                add(&mut event, "denied", json!(denied));
                 if let Some((history, _)) = facts {
                     let (hits, denied): (Vec<_>, Vec<_>) =
                         history.of_rule(index).iter().map(|second| (second.hits, second.denied)).unzip();
-                    event["history"] = json!({"hits": hits, "denied": denied});
+                    add(&mut event, "history", json!({"hits": hits, "denied": denied}));
                 }
             }
             Some(event)
@@ -156,7 +156,7 @@ impl View {
             "rules": shown.indexes.iter().filter_map(describe_rule).collect::<Vec<_>>(),
         });
         if let Some(selected) = candidates.selected {
-            event["selected"] = selected.as_ref().and_then(describe_rule).unwrap_or_default();
+            add(&mut event, "selected", selected.as_ref().and_then(describe_rule).unwrap_or_default());
         }
         if !candidates.hides_counts() {
             candidates.add_sums(sample, &mut event);
@@ -189,8 +189,8 @@ impl Candidates {
             }
         }
         let is_denying = |index: &&usize| self.in_scope.binary_search(index).is_ok() && !is_canary(**index);
-        event["denying"] = json!(sample.denying.iter().filter(is_denying).count());
-        event["sum"] = json!({"hits": all_hits, "denied": all_denied, "canaryDenied": canary_denied});
+        add(event, "denying", json!(sample.denying.iter().filter(is_denying).count()));
+        add(event, "sum", json!({"hits": all_hits, "denied": all_denied, "canaryDenied": canary_denied}));
     }
 }
 
@@ -225,6 +225,11 @@ fn describe(rule: &Rule, file: Option<&str>) -> Value {
         "line": rule.line,
         "file": file,
     })
+}
+
+/// Adds a member to an object.
+fn add(object: &mut Value, name: &str, value: Value) {
+    object.as_object_mut().map(|members| members.insert(name.to_owned(), value));
 }
 
 fn shorten(mut text: String) -> String {
