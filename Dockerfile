@@ -7,7 +7,7 @@
 # packaging/compose.yaml runs it with Prometheus and Grafana beside it, packaging/kubernetes has manifests. Without RocksDB
 # (memory and Redis stores only) the image builds in minutes:
 #
-#   docker build -t divvy --build-arg CARGO_FLAGS=--no-default-features .
+#   docker build -t divvy --build-arg CARGO_FLAGS="--no-default-features --features ui" .
 #
 # Before you publish an image, run `make notices`: the image then contains the licenses of all code in the binary.
 

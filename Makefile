@@ -64,7 +64,7 @@ run: libraries ## Build, then serve CONFIG (config/example.ini)
 
 .PHONY: run-memory
 run-memory: ## A first look, without RocksDB and not optimized: counters are in memory, the build takes three minutes
-	$(CARGO) run --locked --no-default-features -- serve $(CONFIG) --store memory
+	$(CARGO) run --locked --no-default-features --features ui -- serve $(CONFIG) --store memory
 
 .PHONY: check
 check: ## What CI runs: formatting, lints, features, dependencies, tests, docs, instructions
@@ -89,6 +89,7 @@ clippy: libraries
 features: libraries ## Check that each feature compiles alone
 	$(CARGO) clippy --release --locked --no-default-features --features packaging -- -D warnings
 	$(CARGO) clippy --release --locked --no-default-features --features rocksdb -- -D warnings
+	$(CARGO) clippy --release --locked --no-default-features --features ui -- -D warnings
 
 .PHONY: rustdoc
 rustdoc: libraries ## Check the documentation in the code: its links and its Markdown

@@ -9,6 +9,8 @@ mod limits;
 mod listen;
 mod logs;
 mod metrics;
+#[cfg(feature = "ui")]
+mod page;
 mod redis;
 mod reload;
 mod rules;
@@ -46,6 +48,8 @@ use divvy_core::rules::RuleSet;
 use divvy_core::units;
 use divvy_limiter::Limiter;
 use divvy_limiter::store::Store;
+#[cfg(feature = "ui")]
+use divvy_server::http::page::Page;
 use divvy_server::{self as server, Fronts, Health, Limits, ReloadLog, Settings};
 use divvy_telemetry::logging;
 use divvy_telemetry::metrics::{Metrics, Statsd, StatsdOptions};
@@ -195,6 +199,14 @@ async fn serve(
     limiter::start(&limiter, &draining).await?;
     let files = ReloadedFiles { rules, access: watched_access, tls: reloader };
     args.reload.start(files, &limiter, &audit, hangups, draining.clone())?;
+    let health = Health::start(&limiter, draining.clone()).context("cannot start the server's threads")?;
+    #[cfg(feature = "ui")]
+    let page = reloads.map(|reloads| -> Arc<dyn Page> {
+        let (limiter, guard, health) = (Arc::clone(&limiter), access.http.clone(), Arc::clone(&health));
+        page::create(args, choice, reloads, limiter, guard, health, limits)
+    });
+    #[cfg(not(feature = "ui"))]
+    let page = None;
     let settings = Settings {
         limits,
         drain: args.drain.drain(),
@@ -202,20 +214,17 @@ async fn serve(
         audit: Arc::clone(&audit),
         tls: secured,
         api: args.http.settings(),
-        ui: reloads
-            .map(|reloads| args.ui.settings(args.config.as_deref(), choice, args.limiter.max_actor_limits(), reloads)),
         grpc: args.http.grpc(),
         metrics_path,
         threads: args.threads,
     };
-    let health = Health::start(&limiter, draining.clone()).context("cannot start the server's threads")?;
     tokio::select! {
         () = health.first() => {}
         () = draining.cancelled() => {}
     }
     service_manager::ready();
     let served = tokio::select! {
-        served = server::run(Arc::clone(&limiter), fronts, settings, Arc::clone(&health), draining) => served,
+        served = server::run(Arc::clone(&limiter), fronts, settings, page, Arc::clone(&health), draining) => served,
         () = at_once.cancelled() => Ok(()),
     };
     if let Some(statsd) = statsd {

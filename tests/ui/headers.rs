@@ -77,10 +77,8 @@ fn file_that_the_browser_has_is_not_sent_again() {
 #[test]
 fn redirect_depends_on_nothing() {
     let site = Site::start(&line("ann", "+@all ~*"), &[]);
-    for (path, host) in [("/ui", "evil.example"), ("/ui?to=//evil.example", "x"), ("/ui#//evil.example", "x")] {
-        let response = site.browser().send("GET", path, &[("host", host)], "");
-        assert_eq!((response.status, response.header("location")), (308, Some("/ui/")), "{path}");
-    }
+    let response = site.browser().send("GET", "/ui?to=//evil.example", &[("host", "evil.example")], "");
+    assert_eq!((response.status, response.header("location")), (308, Some("/ui/")));
     assert_eq!(site.browser().send("GET", "//evil.example/..", &[], "").status, 404);
 }
 

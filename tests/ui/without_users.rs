@@ -25,20 +25,11 @@ fn other_hosts_and_proxies_do_not_reach_a_page_without_users() {
     let browser = Browser::new(server.http);
     let port = server.http.port();
     for path in ["/ui", "/ui/", "/ui/api/session", "/ui/api/feed"] {
-        for host in ["evil.example", &format!("evil.example:{port}"), "192.0.2.1", "localhost.evil.example"] {
-            let response = browser.send("GET", path, &[("host", host)], "");
-            assert_eq!(response.status, 403, "{path} of {host}");
+        let evil = format!("evil.example:{port}");
+        for header in [("host", evil.as_str()), ("host", "localhost.evil.example"), ("X-Forwarded-For", "127.0.0.1")] {
+            let response = browser.send("GET", path, &[header], "");
+            assert_eq!(response.status, 403, "{path} with {header:?}");
             assert!(response.body.contains("set --requirepass or --access-file"), "{}", response.body);
-        }
-        for (name, value) in [
-            ("x-forwarded-for", "127.0.0.1"),
-            ("X-Forwarded-Host", "localhost"),
-            ("x-forwarded-proto", "https"),
-            ("forwarded", "for=127.0.0.1"),
-            ("via", "1.1 proxy"),
-            ("X-Real-IP", "192.0.2.1"),
-        ] {
-            assert_eq!(browser.send("GET", path, &[(name, value)], "").status, 403, "{path} with {name}");
         }
         // By default, nginx forwards requests in this form.
         for headers in ["", "Host: 127.0.0.1:8322\r\nConnection: close\r\n"] {

@@ -7,7 +7,7 @@
 //! | [`reload_log`] | the last reloads of the rules |
 //! | [`mod@line`] | the front for Divvy's line protocol |
 //! | [`resp`] | the front for Redis clients |
-//! | [`http`] | the HTTP front: `transport` serves connections, `routes` leads requests to their endpoints in `api` and `ui` |
+//! | [`http`] | the HTTP front: `transport` serves connections, `routes` leads requests to their endpoints in `api`, and those of the live page to its crate |
 //! | [`grpc`] | the gRPC front, on the HTTP front's transport |
 //!
 //! Each front is an accept loop ([`net::accept`]) that passes connections to its protocol. The line protocol and RESP
@@ -52,8 +52,7 @@ use tokio_util::task::TaskTracker;
 use self::grpc::GrpcFront;
 pub use self::grpc::GrpcSettings;
 pub use self::health::Health;
-pub use self::http::ui::{DEFAULT_STREAMS, StoreBounds, UiSettings};
-use self::http::ui::{PageHealth, Sampler, Ui};
+use self::http::page::Page;
 pub use self::http::{ApiSettings, DEFAULT_METRICS_PATH, InvalidMetricsPath, StreamBounds, check_metrics_path};
 use self::http::{BodyBounds, HttpFront};
 pub use self::keep_running::{keep_running, survive};
@@ -106,8 +105,6 @@ pub struct Settings {
     pub tls: Secured,
     /// Settings of the HTTP API.
     pub api: ApiSettings,
-    /// Settings of the live page; `None` if it is not served.
-    pub ui: Option<UiSettings>,
     /// Settings of the gRPC front.
     pub grpc: GrpcSettings,
     /// Number of threads that serve connections.
@@ -143,7 +140,7 @@ pub struct Secured {
 }
 
 /// Serves until `draining` is cancelled and the drain's delay has passed. Then answers the requests that have been received,
-/// within the drain's timeout.
+/// within the drain's timeout. Without a `page`, there is no live page.
 ///
 /// # Errors
 /// The system refuses a thread, or a front cannot be set up.
@@ -151,10 +148,11 @@ pub async fn run(
     limiter: Arc<Limiter>,
     fronts: Fronts,
     settings: Settings,
+    page: Option<Arc<dyn Page>>,
     health: Arc<Health>,
     draining: CancellationToken,
 ) -> io::Result<()> {
-    let Settings { limits, drain, access, audit, tls, api, ui, grpc, threads, metrics_path } = settings;
+    let Settings { limits, drain, access, audit, tls, api, grpc, threads, metrics_path } = settings;
     let metrics = Arc::clone(limiter.metrics());
     let memory = BufferMemory::new(limits.max_buffer_memory, Arc::clone(&metrics));
     let stopping = CancellationToken::new();
@@ -182,15 +180,6 @@ pub async fn run(
     );
     let line = LineFront::new(Arc::clone(&limiter), limits, access.line.clone(), Arc::clone(&memory));
     let bounds = BodyBounds { timeouts: limits.timeouts, memory, expansion: 1 };
-    let samplers = ui.as_ref().map(|ui| {
-        let (sampler, limiter, health) =
-            (Sampler::new(Arc::clone(&limiter)), Arc::clone(&limiter), Arc::clone(&health));
-        (sampler, PageHealth::new(limiter, health, ui.durability, ui.bounds, limits, slots.clone()))
-    });
-    let page = ui.zip(samplers.clone()).map(|(settings, (sampler, health))| {
-        let (limiter, guard, slots) = (Arc::clone(&limiter), access.http.clone(), slots.clone());
-        Ui::new(settings, limiter, guard, sampler, health, slots, limits.max_body, stopping.clone())
-    });
     let http = HttpFront::new(
         Arc::clone(&limiter),
         operations,
@@ -201,7 +190,7 @@ pub async fn run(
         &metrics_path,
         slots,
         Arc::clone(&health),
-        page,
+        page.clone(),
     );
     let grpc = GrpcFront::new(Arc::clone(&limiter), limits, grpc, bounds, access.grpc, health)?;
     let stop = async {
@@ -209,14 +198,14 @@ pub async fn run(
         tokio::time::sleep(drain.delay).await;
         stopping.cancel();
     };
-    let sample = async {
-        if let Some((sampler, health)) = samplers {
-            tokio::join!(sampler.run(stopping.clone()), health.run(stopping.clone()));
+    let run_page = async {
+        if let Some(page) = page {
+            page.run(stopping.clone()).await;
         }
     };
     tokio::join!(
         stop,
-        sample,
+        run_page,
         acceptor.run(fronts.line, tls.line, line),
         acceptor.run(fronts.resp, tls.resp, resp),
         acceptor.run(fronts.http, tls.http, http),

@@ -1,18 +1,17 @@
 //! Flags of the HTTP API and of the live page, and the conditions for the page.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{bail, ensure};
 use hyper::StatusCode;
 
 use super::access::{AccessUsers, is_loopback};
-use super::store::StoreChoice;
 use divvy_core::rules::{FinalSlash, Spellings};
 use divvy_core::units;
+use divvy_server::http::page;
 use divvy_server::http::{ApiSettings, CheckFrom, CheckId, CheckOperation, CheckSettings, RateLimitHeaders, WebOrigin};
 use divvy_server::sessions::Sessions;
-use divvy_server::{DEFAULT_STREAMS, Fronts, GrpcSettings, ReloadLog, StoreBounds, UiSettings};
+use divvy_server::{Fronts, GrpcSettings};
 
 /// Upper bound for trusted proxies, more than any header contains.
 const MAX_TRUSTED_HOPS: u64 = 1_000;
@@ -108,8 +107,6 @@ fn deny_status(text: &str) -> Result<StatusCode, String> {
 
 /// Upper bound for open live pages.
 const MAX_STREAMS: u64 = 10_000;
-/// Path of the live page.
-const PAGE_PATH: &str = "/ui";
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "HTTP and gateways")]
@@ -120,40 +117,25 @@ pub struct UiArgs {
     ui: bool,
     /// Maximum number of open live pages, over all browsers. One user may open half of them [default: 64]
     #[arg(long, value_name = "N", value_parser = units::count::<usize>(1..=MAX_STREAMS))]
-    ui_streams: Option<usize>,
+    pub ui_streams: Option<usize>,
 }
 
 impl UiArgs {
     /// Returns whether the page is served.
     ///
     /// # Errors
-    /// A flag has no effect, or the metrics have a path of the page.
+    /// A flag has no effect, this build has no page, or the metrics have a path of it.
     pub fn is_on(&self, metrics_path: &str) -> anyhow::Result<bool> {
         if !self.ui {
             ensure!(self.ui_streams.is_none(), "--ui-streams (or DIVVY_UI_STREAMS) has no effect without --ui: add it");
             return Ok(false);
         }
-        let is_of_page =
-            metrics_path.strip_prefix(PAGE_PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        ensure!(!is_of_page, "--metrics-path is {metrics_path:?}, but the live page has this path: choose another one");
+        ensure!(cfg!(feature = "ui"), "--ui: this divvy was built without the live page (feature `ui`)");
+        ensure!(
+            !page::is_path(metrics_path),
+            "--metrics-path is {metrics_path:?}, but the live page has this path: choose another one"
+        );
         Ok(true)
-    }
-
-    /// Returns the settings of the page.
-    pub fn settings(
-        &self,
-        config: Option<&Path>,
-        store: &StoreChoice,
-        actor_limits: usize,
-        reloads: Arc<ReloadLog>,
-    ) -> UiSettings {
-        UiSettings {
-            max_streams: self.ui_streams.unwrap_or(DEFAULT_STREAMS),
-            rules_file: config.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned()),
-            durability: store.describe_durability(),
-            bounds: StoreBounds { actor_limits: actor_limits as u64, ..store.bounds() },
-            reloads,
-        }
     }
 
     /// Returns the sessions of the page; `None` if it is not served. `is_secure` says that HTTP is served over TLS.

@@ -33,7 +33,7 @@ pub struct LimiterArgs {
     /// Maximum number of limits of single actors (`divvy limit`), about 250 bytes of memory each
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_ACTOR_LIMITS,
           value_parser = units::count::<usize>(0..=MAX_ACTOR_LIMITS))]
-    max_actor_limits: usize,
+    pub max_actor_limits: usize,
     /// Maximum number of blocks and allows, about 400 bytes of memory each; long ones count as several
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_OVERRIDES,
           value_parser = units::count::<usize>(0..=MAX_ACTOR_LIMITS))]
@@ -59,10 +59,6 @@ impl LimiterArgs {
             .with_max_overrides(self.max_blocks)
             .with_max_reservation_ttl(max_ttl)
             .with_top_memory(self.top_memory.in_memory())
-    }
-
-    pub fn max_actor_limits(&self) -> usize {
-        self.max_actor_limits
     }
 }
 

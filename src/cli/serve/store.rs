@@ -20,13 +20,9 @@ use divvy_limiter::store::{
     FailurePolicy, HAS_ROCKSDB, LOCAL_BUCKETS, MemoryStore, NoRocksDb, RedisOptions, RedisStore, RocksOptions,
     RocksStore, WhenFull,
 };
-use divvy_server::StoreBounds;
 
 /// Default data directory of the rocksdb store.
 const DEFAULT_DATA_DIR: &str = "./divvy-data";
-
-/// Write-ahead log that does not count toward `--max-disk` (bytes).
-const WAL_ALLOWANCE: u64 = 192 << 20;
 
 /// Interval for checking whether another process has released the data directory. There is no notification of that.
 const LOCK_POLL: Duration = Duration::from_millis(20);
@@ -292,19 +288,6 @@ impl StoreChoice {
             Self::Redis { options, .. } if options.are_of_a_cluster() => CounterNames::InSlots,
             Self::Redis { .. } => CounterNames::InRedis,
             Self::Memory { .. } | Self::Rocksdb { .. } => CounterNames::Usual,
-        }
-    }
-
-    /// Returns the bounds that the store's metrics do not show.
-    pub fn bounds(&self) -> StoreBounds {
-        match self {
-            Self::Rocksdb { options: RocksOptions { cache_memory, max_journal, bounds, .. }, .. } => StoreBounds {
-                disk: Some(bounds.max_disk.saturating_add(*max_journal).saturating_add(WAL_ALLOWANCE)),
-                journal: Some(*max_journal),
-                hot_table: Some(*cache_memory as u64),
-                ..StoreBounds::default()
-            },
-            Self::Memory { .. } | Self::Redis { .. } => StoreBounds::default(),
         }
     }
 

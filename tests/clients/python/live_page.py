@@ -454,18 +454,17 @@ def texts(port, cases):
         page.expect_live()
         made = page.tab.evaluate(
             """async ({ operations, changes, patterns }) => {
-                const operation = await import('/ui/operation.js');
-                const rulesFile = await import('/ui/rules_file.js');
+                const text = await import('/ui/rule_text.js');
                 const attempt = (make) => { try { return make(); } catch { return null; } };
                 const change = ({ rule, actor, credits }) =>
-                    rulesFile.ruleForActor(rule, new Map(Object.entries(actor)), credits);
+                    text.ruleForActor(rule, new Map(Object.entries(actor)), credits);
                 return {
-                    operations: operations.map((text) => attempt(() => [...operation.parse(text)])),
-                    patterns: patterns.map(([pattern, value]) => operation.matches(pattern, value)),
+                    operations: operations.map((typed) => attempt(() => [...text.parse(typed)])),
+                    patterns: patterns.map(([pattern, value]) => text.matches(pattern, value)),
                     actors: changes.map(({ rule, actor }) =>
-                        operation.actorName(operation.actorFields(rule), new Map(Object.entries(actor)))),
-                    ini: changes.map((made) => rulesFile.write(change(made), 'ini')),
-                    json: changes.map((made) => rulesFile.write(change(made), 'json')),
+                        text.actorName(text.actorFields(rule), new Map(Object.entries(actor)))),
+                    ini: changes.map((made) => text.write(change(made), 'ini')),
+                    json: changes.map((made) => text.write(change(made), 'json')),
                 };
             }""",
             json.loads(cases),

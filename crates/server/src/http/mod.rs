@@ -1,15 +1,15 @@
 //! The HTTP front: one function leads each request to its endpoint ([`routes`]): the API for clients and gateways ([`api`]),
-//! pages for [`monitoring`], and the live page ([`ui`]). [`transport`] serves the connections.
+//! pages for [`monitoring`], and the live page ([`page`]). [`transport`] serves the connections.
 
 pub mod api;
 pub(super) mod auth;
 mod monitoring;
+pub mod page;
 pub(super) mod response;
 mod routes;
 mod same_origin;
-mod session_cookie;
+pub mod session_cookie;
 pub(super) mod transport;
-pub(super) mod ui;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -21,12 +21,12 @@ pub use self::api::check::{CheckFrom, CheckId, CheckOperation, CheckSettings};
 pub use self::api::ratelimit::RateLimitHeaders;
 pub use self::api::{ApiSettings, InvalidOrigin, WebOrigin, WebOrigins};
 pub use self::monitoring::{DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
+use self::page::Page;
 pub use self::response::describe_error;
 use self::routes::Routes;
 pub(super) use self::transport::bounds::BodyBounds;
 pub use self::transport::bounds::StreamBounds;
 use self::transport::serve::serve;
-use self::ui::Ui;
 use super::Limits;
 use super::health::Health;
 use super::net::accept::Front;
@@ -66,7 +66,7 @@ impl HttpFront {
         metrics_path: &str,
         slots: WorkSlots,
         health: Arc<Health>,
-        ui: Option<Arc<Ui>>,
+        page: Option<Arc<dyn Page>>,
     ) -> Self {
         let api = Api {
             requests: limiter.metrics().requests.front(Self::NAME),
@@ -86,7 +86,7 @@ impl HttpFront {
             health,
             metrics_path: metrics_path.to_owned(),
             scrapes: WorkSlots::new(monitoring::MAX_SCRAPES),
-            ui,
+            page,
         };
         Self { routes: Arc::new(routes), timeouts: limits.timeouts }
     }

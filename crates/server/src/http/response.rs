@@ -120,6 +120,7 @@ fn as_number<S: serde::Serializer>(status: &StatusCode, serializer: S) -> Result
 }
 
 impl Problem {
+    /// Describes a problem with this status, for people.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let mut detail = detail.into();
         if detail.len() > MAX_DETAIL {
@@ -131,6 +132,7 @@ impl Problem {
         Self { kind: "about:blank", title, status, detail, pointer, header, limit, login_error }
     }
 
+    /// Describes a request that is not valid.
     pub fn bad_request(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
@@ -178,6 +180,7 @@ impl Problem {
         &self.detail
     }
 
+    /// Returns the status.
     #[cfg(test)]
     pub fn status(&self) -> StatusCode {
         self.status

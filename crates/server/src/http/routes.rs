@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use http_body_util::BodyExt;
 use hyper::body::Body;
 use hyper::header::{CACHE_CONTROL, CONTENT_LENGTH, HeaderValue, ORIGIN};
 use hyper::http::request::Parts;
@@ -14,12 +15,12 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 
 use super::api::operations::{Attempt, change_of};
 use super::api::{Api, FRONT, describe};
+use super::page::{self, Page};
 use super::response::{Answered, Problem, count_error, empty, not_found};
 use super::transport::bounds::{Account, BodyBounds, BoundedBody, Incoming, StreamBounds};
 use super::transport::reply::{Reply, refuse};
 use super::transport::serve::Responder;
 use super::transport::unsent_replies::Call;
-use super::ui::{self, Ui};
 use super::{auth, monitoring};
 use crate::health::Health;
 use crate::net::auth::{Access, Guard};
@@ -53,7 +54,7 @@ pub struct Routes {
     /// Bounds the scrapes of the metrics.
     pub scrapes: WorkSlots,
     /// The live page; `None` if it is not served.
-    pub ui: Option<Arc<Ui>>,
+    pub page: Option<Arc<dyn Page>>,
 }
 
 /// What a request is for.
@@ -141,8 +142,9 @@ impl Routes {
     /// Answers any other request.
     async fn respond(&self, head: Parts, body: impl Incoming, origin: &Origin) -> Response<Reply> {
         let path = head.uri.path();
-        if let Some(ui) = self.ui.as_ref().filter(|_| ui::is_path(path)) {
-            return ui.respond(&head, body, origin, &self.api.requests).await;
+        if let Some(page) = self.page.as_ref().filter(|_| page::is_path(path)) {
+            let mut body = body.map_err(Into::into);
+            return Arc::clone(page).respond(&head, &mut body, origin, &self.api.requests).await;
         }
         let Some(route) = find_route(&self.access, &self.metrics_path, &head.method, path) else {
             self.api.requests.count(RequestKind::Invalid);

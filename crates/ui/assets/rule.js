@@ -1,14 +1,12 @@
 /** The panel about one rule: what it is, what it does, and whom it denies. */
 
 import * as api from './api.js';
-import { Spark } from './charts.js';
+import { OverrideLists } from './changes.js';
 import { count, duration, link, number, percent } from './format.js';
-import { actorFields } from './operation.js';
-import { OverrideLists } from './overrides.js';
 import { html, useEffect, useState } from './preact_htm.js';
-import * as rulesFile from './rules_file.js';
+import { actorFields, capacity, counts, formatOf, isNamed, write } from './rule_text.js';
 import { TopList } from './top.js';
-import { ActorLink, CopyText, Disclosure, PagedList, Table, usePolling } from './widgets.js';
+import { actorColumn, CopyText, Disclosure, PagedList, Spark, sum, Table, usePolling } from './widgets.js';
 
 const POLICIES = {
   stop: 'The first rule that matches answers: no rule below is asked.',
@@ -41,7 +39,10 @@ export function RulePanel({ name, shown, isMissing, hasTop, onClose }) {
     : 'No rule in force has this name, or it is outside your scope.';
   const operation = isMissing ? gone : shown && `[${shown.operation || 'default'}]`;
   const onKey = (event) => event.key === 'Escape' && onClose();
-  const ruleText = () => html`<${RuleText} rule=${rule} file=${shown?.file} />`;
+  const ruleText = () => html`
+    <${CopyText} text=${write(rule, formatOf(shown?.file)) ?? write(rule, 'json')} label="This rule as text" />
+    <p class="hint">${TEXT_HINT}</p>
+  `;
   return html`
     <aside class="card detail" aria-labelledby="detail-title" onkeydown=${onKey}>
       <div class="detail-head">
@@ -50,12 +51,12 @@ export function RulePanel({ name, shown, isMissing, hasTop, onClose }) {
       </div>
       <code class="operation whole">${operation}</code>
       ${shown?.comment && html`<p class="comment">${shown.comment}</p>`}
-      ${shown?.hits !== undefined && html`<${Charts} rule=${shown} />`}
+      ${shown?.hits !== undefined && html`<${Charts} ...${shown} />`}
       ${rule && hasTop && actorFields(rule).length > 0 && html`<${MostDenied} rule=${rule} />`}
       <dl class="facts">${shown && html`<${Facts} rule=${shown} />`}</dl>
       <div class="parts">
         ${error && html`<p class="error">${error.message}</p>`}
-        ${rule && api.counts(rule) && html`<${Counters} rule=${rule} />`}
+        ${rule && counts(rule) && html`<${Counters} rule=${rule} />`}
         ${rule && html`<${Disclosure} title="This rule as text">${ruleText}<//>`}
       </div>
     </aside>
@@ -77,24 +78,21 @@ function Facts({ rule }) {
   return facts.map(([term, text]) => text && html`<div><dt>${term}</dt><dd>${text}</dd></div>`);
 }
 
-function Charts({ rule }) {
-  const chart = (series, title) => {
-    const { past } = rule;
-    const [values, sum] = [past.series[series], past.sum(series)];
-    const share = series === 'hits' ? '' : ` (${percent(sum, past.sum('hits'))})`;
-    const shape = series === 'hits' ? { area: values } : { bars: values, canary: rule.canary };
-    return html`
-      <figure class="figure-chart ${series}">
-        <figcaption><span>${title}</span><b>${number(values[values.length - 1] ?? 0)}/s</b></figcaption>
-        <${Spark} height=${24} ...${shape} />
-        <span class="more">${number(sum)} in the last minute${share}, at most ${number(past.peak(series))}/s</span>
-      </figure>
-    `;
-  };
+function Charts({ canary, minute: { hits, denied } }) {
+  const chart = (name, title, series, shape, share) => html`
+    <figure class="figure-chart ${name}">
+      <figcaption><span>${title}</span><b>${number(series.at(-1) ?? 0)}/s</b></figcaption>
+      <${Spark} height=${24} ...${shape} />
+      <span class="more">
+        ${number(sum(series))} in the last minute${share}, at most ${number(Math.max(0, ...series))}/s
+      </span>
+    </figure>
+  `;
+  const share = ` (${percent(sum(denied), sum(hits))})`;
   return html`
     <div class="charts">
-      ${chart('hits', 'Hits')}
-      ${rule.canary ? chart('canaryDenied', 'Would be denied') : chart('denied', 'Denied')}
+      ${chart('hits', 'Hits', hits, { area: hits }, '')}
+      ${chart('denied', canary ? 'Would be denied' : 'Denied', denied, { bars: denied, canary }, share)}
     </div>
   `;
 }
@@ -113,24 +111,33 @@ function MostDenied({ rule }) {
   `;
 }
 
-function RuleText({ rule, file }) {
-  const text = rulesFile.write(rule, rulesFile.formatOf(file)) ?? rulesFile.write(rule, 'json');
-  return html`<${CopyText} text=${text} label="This rule as text" /><p class="hint">${TEXT_HINT}</p>`;
-}
-
 /** Counters, limits and overrides of the actors of a rule. For a rule that limits concurrency: the leases in use. */
 function Counters({ rule }) {
   const fields = actorFields(rule);
   const isConcurrency = rule.algorithm === 'concurrency';
   const isLive = isConcurrency || fields.length === 0;
-  const hasLists = api.isNamed(rule) && api.may('read');
-  const listOf = (List) => () => html`<${List} rule=${rule} fields=${fields} />`;
+  const whole = number(capacity(rule));
+  const list = (title, member, none, ...columns) => {
+    const content = () => html`
+      <${PagedList} query=${{ rule: rule.name }} columns=${[actorColumn(fields), ...columns]} ...${{ member, none }} />
+    `;
+    return html`<${Disclosure} title=${title}>${content}<//>`;
+  };
+  const left = ({ balance, remaining }) =>
+    html`<span class=${remaining === 0 ? 'some' : ''}>${number(balance)}</span> / ${whole}`;
+  const moreIn = ['More in', 'number', ({ reset }) => duration(reset)];
+  const credits = ['Credits', 'number', (limit) => number(limit.credits)];
+  const ends = ['Ends in', 'number', ({ expiresIn }) => (expiresIn === null ? 'never' : duration(expiresIn))];
+  const noLimit = 'No actor has a limit of its own under this rule.';
   return html`
     <div class="parts">
       ${isLive && html`<${LiveCounters} ...${{ rule, fields, isConcurrency }} />`}
-      ${!isLive && html`<${Disclosure} title="Counters">${listOf(CounterList)}<//>`}
-      ${hasLists && html`<${Disclosure} title="Limits of single actors">${listOf(LimitList)}<//>`}
-      ${hasLists && html`<${OverrideLists} rule=${rule.name} fieldsOf=${() => fields} />`}
+      ${!isLive && list('Counters', 'counters', 'Every actor has all of its credits.', ['Left', 'number', left], moreIn)}
+      ${isNamed(rule) && api.may('read') &&
+      html`
+        ${list('Limits of single actors', 'limits', noLimit, credits, ends)}
+        <${OverrideLists} rule=${rule.name} fieldsOf=${() => fields} />
+      `}
     </div>
   `;
 }
@@ -142,22 +149,19 @@ function LiveCounters({ rule, fields, isConcurrency }) {
     return { ...page, own: isConcurrency ? await ownLimits(rule, signal) : null };
   };
   const [{ answer, error }] = usePolling({ question: rule.name, ask, pause: PAUSE, area: '.live' });
-  let shown = null;
-  if (error) shown = html`<p class="error">${error.message}</p>`;
-  else if (answer) {
-    const Shown = isConcurrency ? Leases : SharedCounter;
-    shown = html`<${Shown} ...${answer} ...${{ rule, fields }} />`;
-  }
+  const Shown = isConcurrency ? Leases : SharedCounter;
   return html`
     <section>
       <h3>${isConcurrency ? 'Leases in use' : 'Left now'}</h3>
-      <div class="live">${shown}</div>
+      <div class="live">
+        ${error ? html`<p class="error">${error.message}</p>` : answer && html`<${Shown} ...${answer} ...${{ rule, fields }} />`}
+      </div>
     </section>
   `;
 }
 
 function SharedCounter({ rule, counters: [counter] }) {
-  const whole = number(api.capacity(rule));
+  const whole = number(capacity(rule));
   if (!counter) return html`<p><b>${whole}</b> of ${whole}</p>`;
   const { balance, remaining, reset } = counter;
   const style = remaining === 0 ? 'some' : '';
@@ -166,56 +170,26 @@ function SharedCounter({ rule, counters: [counter] }) {
 
 /** Returns the credits of actors with a limit of their own, or null if there are too many of them. */
 async function ownLimits(rule, signal) {
-  if (!api.isNamed(rule)) return new Map();
+  if (!isNamed(rule)) return new Map();
   const { limits, next } = await api.get('/v1/limits', { rule: rule.name, count: 1000 }, signal);
   return next ? null : new Map(limits.map(({ actor, credits }) => [actor, credits]));
 }
 
 function Leases({ rule, fields, counters, next, own }) {
   if (counters.length === 0 && !next) return html`<p class="hint">No lease is in use.</p>`;
-  const columns = { Actor: '', 'In use': 'number', Free: 'number', 'Next ends in': 'number' };
-  const row = ({ actor, balance, remaining, reset }) => {
+  const used = ({ actor, balance }) => {
     const whole = own?.get(actor) ?? rule.creditLimit;
-    return html`
-      <tr key=${actor}>
-        <td><${ActorLink} fields=${fields} name=${actor} /></td>
-        <td class="number">${own ? `${number(whole - balance)} of ${number(whole)}` : '–'}</td>
-        <td class="number ${remaining === 0 ? 'some' : ''}">${number(remaining)}</td>
-        <td class="number">${duration(reset)}</td>
-      </tr>
-    `;
+    return own ? `${number(whole - balance)} of ${number(whole)}` : '–';
   };
+  const free = ({ remaining }) => html`<span class=${remaining === 0 ? 'some' : ''}>${number(remaining)}</span>`;
+  const columns = [
+    actorColumn(fields),
+    ['In use', 'number', used],
+    ['Free', 'number', free],
+    ['Next ends in', 'number', ({ reset }) => duration(reset)],
+  ];
   return html`
-    <${Table} columns=${columns}>${counters.map(row)}<//>
+    <${Table} columns=${columns} rows=${counters} attributes=${({ actor }) => ({ key: actor })} />
     ${next && html`<p class="hint">The first ${count(counters.length, 'actor')}.</p>`}
   `;
-}
-
-function CounterList({ rule, fields }) {
-  const whole = number(api.capacity(rule));
-  const columns = { Actor: '', Left: 'number', 'More in': 'number' };
-  const none = 'Every actor has all of its credits.';
-  const row = ({ actor, balance, remaining, reset }) => html`
-    <tr>
-      <td><${ActorLink} fields=${fields} name=${actor} /></td>
-      <td class="number"><span class=${remaining === 0 ? 'some' : ''}>${number(balance)}</span> / ${whole}</td>
-      <td class="number">${duration(reset)}</td>
-    </tr>
-  `;
-  const query = { rule: rule.name };
-  return html`<${PagedList} path="/v1/counters" member="counters" ...${{ query, columns, none }}>${row}<//>`;
-}
-
-function LimitList({ rule, fields }) {
-  const columns = { Actor: '', Credits: 'number', 'Ends in': 'number' };
-  const none = 'No actor has a limit of its own under this rule.';
-  const row = ({ actor, credits, expiresIn }) => html`
-    <tr>
-      <td><${ActorLink} fields=${fields} name=${actor} /></td>
-      <td class="number">${number(credits)}</td>
-      <td class="number">${expiresIn === null ? 'never' : duration(expiresIn)}</td>
-    </tr>
-  `;
-  const query = { rule: rule.name };
-  return html`<${PagedList} path="/v1/limits" member="limits" ...${{ query, columns, none }}>${row}<//>`;
 }

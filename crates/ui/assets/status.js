@@ -1,13 +1,10 @@
 /** The server's state: health, with its bounds and errors, and reloads of the rules file, with what changed. */
 
-import { Meter } from './charts.js';
 import { duration, number, percent, quantity, storeName, time } from './format.js';
 import { html, useEffect, useState } from './preact_htm.js';
-import { Table, ViewHead } from './widgets.js';
+import { Meter, Table, ViewHead } from './widgets.js';
 
 const STATES = { ok: 'OK', warning: 'Warning', bad: 'Bad' };
-const VALUES = { Of: '', 'In use': 'number', Share: 'number', State: '' };
-const ERRORS = { Kind: '', Count: 'number' };
 const SIGNS = { '+': ['+', 'added'], '-': ['−', 'removed'], p: ['!', 'problem'] };
 const LOADING = html`<p class="hint">Loading…</p>`;
 /** Time after which reloads would have come. The server sends them only to users who may see all of them (ms). */
@@ -20,7 +17,31 @@ export function Health({ events }) {
   `;
 }
 
+/** The resources in use. Only some of them have a bound. */
+const VALUES = [
+  [
+    'Of',
+    '',
+    ({ text, used, bound, state }) =>
+      html`${text}${bound !== null && html`<${Meter} part=${used} whole=${bound} state=${state} />`}`,
+  ],
+  [
+    'In use',
+    'number',
+    ({ used, bound, unit }) => html`
+      ${quantity(used, unit)}${bound !== null && html` <span class="more">of ${quantity(bound, unit)}</span>`}
+    `,
+  ],
+  ['Share', 'number', ({ used, bound }) => (bound === null ? '–' : percent(used, bound))],
+  ['State', '', ({ state }) => html`<span class="chip ${state}">${STATES[state]}</span>`],
+];
+const ERRORS = [
+  ['Kind', '', ({ kind }) => html`<code>${kind}</code>`],
+  ['Count', 'number', ({ count }) => number(count)],
+];
+
 function Server({ ready, problems, values, durability, store, errors, last_errors: lastErrors }) {
+  const attributes = ({ state }) => ({ class: state === 'ok' ? null : state });
   return html`
     <div class="verdict">
       <span class="pill ${ready ? 'ok' : 'bad'}">${ready ? 'Ready' : 'Not ready'}</span>
@@ -32,34 +53,16 @@ function Server({ ready, problems, values, durability, store, errors, last_error
     <div class="split-even">
       <section class="card" aria-labelledby="values-title">
         <h2 id="values-title">Use and bounds</h2>
-        <${Table} kind="plain health" columns=${VALUES}>${values.map(value)}<//>
+        <${Table} kind="plain health" columns=${VALUES} rows=${values} attributes=${attributes} />
       </section>
       <section class="card" aria-labelledby="errors-title">
         <h2 id="errors-title">Errors since the start</h2>
         ${errors.length === 0 && html`<p class="hint">None.</p>`}
-        ${errors.length > 0 && html`<${Table} columns=${ERRORS}>${errors.map(errorCount)}<//>`}
+        ${errors.length > 0 && html`<${Table} columns=${ERRORS} rows=${errors} />`}
         ${lastErrors.length > 0 && html`<h3>The last of each kind</h3><ul>${lastErrors.map(lastError)}</ul>`}
       </section>
     </div>
   `;
-}
-
-function value({ text, used, bound, unit, state }) {
-  const isBounded = bound !== null && bound !== undefined;
-  return html`
-    <tr class=${state === 'ok' ? null : state}>
-      <td>${text}${isBounded && html`<${Meter} part=${used} whole=${bound} kind="used" state=${state} />`}</td>
-      <td class="number">
-        ${quantity(used, unit)}${isBounded && html` <span class="more">of ${quantity(bound, unit)}</span>`}
-      </td>
-      <td class="number">${isBounded ? percent(used, bound) : '–'}</td>
-      <td><span class="chip ${state}">${STATES[state]}</span></td>
-    </tr>
-  `;
-}
-
-function errorCount({ kind, count }) {
-  return html`<tr><td><code>${kind}</code></td><td class="number">${number(count)}</td></tr>`;
 }
 
 /** The last error of a kind on a front, so that one finds out who sends what. */

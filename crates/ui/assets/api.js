@@ -32,11 +32,6 @@ export function whenLoggedOut(action) {
   onLogout = action;
 }
 
-/** Returns the headers of a request in this session. */
-export function headers(extra = {}) {
-  return session?.token ? { ...extra, 'X-Divvy-Token': session.token } : extra;
-}
-
 export const get = (path, query, signal) => send('GET', path, { query, signal });
 export const post = (path, body, signal) => send('POST', path, { body, signal });
 
@@ -45,25 +40,34 @@ export const post = (path, body, signal) => send('POST', path, { body, signal })
  * @throws {Problem}
  */
 export async function send(method, path, { query, body, signal } = {}) {
-  const url = query ? `${path}?${new URLSearchParams(query)}` : path;
   const type = body === undefined ? {} : { 'Content-Type': 'application/json' };
   const content = body === undefined ? undefined : JSON.stringify(body);
-  const options = { method, headers: headers(type), body: content, signal, cache: 'no-store', redirect: 'error' };
+  const response = await request(path, query, { method, headers: type, body: content, signal, redirect: 'error' });
+  return response.status === 204 ? null : response.json();
+}
+
+/**
+ * Sends a request in this session, and returns the response, whose body may still be on its way.
+ * @throws {Problem}
+ */
+export async function request(path, query, options) {
+  const token = session?.token ? { 'X-Divvy-Token': session.token } : {};
+  const headers = { ...options.headers, ...token };
+  const url = query ? `${path}?${new URLSearchParams(query)}` : path;
   let response;
   try {
-    response = await fetch(url, options);
+    response = await fetch(url, { cache: 'no-store', ...options, headers });
   } catch (error) {
-    if (error.name === 'AbortError') throw error;
+    if (options.signal?.aborted) throw error;
     throw new Problem(0, 'The server cannot be reached.');
   }
-  if (response.ok) return response.status === 204 ? null : response.json();
+  if (response.ok) return response;
   const problem = await problemOf(response);
   if (problem.status === 401 && !path.startsWith('/ui/api/')) onLogout();
   throw problem;
 }
 
-/** Reads an error reply. */
-export async function problemOf(response) {
+async function problemOf(response) {
   const retry = Number(response.headers.get('Retry-After'));
   let detail = response.statusText || 'error';
   try {
@@ -82,10 +86,6 @@ export async function loadSession() {
 
 export async function login(user, password) {
   return adopt(await post('/ui/api/login', user ? { user, password } : { password }));
-}
-
-export async function logout() {
-  await send('POST', '/ui/api/logout');
 }
 
 function adopt(loaded) {
@@ -120,24 +120,4 @@ export function loadRules() {
 
 export function forgetRules() {
   rules = null;
-}
-
-/** Returns whether a rule counts anything. */
-export function counts(rule) {
-  return rule.creditLimit > 0 && rule.resetSeconds !== 0;
-}
-
-/** Returns the most credits that a counter of this rule can have left. */
-export function capacity(rule) {
-  return rule.burst ?? rule.creditLimit;
-}
-
-/** Returns whether limits and counters of single actors can be changed under this rule. */
-export function isNamed(rule) {
-  return Boolean(rule.label) || rule.name === 'default';
-}
-
-/** Returns the same for a rule with this name, whose definition only some users may read. */
-export function hasLastingName(name, definition) {
-  return definition ? isNamed(definition) : !/^rule-\d+$/.test(name);
 }

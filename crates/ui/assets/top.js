@@ -1,11 +1,10 @@
 /** The actors who take the most under a rule, and those who are denied the most. */
 
 import * as api from './api.js';
-import { Meter } from './charts.js';
 import { go, link, number, percent } from './format.js';
-import { actorFields } from './operation.js';
 import { html, useEffect, useState } from './preact_htm.js';
-import { ActorLink, Table, useFieldText, usePolling, ViewHead } from './widgets.js';
+import { actorFields } from './rule_text.js';
+import { ActorLink, Meter, Table, useFieldText, usePolling, ViewHead } from './widgets.js';
 
 const COUNT = 50;
 /** Names that the field for the rule suggests. */
@@ -25,16 +24,26 @@ export function Top({ params }) {
   const name = params.get('rule') || (counting[0]?.name ?? '');
   const field = useFieldText(name);
   const goTo = (change = {}) => go(link('top', { rule: field.current.value, order, last, ...change }));
-  const radio = (group, value, text, isChecked) => html`
-    <label class="check">
-      <input type="radio" name=${group} checked=${isChecked} onchange=${() => goTo({ [group]: value })} />${text}
-    </label>
+  const choice = (legend, group, current, texts) => html`
+    <fieldset>
+      <legend class="unseen">${legend}</legend>
+      ${Object.entries(texts).map(
+        ([value, text]) => html`
+          <label class="check">
+            <input type="radio" name=${group} checked=${value === String(current)}
+              onchange=${() => goTo({ [group]: value })} />${text}
+          </label>
+        `,
+      )}
+    </fieldset>
   `;
   const suggestion = (rule) => html`<option value=${rule.name}></option>`;
   const submit = (event) => {
     event.preventDefault();
     goTo();
   };
+  const rule = rules?.named?.get(name);
+  const reason = name ? 'No rule in force has this name, or it is outside your scope.' : 'No rule counts by actor.';
   return html`
     <${ViewHead} title="Top actors" lead="Who is denied the most, and who takes the most, under one rule." />
     <form class="filters" onsubmit=${submit}>
@@ -44,26 +53,15 @@ export function Top({ params }) {
           onchange=${() => goTo()} />
         <datalist id="rule-names">${counting.slice(0, SUGGESTED).map(suggestion)}</datalist>
       </div>
-      <fieldset>
-        <legend class="unseen">Order</legend>
-        ${radio('order', 'denied', 'Denied', order === 'denied')} ${radio('order', 'taken', 'Taken', order === 'taken')}
-      </fieldset>
-      <fieldset>
-        <legend class="unseen">Time</legend>
-        ${radio('last', '60', 'Last minute', last === 60)} ${radio('last', '3600', 'Last hour', last === 3600)}
-      </fieldset>
+      ${choice('Order', 'order', order, { denied: 'Denied', taken: 'Taken' })}
+      ${choice('Time', 'last', last, { 60: 'Last minute', 3600: 'Last hour' })}
     </form>
     <div class="card" id="top-result">
       ${rules?.error && html`<p class="error">${rules.error.message}</p>`}
-      ${rules?.named && html`<${Result} rule=${rules.named.get(name)} ...${{ name, order, last }} />`}
+      ${rule && html`<${TopList} ...${{ rule, order, last }} count=${COUNT} />`}
+      ${rules?.named && !rule && html`<p class="hint">${reason}</p>`}
     </div>
   `;
-}
-
-function Result({ rule, name, order, last }) {
-  if (rule) return html`<${TopList} ...${{ rule, order, last }} count=${COUNT} />`;
-  const reason = name ? 'No rule in force has this name, or it is outside your scope.' : 'No rule counts by actor.';
-  return html`<p class="hint">${reason}</p>`;
 }
 
 /**
@@ -84,23 +82,22 @@ export function TopList({ rule, order, last, count }) {
 function Ranking({ reply, fields }) {
   const { top, order, total, sampled } = reply;
   if (top.length === 0) return html`<p class="hint">${nobody(reply)}</p>`;
-  const counted = order === 'denied' ? 'Denied' : 'Credits taken';
-  const columns = { '#': 'place', Actor: '', [counted]: 'number', ...(total > 0 ? { Share: 'number' } : {}) };
-  const row = ({ actor, cut, count, error }, at) => html`
-    <tr>
-      <td class="place">${at + 1}</td>
-      <td class="who">
-        ${cut
-          ? html`<code title="Only the beginning of the name is known">${`${actor}…`}</code>`
-          : html`<${ActorLink} fields=${fields} name=${actor} />`}
-        <${Meter} part=${count} whole=${top[0].count} kind="share" state=${order === 'denied' ? 'bad' : 'ok'} />
-      </td>
-      <td class="number">${number(count)}${error > 0 && html`<span class="more"> ± ${number(error)}</span>`}</td>
-      ${total > 0 && html`<td class="number">${percent(count, total)}</td>`}
-    </tr>
+  const actor = ({ actor: name, cut, count }) => html`
+    ${cut
+      ? html`<code title="Only the beginning of the name is known">${`${name}…`}</code>`
+      : html`<${ActorLink} fields=${fields} name=${name} />`}
+    <${Meter} part=${count} whole=${top[0].count} state=${order === 'denied' ? 'bad' : 'ok'} />
   `;
+  const counted = ({ count, error }) =>
+    html`${number(count)}${error > 0 && html`<span class="more"> ± ${number(error)}</span>`}`;
+  const columns = [
+    ['#', 'place', (_, at) => at + 1],
+    ['Actor', '', actor],
+    [order === 'denied' ? 'Denied' : 'Credits taken', 'number', counted],
+    total > 0 && ['Share', 'number', ({ count }) => percent(count, total)],
+  ];
   return html`
-    <${Table} columns=${columns}>${top.map(row)}<//>
+    <${Table} columns=${columns} rows=${top} />
     ${sampled && html`<p class="hint">This server was busy, so these are estimates: ± holds for 95 % of them.</p>`}
   `;
 }

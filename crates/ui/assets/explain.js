@@ -1,11 +1,11 @@
 /** An operation, the rule that answers it, why others do not, and what their counters have left now. */
 
 import * as api from './api.js';
+import { OverrideChip, OverrideDetails } from './changes.js';
 import { count, duration, link, list, number } from './format.js';
-import { actorFields, actorName, parse } from './operation.js';
-import { OverrideChip, OverrideDetails } from './overrides.js';
 import { html, useEffect, useRef, useState } from './preact_htm.js';
-import { ActorLink, Button, Card, Cell, Disclosure, Left, OWN_LIMIT, QuestionForm } from './widgets.js';
+import { actorFields, actorName, capacity, counts, parse } from './rule_text.js';
+import { ActorLink, Button, Disclosure, Left, OWN_LIMIT, QuestionForm } from './widgets.js';
 import { RuleLink, Table, usePolling, ViewHead } from './widgets.js';
 
 const LEAD = 'Which rule answers a request, why the others do not, and what is left now. Nothing is taken.';
@@ -17,37 +17,42 @@ const ROLES = {
   canary: 'canary, denies nothing',
   refuses: 'error',
 };
-const COLUMNS = { Rule: '', Role: '', Actor: '', 'Left now': 'number', 'More in': 'number' };
 /** Pause between two looks at the counters (ms). */
 const PAUSE = 2000;
-/** Age after which the rules are explained again (ms). An explanation of many rules is long, and seldom changes. */
+/**
+ * Age after which the rules are explained again (ms). An explanation of many rules is long, and seldom changes, unless a
+ * block or an allow decides for a time.
+ */
 const MAX_AGE = 30_000;
 /** Rules that do not match are shown in parts of this size. */
 const PART = 200;
 
 export function Explain({ events, params }) {
   const question = params.get('op') ?? '';
-  const known = useRef(null);
+  const known = useRef({}).current;
   const [verdict, said] = [useRef(), useRef()];
+  const version = events.reloads;
   const ask = async (signal) => {
     const pairs = parse(question);
     const operation = Object.fromEntries(pairs);
-    const { found, named } = await explain(known, question, events.reloads, operation, signal);
+    if (known.question !== question || known.version !== version || Date.now() >= known.until)
+      Object.assign(known, await explain(operation, signal), { question, version });
+    const { found, named } = known;
     const [answer, states] = await Promise.all([peek(operation, signal), statesOf(found, named, pairs, signal)]);
     return { found, named, answer, states };
   };
-  const area = '#verdict, #matching';
-  const [state, again] = usePolling({ question, ask, pause: PAUSE, area, version: events.reloads });
+  const [state, again] = usePolling({ question, ask, pause: PAUSE, area: '#verdict, #matching', version });
   const shown = question && !state.error ? state.answer : null;
   const shownQuestion = shown && state.question;
   // Only the first answer is announced, because balances change all the time.
   useEffect(() => {
     if (shownQuestion) said.current.textContent = verdict.current.textContent;
   }, [shownQuestion]);
-  const matching = shown?.found.filter(({ finding }) => !MISMATCHES.includes(finding));
-  const others = shown?.found.filter(({ finding }) => MISMATCHES.includes(finding));
+  const isMismatch = ({ finding }) => MISMATCHES.includes(finding);
+  const matching = shown?.found.filter((rule) => !isMismatch(rule));
+  const others = shown?.found.filter(isMismatch);
   const askAgain = () => {
-    known.current = null;
+    known.until = 0;
     again();
   };
   return html`
@@ -64,28 +69,12 @@ export function Explain({ events, params }) {
   `;
 }
 
-/** Returns the rules that an operation meets. `known` keeps them for a while. */
-async function explain(known, question, version, operation, signal) {
-  const { current } = known;
-  if (current?.question !== question || current.version !== version || Date.now() >= current.until) {
-    const explaining = api.post('/v1/explain', { operation }, signal);
-    const [{ rules: found }, { named }] = await Promise.all([explaining, api.loadRules()]);
-    const at = Date.now();
-    // The explanation is wrong once an override has ended.
-    const ends = found.map(({ grants }) => grants?.override?.endsIn).filter((seconds) => typeof seconds === 'number');
-    const until = at + Math.min(MAX_AGE, ...ends.map((seconds) => seconds * 1000));
-    known.current = { question, version, found, named, at, until };
-  }
-  const { found, named, at } = known.current;
-  return { found: found.map((rule) => later(rule, (Date.now() - at) / 1000)), named };
-}
-
-/** Returns a rule of an explanation, as it is after some seconds: a block or an allow ends sooner. */
-function later(rule, seconds) {
-  const override = rule.grants?.override;
-  if (!override || override.endsIn === null) return rule;
-  const endsIn = Math.max(0, override.endsIn - seconds);
-  return { ...rule, grants: { ...rule.grants, override: { ...override, endsIn } } };
+/** Asks which rules an operation meets. */
+async function explain(operation, signal) {
+  const explaining = api.post('/v1/explain', { operation }, signal);
+  const [{ rules: found }, { named }] = await Promise.all([explaining, api.loadRules()]);
+  const endsSoon = found.some(({ grants }) => typeof grants?.override?.endsIn === 'number');
+  return { found, named, until: Date.now() + (endsSoon ? 0 : MAX_AGE) };
 }
 
 /** Asks what a hit would get. Only users who may send hits can ask. */
@@ -105,7 +94,7 @@ async function peek(operation, signal) {
  *   rules that count nothing have none
  */
 async function statesOf(found, named, pairs, signal) {
-  const counting = found.filter(({ name, grants }) => grants && named.has(name) && api.counts(named.get(name)));
+  const counting = found.filter(({ name, grants }) => grants && named.has(name) && counts(named.get(name)));
   const stateOf = async ({ name, grants }) => {
     const rule = named.get(name);
     const actor = actorName(actorFields(rule), pairs);
@@ -113,9 +102,9 @@ async function statesOf(found, named, pairs, signal) {
       api.get('/v1/counters', { rule: name, actor }, signal),
       grants.actorLimit ? api.get('/v1/limits', { rule: name, actor }, signal).catch(() => null) : null,
     ]);
-    const counter = page.counters[0];
-    const whole = own?.credits ?? api.capacity(rule);
-    return [name, { actor, whole, balance: counter?.balance ?? whole, reset: counter?.reset ?? 0 }];
+    const whole = own?.credits ?? capacity(rule);
+    const { balance = whole, reset = 0 } = page.counters[0] ?? {};
+    return [name, { actor, whole, balance, reset }];
   };
   return new Map(await Promise.all(counting.map(stateOf)));
 }
@@ -126,7 +115,7 @@ function denyingOf(answer) {
 }
 
 function Verdict({ answer, matching }) {
-  const last = matching[matching.length - 1];
+  const last = matching.at(-1);
   if (!last) return html`<p>No rule in your scope answers this operation.</p>`;
   if (last.finding === 'refuses')
     return html`
@@ -166,34 +155,37 @@ function blockedFor({ blocked, retryAfter }) {
 /** A table of the rules that match. */
 function Matching({ rules, named, states, answer }) {
   const denying = denyingOf(answer);
-  const row = ({ name, finding, grants, reason }) => {
-    const [definition, state, denies] = [named.get(name), states.get(name), denying.includes(name)];
-    const override = grants?.override;
+  const title = ({ name, grants, reason }) => {
     const limit = grants?.actorLimit ? html`${grants.actorLimit} ${OWN_LIMIT}` : (grants?.limit ?? reason);
     return html`
-      <${Card} key=${name} rule=${name} denies=${denies}>
-        <${Cell} title="Rule">
-          <${RuleLink} name=${name} />
-          <span class="more">${limit}${grants?.cost !== undefined && `, takes ${number(grants.cost)}`}</span>
-          ${override && html`<${OverrideDetails} ...${override} />`}
-          ${grants?.members?.map((member) => html`<span class="more">${memberText(member)}</span>`)}
-        <//>
-        <${Cell} title="Role">
-          <span class="chips">
-            ${override && html`<${OverrideChip} kind=${override.kind} isCanary=${finding === 'canary'} />`}
-            ${denies && html`<span class="chip bad">denies</span>`}
-            <span class="chip ${finding}">${ROLES[finding]}</span>
-          </span>
-        <//>
-        <${Cell} title="Actor">
-          ${definition && state ? html`<${ActorLink} fields=${actorFields(definition)} name=${state.actor} />` : '–'}
-        <//>
-        <${Cell} name="number" title="Left now">${state ? html`<${Left} ...${state} />` : '–'}<//>
-        <${Cell} name="number" title="More in">${state?.reset > 0 ? duration(state.reset) : '–'}<//>
-      <//>
+      <${RuleLink} name=${name} />
+      <span class="more">${limit}${grants?.cost !== undefined && `, takes ${number(grants.cost)}`}</span>
+      ${grants?.override && html`<${OverrideDetails} ...${grants.override} />`}
+      ${grants?.members?.map((member) => html`<span class="more">${memberText(member)}</span>`)}
     `;
   };
-  return html`<${Table} kind="cards" label="Rules that match" columns=${COLUMNS}>${rules.map(row)}<//>`;
+  const role = ({ name, finding, grants }) => html`
+    <span class="chips">
+      ${grants?.override && html`<${OverrideChip} kind=${grants.override.kind} isCanary=${finding === 'canary'} />`}
+      ${denying.includes(name) && html`<span class="chip bad">denies</span>`}
+      <span class="chip ${finding}">${ROLES[finding]}</span>
+    </span>
+  `;
+  const ofState = (content) => ({ name }) => (states.has(name) ? content(states.get(name), named.get(name)) : '–');
+  const actor = (state, rule) => html`<${ActorLink} fields=${actorFields(rule)} name=${state.actor} />`;
+  const columns = [
+    ['Rule', '', title],
+    ['Role', '', role],
+    ['Actor', '', ofState(actor)],
+    ['Left now', 'number', ofState((state) => html`<${Left} ...${state} />`)],
+    ['More in', 'number', ofState(({ reset }) => (reset > 0 ? duration(reset) : '–'))],
+  ];
+  const attributes = ({ name }) => ({
+    key: name,
+    'data-rule': name,
+    class: denying.includes(name) ? 'denies' : null,
+  });
+  return html`<${Table} kind="cards" aria-label="Rules that match" rows=${rules} ...${{ columns, attributes }} />`;
 }
 
 /** Says which entry of the rule's networks or list a value matches. */

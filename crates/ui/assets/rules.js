@@ -1,11 +1,10 @@
-/** The rules in order, with what they do now. Only the rows in view exist, and only their figures are received. */
+/** The rules in order, with what they do now. Only the rows in view and some around them exist and are received. */
 
 import * as api from './api.js';
-import { nextHistory, Spark, summary } from './charts.js';
 import { count, go, link, number } from './format.js';
 import { Component, html, useRef } from './preact_htm.js';
 import { RulePanel } from './rule.js';
-import { TableHead, useFieldText } from './widgets.js';
+import { nextMinute, Spark, sum, Table, useFieldText } from './widgets.js';
 
 /** Pause after typing or scrolling before other rules are asked for (ms). */
 const DEBOUNCE = 150;
@@ -13,29 +12,23 @@ const DEBOUNCE = 150;
 const MARGIN = 12;
 /** Most rules that a stream carries. */
 const MOST = 100;
-const COLUMNS = { '#': 'place', Rule: 'rule', Limit: 'limit' };
-const COUNT_COLUMNS = { 'Last minute': 'chart', 'Hits/s': 'hits', 'Denied/s': 'denied' };
 const NO_COUNTS =
   'Your scope has one actor. The hits and denials of a rule are those of all actors, so they are not shown.';
 const LEASES = 'Limits requests in flight. Select the rule to see the leases in use.';
 
 /** The view. Its parameters are `search`, `only` and `rule`, the rule whose panel is open. */
 export class Rules extends Component {
-  state = { start: 0, end: 0, matching: 0, event: null, found: '', said: '', rowHeight: 60 };
-  /** What the server has told of each rule in the last event. It sends most of it only once. */
+  state = { matching: 0, event: null, said: '', rowHeight: 60 };
+  /** The rules of the last event by name, with all that the server has told of them. It sends most of it only once. */
   #known = new Map();
-  /** The rules of the last event, by their positions in the list. */
-  #rows = new Map();
   #panel = { name: '', shown: null, isMissing: false };
   /** The part of the list that is asked for. */
   #asked = { first: 0, count: 40 };
   #isNewSearch = false;
   /** Where the list was scrolled to when the panel took its place. */
   #listScroll = 0;
-  #scroll = null;
-  #setScroll = (element) => (this.#scroll = element);
-  #side = null;
-  #setSide = (element) => (this.#side = element);
+  #scroll = { current: null };
+  #side = { current: null };
   #frame = 0;
   #watchTimer = null;
 
@@ -62,7 +55,7 @@ export class Rules extends Component {
   }
 
   getSnapshotBeforeUpdate() {
-    const hadFocus = this.#side.contains(document.activeElement);
+    const hadFocus = this.#side.current.contains(document.activeElement);
     return { scroll: window.scrollY, wasShown: this.#isListShown(), hadFocus };
   }
 
@@ -72,7 +65,7 @@ export class Rules extends Component {
     if (before.search !== now.search || before.only !== now.only) {
       this.#asked = { ...this.#asked, first: 0 };
       this.#isNewSearch = true;
-      if (this.#scroll.getBoundingClientRect().top < 0) scrollTo(0, 0);
+      if (this.#scroll.current.getBoundingClientRect().top < 0) scrollTo(0, 0);
     }
     if (before.rule !== now.rule) {
       const isShown = this.#isListShown();
@@ -83,7 +76,9 @@ export class Rules extends Component {
       } else if (!wasShown && isShown) {
         scrollTo(0, this.#listScroll);
       }
-      if (hadFocus && !now.rule) this.#linkOf(before.rule)?.focus({ preventScroll: true });
+      const links = [...this.#scroll.current.querySelectorAll('tbody a')];
+      const linkBefore = links.find((element) => element.textContent === before.rule);
+      if (hadFocus && !now.rule) linkBefore?.focus({ preventScroll: true });
       else if (now.rule && !isShown) this.#focusPanel();
       this.#measureSoon();
     }
@@ -101,30 +96,27 @@ export class Rules extends Component {
   }
 
   #receive(event) {
-    const known = new Map();
-    for (const rule of event.selected ? [...event.rules, event.selected] : event.rules) {
-      if (known.has(rule.name)) continue;
+    const merge = (rule) => {
       const before = this.#known.get(rule.name);
       const toldAt = rule.limit === undefined ? before?.toldAt : Date.now();
-      known.set(rule.name, { ...before, ...rule, toldAt, past: nextHistory(before?.past, rule) });
-    }
-    this.#known = known;
-    this.#rows = new Map(event.rules.map(({ name }, at) => [event.first + at, known.get(name)]));
+      return { ...before, ...rule, toldAt, minute: nextMinute(before?.minute, rule) };
+    };
+    const rules = event.rules.map(merge);
     const { rule, search, only } = this.#params();
-    const selected = known.get(rule);
+    const selected = event.selected && merge(event.selected);
+    this.#known = new Map([...(selected ? [selected] : []), ...rules].map((each) => [each.name, each]));
     const before = this.#panel.name === rule ? this.#panel.shown : null;
-    this.#panel = { name: rule, shown: selected ?? before, isMissing: !selected };
-    const { total, matching } = event;
-    const isFiltered = search || only;
-    const found = isFiltered ? `${count(matching, 'rule')} of ${number(total)}` : count(total, 'rule');
+    const shown = this.#known.get(rule);
+    this.#panel = { name: rule, shown: shown ?? before, isMissing: !shown };
+    const { matching } = event;
     // Only a new search is announced, because the number of rules that deny changes each second.
-    const said = this.#isNewSearch ? { said: isFiltered ? `${found} found` : '' } : {};
+    const said = this.#isNewSearch ? { said: search || only ? `${foundOf(event, true)} found` : '' } : {};
     this.#isNewSearch = false;
-    this.setState({ event, matching, found, ...said }, () => this.#measure());
+    this.setState({ event: { ...event, rules }, matching, ...said }, () => this.#measure());
   }
 
   #isListShown() {
-    return this.#scroll.offsetParent !== null;
+    return this.#scroll.current.offsetParent !== null;
   }
 
   #measureSoon = () => {
@@ -132,20 +124,18 @@ export class Rules extends Component {
     this.#frame = requestAnimationFrame(() => this.#measure());
   };
 
-  /** Decides which rows exist, and asks for other rules once they come into view. */
+  /** Asks for other rules once they come into view. */
   #measure() {
     if (!this.#isListShown()) return;
-    const height = this.#scroll.querySelector('tbody tr')?.getBoundingClientRect().height;
-    const rowHeight = height || this.state.rowHeight;
-    const hidden = Math.max(0, -this.#scroll.getBoundingClientRect().top);
+    const list = this.#scroll.current;
+    const rowHeight = list.querySelector('tbody tr')?.getBoundingClientRect().height || this.state.rowHeight;
+    if (rowHeight !== this.state.rowHeight) this.setState({ rowHeight });
     const { matching } = this.state;
+    const hidden = Math.max(0, -list.getBoundingClientRect().top);
     const size = Math.min(MOST, Math.ceil(window.innerHeight / rowHeight) + 1 + 2 * MARGIN);
     const start = Math.max(0, Math.min(Math.floor(hidden / rowHeight) - MARGIN, matching - size));
-    const end = Math.min(start + size, matching);
-    if (start !== this.state.start || end !== this.state.end || rowHeight !== this.state.rowHeight)
-      this.setState({ start, end, rowHeight });
     const { first, count: asked } = this.#asked;
-    if (start < first || end > first + asked || size > asked) {
+    if (start < first || Math.min(start + size, matching) > first + asked || size > asked) {
       this.#asked = { first: start, count: size };
       clearTimeout(this.#watchTimer);
       this.#watchTimer = setTimeout(() => this.#watch(), DEBOUNCE);
@@ -159,7 +149,7 @@ export class Rules extends Component {
       const at = rules.findIndex((rule) => rule.name === name);
       if (at < 0 || !this.#isListShown()) return;
       const { rowHeight, matching } = this.state;
-      const top = this.#scroll.getBoundingClientRect().top + window.scrollY;
+      const top = this.#scroll.current.getBoundingClientRect().top + window.scrollY;
       const bottom = top + (at + 1) * rowHeight;
       if (bottom < window.scrollY + window.innerHeight) return;
       this.setState({ matching: Math.max(matching, at + 1) }, () => {
@@ -171,31 +161,23 @@ export class Rules extends Component {
     }
   }
 
-  #linkOf(name) {
-    return [...this.#scroll.querySelectorAll('tbody a')].find((element) => element.textContent === name);
-  }
-
   #focusPanel() {
-    this.#side.querySelector('h2')?.focus();
+    this.#side.current.querySelector('h2')?.focus();
   }
 
-  #go(change, options) {
-    go(link('rules', { ...this.#params(), ...change }), options);
-  }
-
-  render({ app }, { event, found, said, matching, start, end, rowHeight }) {
-    const { search, only, rule } = this.#params();
-    const panel = this.#panel.name === rule ? this.#panel : { name: rule };
-    const close = () => this.#go({ rule: '' });
+  render({ app }, { event, said, matching, rowHeight }) {
+    const { search, only, rule: selected } = this.#params();
+    const panel = this.#panel.name === selected ? this.#panel : { name: selected };
+    const goTo = (change, options) => go(link('rules', { ...this.#params(), ...change }), options);
     const isUncounted = Boolean(event) && !event.sum;
-    const positions = Array.from({ length: Math.max(0, end - start) }, (_, at) => start + at);
-    const [above, below] = [start, Math.max(0, matching - end)].map((rows) => `${rows * rowHeight}px`);
+    const { first, rules } = event ?? { first: 0, rules: [] };
+    const [above, below] = [first, Math.max(0, matching - first - rules.length)].map((rows) => `${rows * rowHeight}px`);
     const href = (name) => link('rules', { search, only, rule: name });
-    const row = (position) => {
-      const isMember = this.#rows.get(position - 1)?.stack;
-      const shown = { rule: this.#rows.get(position), selected: rule, isMember, href };
-      return html`<${Row} key=${position} position=${position} ...${shown} />`;
+    const row = (rule, at) => {
+      const [isSelected, isMember] = [rule.name === selected, rules[at - 1]?.stack];
+      return { ...rule, position: first + at, isSelected, isMember, href };
     };
+    const columns = isUncounted ? COLUMNS : [...COLUMNS, ...COUNT_COLUMNS];
     return html`
       <div class="head">
         <h1 id="rules-title">Rules</h1>
@@ -203,27 +185,33 @@ export class Rules extends Component {
       </div>
       ${isUncounted && html`<p class="note" id="no-counts">${NO_COUNTS}</p>`}
       <div class="tools">
-        <${Filters} search=${search} only=${only} isCounted=${!isUncounted} goTo=${(...to) => this.#go(...to)} />
-        <p class="found">${found}</p>
+        <${Filters} search=${search} only=${only} isCounted=${!isUncounted} goTo=${goTo} />
+        <p class="found">${event && foundOf(event, search || only)}</p>
         <p class="unseen" role="status">${said}</p>
       </div>
-      <div class="split ${rule ? 'open' : ''} ${isUncounted ? 'uncounted' : ''}">
+      <div class="split ${selected ? 'open' : ''} ${isUncounted ? 'uncounted' : ''}">
         <section class="list" aria-labelledby="rules-title">
-          <div ref=${this.#setScroll} style=${{ paddingTop: above, paddingBottom: below }}>
-            <table class="rules" role="table" aria-labelledby="rules-title" aria-rowcount=${event && event.matching + 1}
-              onkeydown=${onKey}>
-              <${TableHead} columns=${isUncounted ? COLUMNS : { ...COLUMNS, ...COUNT_COLUMNS }} aria-rowindex="1" />
-              <tbody role="rowgroup">${positions.map(row)}</tbody>
-            </table>
+          <div ref=${this.#scroll} style=${{ paddingTop: above, paddingBottom: below }}>
+            <${Table} kind="rules" aria-labelledby="rules-title" aria-rowcount=${event && event.matching + 1}
+              onkeydown=${onKey} attributes=${attributesOf} columns=${columns} rows=${rules.map(row)} />
             ${event && matching === 0 && html`<p class="empty">No rule matches.</p>`}
           </div>
         </section>
-        <div class="side" ref=${this.#setSide}>
-          ${rule && html`<${RulePanel} key=${rule} ...${panel} hasTop=${app.session.server.top} onClose=${close} />`}
+        <div class="side" ref=${this.#side}>
+          ${selected &&
+          html`
+            <${RulePanel} key=${selected} ...${panel} hasTop=${app.session.server.top}
+              onClose=${() => goTo({ rule: '' })} />
+          `}
         </div>
       </div>
     `;
   }
+}
+
+/** Says how many rules there are, or how many of them match. */
+function foundOf({ matching, total }, isFiltered) {
+  return isFiltered ? `${count(matching, 'rule')} of ${number(total)}` : count(total, 'rule');
 }
 
 /** Moves between rules with the arrow keys. */
@@ -238,21 +226,18 @@ function onKey(event) {
 }
 
 /** The figures of all rules together. */
-function Sum({ sum, denying }) {
+function Sum({ sum: { hits, denied, canaryDenied }, denying }) {
   // Many servers have no canaries. Once there were some, the figure stays, so that nothing moves.
   const hadCanaries = useRef(false);
-  hadCanaries.current ||= sum.canaryDenied > 0;
-  const figures = [
-    ['denying', denying, denying === 1 ? 'rule denies now' : 'rules deny now'],
-    ['denied', sum.denied, 'denied/s'],
-    ['hits', sum.hits, 'hits/s'],
-    ...(hadCanaries.current ? [['canary', sum.canaryDenied, 'canary denials/s']] : []),
-  ];
-  return figures.map(
-    ([name, value, text]) => html`
-      <div class="figure ${name} ${value > 0 ? 'active' : ''}"><b>${number(value)}</b> <span>${text}</span></div>
-    `,
-  );
+  hadCanaries.current ||= canaryDenied > 0;
+  const figure = (name, value, text) => html`
+    <div class="figure ${name} ${value > 0 ? 'active' : ''}"><b>${number(value)}</b> <span>${text}</span></div>
+  `;
+  return html`
+    ${figure('denying', denying, denying === 1 ? 'rule denies now' : 'rules deny now')}
+    ${figure('denied', denied, 'denied/s')} ${figure('hits', hits, 'hits/s')}
+    ${hadCanaries.current && figure('canary', canaryDenied, 'canary denials/s')}
+  `;
 }
 
 function Filters({ search: asked, only, isCounted, goTo }) {
@@ -277,53 +262,60 @@ function Filters({ search: asked, only, isCounted, goTo }) {
   `;
 }
 
-/** A row of the list. It is blank while its rule is on its way. */
-function Row({ position, rule, selected, isMember, href }) {
-  if (!rule) return html`<tr role="row" aria-rowindex=${position + 2}><td role="cell" colspan="6"></td></tr>`;
-  const { name, index, limit = '', stack, canary, actorField, actorPrefix, algorithm } = rule;
-  const operation = rule.operation === 'default' || !rule.operation ? 'every other request' : rule.operation;
-  const isSelected = name === selected;
-  const networks = actorPrefix ? `, networks of ${actorPrefix}` : '';
-  const actor = actorField ? `by ${actorField}${networks}` : 'one counter for all';
+function attributesOf({ position, isSelected, stack, isMember }) {
   const states = [isSelected && 'selected', stack && 'continues', isMember && 'member'].filter(Boolean);
+  return { key: position, class: states.join(' '), 'aria-rowindex': position + 2 };
+}
+
+function RuleCell({ name, operation, isSelected, href, canary, stack, algorithm }) {
+  const shown = operation === 'default' || !operation ? 'every other request' : operation;
   return html`
-    <tr role="row" class=${states.join(' ')} aria-rowindex=${position + 2}>
-      <td role="cell" class="place">${number(index + 1)}</td>
-      <td role="cell" class="rule">
-        <div class="line">
-          <a class="name" href=${href(name)} aria-current=${isSelected ? 'true' : null}>${name}</a>
-          <span class="chips">
-            ${canary && html`<span class="chip canary" title="Counts, and denies nothing">canary</span>`}
-            ${stack && html`<span class="chip" title="The next rule that matches must allow, too">and</span>`}
-            ${algorithm === 'concurrency' && html`<span class="chip" title=${LEASES}>leases</span>`}
-          </span>
-        </div>
-        <code class="operation" title=${operation}>${operation}</code>
-      </td>
-      <td role="cell" class="limit">
-        <span class="what" title=${limit}>${limit}</span>
-        <span class="more" hidden=${limit.startsWith('always')}>${actor}</span>
-      </td>
-      ${rule.hits !== undefined && html`<${Figures} ...${rule} />`}
-    </tr>
+    <div class="line">
+      <a class="name" href=${href(name)} aria-current=${isSelected ? 'true' : null}>${name}</a>
+      <span class="chips">
+        ${canary && html`<span class="chip canary" title="Counts, and denies nothing">canary</span>`}
+        ${stack && html`<span class="chip" title="The next rule that matches must allow, too">and</span>`}
+        ${algorithm === 'concurrency' && html`<span class="chip" title=${LEASES}>leases</span>`}
+      </span>
+    </div>
+    <code class="operation" title=${shown}>${shown}</code>
   `;
 }
 
-function Figures({ hits, canary, past, ...counts }) {
-  const series = canary ? 'canaryDenied' : 'denied';
-  const some = canary ? 'canary-some' : 'some';
-  const [denied, sum] = [counts[series] ?? 0, past.sum(series)];
+function LimitCell({ limit, actorField, actorPrefix }) {
+  const networks = actorPrefix ? `, networks of ${actorPrefix}` : '';
+  const actor = actorField ? `by ${actorField}${networks}` : 'one counter for all';
   return html`
-    <td role="cell" class="chart">
-      <${Spark} area=${past.series.hits} bars=${past.series[series]} canary=${canary} label=${summary(past, canary)} />
-    </td>
-    <td role="cell" class="hits number">
-      <b class=${hits === 0 ? 'none' : ''}>${number(hits)}</b>
-      <span class="more">${number(past.sum('hits'))}/min</span>
-    </td>
-    <td role="cell" class="denied number">
-      <b class=${denied === 0 ? 'none' : some}>${number(denied)}</b>
-      <span class="more ${sum > 0 ? some : ''}">${number(sum)}/min</span>
-    </td>
+    <span class="what" title=${limit}>${limit}</span>
+    <span class="more" hidden=${limit.startsWith('always')}>${actor}</span>
   `;
 }
+
+function Chart({ canary, minute: { hits, denied } }) {
+  const words = canary ? 'would be denied' : 'denied';
+  const [allHits, allDenied, most] = [sum(hits), sum(denied), Math.max(0, ...hits)].map(number);
+  const label = `Last minute: ${allHits} hits, ${allDenied} ${words}, at most ${most} hits a second`;
+  return html`<${Spark} area=${hits} bars=${denied} canary=${canary} label=${label} />`;
+}
+
+/** A count of the last second, and those of the last minute. */
+function Count({ now, series, style }) {
+  const all = sum(series);
+  return html`
+    <b class=${now === 0 ? 'none' : style}>${number(now)}</b>
+    <span class="more ${all > 0 ? style : ''}">${number(all)}/min</span>
+  `;
+}
+
+const COLUMNS = [
+  ['#', 'place', ({ index }) => number(index + 1)],
+  ['Rule', 'rule', (rule) => html`<${RuleCell} ...${rule} />`],
+  ['Limit', 'limit', (rule) => html`<${LimitCell} ...${rule} />`],
+];
+const COUNT_COLUMNS = [
+  ['Last minute', 'chart', (rule) => html`<${Chart} ...${rule} />`],
+  ['Hits/s', 'hits', ({ hits, minute }) => html`<${Count} now=${hits} series=${minute.hits} style="" />`],
+  ['Denied/s', 'denied', ({ denied, minute, canary }) => html`
+    <${Count} now=${denied} series=${minute.denied} style=${canary ? 'canary-some' : 'some'} />
+  `],
+];

@@ -1,6 +1,6 @@
 /** The live stream of figures. It reconnects, after longer and longer pauses, and stops while nobody looks. */
 
-import { headers, problemOf } from './api.js';
+import { request } from './api.js';
 
 /** Pauses before a new connection (ms). */
 const FIRST_PAUSE = 500;
@@ -22,16 +22,11 @@ export class Feed {
   #timer = null;
   #failures = 0;
   #isLive = false;
-  #onEvent;
-  #onState;
+  #listener;
 
-  /**
-   * @param {(name: string, data: any) => void} onEvent
-   * @param {(state: FeedState) => void} onState
-   */
-  constructor(onEvent, onState) {
-    this.#onEvent = onEvent;
-    this.#onState = onState;
+  /** @param {{receive(name: string, data: any): void, showStream(state: FeedState): void}} listener */
+  constructor(listener) {
+    this.#listener = listener;
     document.addEventListener('visibilitychange', () => this.#start());
   }
 
@@ -60,16 +55,16 @@ export class Feed {
     if (this.#query === null) return;
     if (document.hidden) {
       this.#isLive = false;
-      this.#onState({ phase: 'paused' });
-      return;
+      this.#listener.showStream({ phase: 'paused' });
+    } else {
+      this.#read((this.#abort = new AbortController()));
     }
-    this.#read(this.#query, (this.#abort = new AbortController()));
   }
 
-  async #read(query, abort) {
+  async #read(abort) {
     // A stream that only shows other rules is not worth a word.
     const pause = this.#isLive ? SLOW : 0;
-    const slow = setTimeout(() => this.#failures === 0 && this.#onState({ phase: 'connecting' }), pause);
+    const slow = setTimeout(() => this.#failures === 0 && this.#listener.showStream({ phase: 'connecting' }), pause);
     let watchdog;
     const expectMore = () => {
       clearTimeout(watchdog);
@@ -77,17 +72,15 @@ export class Feed {
     };
     try {
       expectMore();
-      const options = { headers: headers(), signal: abort.signal, cache: 'no-store' };
-      const response = await fetch(`/ui/api/feed?${query}`, options);
-      if (!response.ok) throw await problemOf(response);
-      for await (const { name, data } of events(response.body)) {
+      const { body } = await request('/ui/api/feed', this.#query, { signal: abort.signal });
+      for await (const [name, data] of events(body)) {
         if (abort !== this.#abort) return;
         expectMore();
         clearTimeout(slow);
         this.#failures = 0;
         this.#isLive = true;
-        this.#onState({ phase: 'live' });
-        this.#onEvent(name, JSON.parse(data || 'null'));
+        this.#listener.showStream({ phase: 'live' });
+        this.#listener.receive(name, JSON.parse(data));
       }
       throw new Error('The server closed the connection.');
     } catch (error) {
@@ -101,20 +94,16 @@ export class Feed {
   #wait(error) {
     this.#stop();
     if (error.status === 401) {
-      this.#onEvent('end', null);
+      this.#listener.receive('end');
       return;
     }
     const growing = Math.min(FIRST_PAUSE * 2 ** this.#failures, LAST_PAUSE);
     this.#failures += 1;
     // A little chance keeps the pages of a whole team from coming back in the same instant.
     const pause = Math.max(growing, (error.retryAfter ?? 0) * 1000) * (1 + Math.random() / 4);
-    const isUnreachable = error.status === undefined && error.name === 'TypeError';
+    const reason = error.name === 'TypeError' ? 'The server cannot be reached.' : error.message;
     this.#isLive = false;
-    this.#onState({
-      phase: 'waiting',
-      reason: isUnreachable ? 'The server cannot be reached.' : error.message,
-      until: Date.now() + pause,
-    });
+    this.#listener.showStream({ phase: 'waiting', reason, until: Date.now() + pause });
     this.#timer = setTimeout(() => this.#start(), pause);
   }
 }
@@ -122,7 +111,7 @@ export class Feed {
 /**
  * Yields the server-sent events of a response. EventSource would hide its status, and the time when to try again.
  * @param {ReadableStream<Uint8Array>} body
- * @returns {AsyncGenerator<{name: string, data: string}>}
+ * @returns {AsyncGenerator<[string, string]>} names and data
  */
 async function* events(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
@@ -131,22 +120,11 @@ async function* events(body) {
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return;
-      pending += value.replaceAll('\r\n', '\n');
-      const blocks = pending.split('\n\n');
+      const blocks = (pending + value).split('\n\n');
       pending = blocks.pop();
-      for (const block of blocks) yield parse(block);
+      for (const block of blocks) yield /^event: (.*)\ndata: (.*)$/.exec(block).slice(1);
     }
   } finally {
     reader.cancel().catch(() => {});
   }
-}
-
-function parse(block) {
-  const event = { name: 'message', data: '' };
-  for (const line of block.split('\n')) {
-    const [, field, text] = /^([^:]*):? ?(.*)$/s.exec(line);
-    if (field === 'event') event.name = text;
-    else if (field === 'data') event.data += text;
-  }
-  return event;
 }

@@ -2,6 +2,7 @@
 
 const WHOLE = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
 const TENTH = new Intl.NumberFormat('en-US', { maximumFractionDigits: 1 });
+const LIST = new Intl.ListFormat('en-GB');
 const UNITS = [
   [86400, 'd'],
   [3600, 'h'],
@@ -14,8 +15,8 @@ export function number(value) {
 }
 
 /** Returns "1 rule" or "2 rules". */
-export function count(value, noun, plural = `${noun}s`) {
-  return `${number(value)} ${value === 1 ? noun : plural}`;
+export function count(value, noun) {
+  return `${number(value)} ${noun}${value === 1 ? '' : 's'}`;
 }
 
 /** Returns a time span in its two largest units, such as "2 h 5 min". */
@@ -29,19 +30,23 @@ export function duration(seconds) {
   return `${number(Math.floor(whole / size))} ${name}${rest > 0 ? ` ${rest} ${nextName}` : ''}`;
 }
 
-export function bytes(value) {
+/** Returns a list as in "a, b and c". */
+export function list(words) {
+  return LIST.format(words);
+}
+
+/** Returns a value of the health panel in its unit. */
+export function quantity(value, unit) {
+  return unit === 'bytes' ? bytes(value) : number(value);
+}
+
+function bytes(value) {
   let [rest, unit] = [value, 'B'];
   for (const larger of ['KiB', 'MiB', 'GiB', 'TiB']) {
     if (rest < 1024) break;
     [rest, unit] = [rest / 1024, larger];
   }
   return `${rest < 10 && unit !== 'B' ? TENTH.format(rest) : WHOLE.format(rest)} ${unit}`;
-}
-
-/** Returns a value of the health panel in its unit. */
-export function quantity(value, unit) {
-  if (unit === 'bytes') return bytes(value);
-  return unit === 'seconds' ? duration(value) : number(value);
 }
 
 /** Returns a share such as "4 %". A share that is neither nothing nor everything never looks like it. */
@@ -62,11 +67,6 @@ export function storeName(store) {
   return { rocksdb: 'RocksDB', redis: 'Redis' }[store] ?? store;
 }
 
-/** Returns a list as in "a, b and c". */
-export function list(words) {
-  return words.length < 2 ? words.join('') : `${words.slice(0, -1).join(', ')} and ${words[words.length - 1]}`;
-}
-
 /**
  * Reads the address of a view from the URL's hash, such as `#/rules?search=cookies&rule=by-ip`.
  * @returns {{view: string, params: URLSearchParams}}
@@ -78,7 +78,7 @@ export function parseAddress(hash) {
 
 /** Returns the hash of a view. Parameters without a value are left out. */
 export function link(view, params = {}) {
-  const given = Object.entries(params).filter(([, value]) => value !== null && value !== undefined && value !== '');
+  const given = Object.entries(params).filter(([, value]) => (value ?? '') !== '');
   const text = new URLSearchParams(given).toString();
   return `#/${view}${text ? `?${text}` : ''}`;
 }

@@ -1,0 +1,223 @@
+//! `GET /ui/api/feed`: a stream of events for one page.
+//!
+//! An event is written when the connection takes it, from the newest sample. So a browser that reads slowly skips samples,
+//! and no event waits in memory behind another.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::stream::unfold;
+use hyper::header::{HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::{StatusCode, Uri};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::Ui;
+use super::access::Viewer;
+use super::history::Sample;
+use super::rules::{Candidates, View};
+use divvy_access::Category;
+use divvy_limiter::Scope;
+use divvy_server::Reload;
+use divvy_server::http::page::{Answered, Endless, Problem, Reply, of_type};
+
+/// Seconds after which a page without a stream may try again.
+const RETRY: HeaderValue = HeaderValue::from_static("5");
+
+/// Opens a stream.
+///
+/// # Errors
+/// The query is not valid, or too many streams are open.
+pub fn open(ui: &Arc<Ui>, viewer: Viewer, uri: &Uri) -> Answered {
+    let view = View::parse(uri)?;
+    let place = ui
+        .streams
+        .open(viewer.account(ui))
+        .map_err(|reason| Problem::new(StatusCode::SERVICE_UNAVAILABLE, reason).with_header(RETRY_AFTER, RETRY))?;
+    let events = unfold(EventStream::new(Arc::clone(ui), viewer, view, place), |mut stream| async {
+        let event = stream.next().await?;
+        Some((event, stream))
+    });
+    let mut response = of_type("text/event-stream", Reply::from_stream(events));
+    // Otherwise nginx would collect events before it passes them on.
+    response.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    response.extensions_mut().insert(Endless);
+    Ok(response)
+}
+
+/// The stream of one page.
+struct EventStream {
+    ui: Arc<Ui>,
+    viewer: Viewer,
+    view: View,
+    samples: watch::Receiver<Arc<Sample>>,
+    health: watch::Receiver<Option<Arc<str>>>,
+    reloads: watch::Receiver<Vec<Reload>>,
+    /// Number of the sample in the last event.
+    last: u64,
+    /// The rules that the page may show, and the indexes of those in the last event.
+    chosen: Option<(Arc<Candidates>, Vec<usize>)>,
+    has_ended: bool,
+    _place: StreamPlace,
+}
+
+impl EventStream {
+    fn new(ui: Arc<Ui>, viewer: Viewer, view: View, place: StreamPlace) -> Self {
+        let (mut samples, mut health) = (ui.sampler.latest.subscribe(), ui.health_event.subscribe());
+        let mut reloads = ui.settings.reloads.follow();
+        samples.mark_changed();
+        health.mark_changed();
+        reloads.mark_changed();
+        Self { ui, viewer, view, samples, health, reloads, last: 0, chosen: None, has_ended: false, _place: place }
+    }
+
+    /// Waits for the next event; `None` after the last one, or if the server stops.
+    #[expect(clippy::disallowed_methods, reason = "when the session was last used")]
+    async fn next(&mut self) -> Option<Bytes> {
+        while !self.has_ended {
+            let has_rules = self.last > 0;
+            let (name, changed) = tokio::select! {
+                biased;
+                () = self.ui.stopping.cancelled() => return None,
+                changed = self.reloads.changed(), if has_rules => ("reloads", changed),
+                changed = self.health.changed(), if has_rules => ("health", changed),
+                changed = self.samples.changed() => ("rules", changed),
+            };
+            changed.ok()?;
+            // The rights are checked for each event.
+            let Some(identity) = self.viewer.renew(&self.ui, Category::Read, Instant::now()) else {
+                self.has_ended = true;
+                return Some(event("end", "{}"));
+            };
+            let scope = identity.scope().clone();
+            let data = match name {
+                "rules" => self.rules(scope).await,
+                "health" if identity.may(Category::Metrics).is_ok() => {
+                    self.health.borrow_and_update().as_deref().map(str::to_owned)
+                }
+                "reloads" if scope.covers_everything() => {
+                    serde_json::to_string(&*self.reloads.borrow_and_update()).ok()
+                }
+                _ => None,
+            };
+            if let Some(data) = data {
+                return Some(event(name, &data));
+            }
+        }
+        None
+    }
+
+    /// Returns the data of the event `rules`; `None` if there is no new sample. It has all facts about the rules if others are
+    /// shown than before.
+    async fn rules(&mut self, scope: Scope) -> Option<String> {
+        let sample = Arc::clone(&self.samples.borrow_and_update());
+        if sample.number <= self.last {
+            return None;
+        }
+        let known = self.chosen.take().filter(|(known, _)| known.are_of(&sample, &scope));
+        let (candidates, last_shown) = match known {
+            Some((candidates, shown)) => (candidates, Some(shown)),
+            None => (self.find_candidates(&sample, scope).await?, None),
+        };
+        let shown = self.view.choose(&candidates, &sample);
+        let (event, number, shown) = if last_shown.as_ref() == Some(&shown.indexes) {
+            (self.view.write(&candidates, &sample, &shown, None), sample.number, shown)
+        } else {
+            let file = self.ui.settings.rules_file.as_deref();
+            let (history, sample) = self.ui.sampler.history();
+            // If other rules have come into force, their sample follows.
+            if sample.ruleset() != candidates.ruleset {
+                return None;
+            }
+            let shown = self.view.choose(&candidates, &sample);
+            (self.view.write(&candidates, &sample, &shown, Some((&history, file))), sample.number, shown)
+        };
+        self.last = number;
+        self.chosen = Some((candidates, shown.indexes));
+        Some(event)
+    }
+
+    /// Looks at all rules, in turn with other expensive requests.
+    async fn find_candidates(&self, sample: &Arc<Sample>, scope: Scope) -> Option<Arc<Candidates>> {
+        let (view, sample) = (self.view.clone(), Arc::clone(sample));
+        let slot = self.ui.slots.take().await;
+        let find = tokio::task::spawn_blocking(move || view.find_candidates(&sample, scope));
+        slot.run(find).await.ok()?.ok().map(Arc::new)
+    }
+}
+
+fn event(name: &str, data: &str) -> Bytes {
+    format!("event: {name}\ndata: {data}\n\n").into()
+}
+
+/// The open streams: their maximum, and the user of each one.
+#[derive(Debug)]
+pub struct Streams {
+    max: usize,
+    users: Mutex<Vec<Option<Box<str>>>>,
+}
+
+/// The place of an open stream, until it is dropped.
+#[derive(Debug)]
+pub struct StreamPlace {
+    streams: Arc<Streams>,
+    user: Option<Box<str>>,
+}
+
+impl Streams {
+    /// Allows this number of streams.
+    pub fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self { max, users: Mutex::default() })
+    }
+
+    /// Takes a place. One user gets half of them, so that it does not take the streams of all others. Without a `user`, all
+    /// viewers share one account, and there is no share.
+    ///
+    /// # Errors
+    /// All places are taken, or the user has its share of them.
+    fn open(self: &Arc<Self>, user: Option<&str>) -> Result<StreamPlace, String> {
+        let mut users = self.users.lock();
+        if users.len() >= self.max {
+            return Err(format!("{} streams are open, which is the maximum (--ui-streams)", self.max));
+        }
+        let of_user = users.iter().filter(|known| known.as_deref() == user).count();
+        if user.is_some() && of_user >= self.max.div_ceil(2) {
+            let share = "which is the share of one user (half of --ui-streams)";
+            return Err(format!("this user has {of_user} open streams, {share}"));
+        }
+        users.push(user.map(Into::into));
+        Ok(StreamPlace { streams: Arc::clone(self), user: user.map(Into::into) })
+    }
+}
+
+impl Drop for StreamPlace {
+    fn drop(&mut self) {
+        let mut users = self.streams.users.lock();
+        if let Some(place) = users.iter().position(|user| *user == self.user) {
+            users.swap_remove(place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_user_takes_half_of_the_streams() {
+        let streams = Streams::new(3);
+        let of_ann = [streams.open(Some("ann")).unwrap(), streams.open(Some("ann")).unwrap()];
+        assert!(streams.open(Some("ann")).unwrap_err().starts_with("this user has 2 open streams"));
+        let of_bob = streams.open(Some("bob")).unwrap();
+        assert!(streams.open(Some("carl")).unwrap_err().starts_with("3 streams are open"));
+        drop(of_ann);
+        let again = [streams.open(Some("ann")).unwrap(), streams.open(Some("carl")).unwrap()];
+        assert!(streams.open(None).is_err());
+        drop((of_bob, again));
+        assert!(streams.users.lock().is_empty());
+        // Viewers without accounts share all streams.
+        let _all = [None; 3].map(|user| streams.open(user).unwrap());
+        assert!(streams.open(None).is_err());
+    }
+}
