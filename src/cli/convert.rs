@@ -1,13 +1,19 @@
-//! `divvy convert`: writes the rules of an INI file as JSON or vice versa, or converts the configuration of
-//! envoyproxy/ratelimit.
+//! Subcommands that write rules files. `divvy convert` writes the rules of an INI file as JSON or vice versa, or converts the
+//! configuration of envoyproxy/ratelimit. `divvy init` writes a rules file for a common purpose, and its test cases.
 
-use std::path::PathBuf;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use rustix::fs::OFlags;
 
-use super::output_file;
-use super::rules_file;
+use super::check::{load_rules_for, print_problems};
+use super::terminal::quote;
+use super::test;
 use divvy_core::config::{self, Format, Serving};
 use divvy_core::rules::Rule;
 
@@ -16,7 +22,7 @@ use divvy_core::rules::Rule;
 /// Between INI and JSON, only the comments in the file are lost. Warnings say where Button's Divvy 1.7.1 reads the
 /// input differently. Parts of ratelimit's YAML that divvy's rules cannot express are listed on standard error with
 /// their lines. The rules are written anyway, and the exit code is 1.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 pub struct ConvertArgs {
     /// File to read: rules (.ini or .json), or ratelimit's configuration (.yaml), one file per domain
     #[arg(required = true)]
@@ -41,7 +47,7 @@ struct Conversion {
 ///
 /// # Errors
 /// The output's extension is unknown, its format cannot express the rules, or the file cannot be written.
-pub fn run(args: ConvertArgs) -> anyhow::Result<ExitCode> {
+pub fn convert(args: ConvertArgs) -> anyhow::Result<ExitCode> {
     let format = Format::of(&args.output)
         .with_context(|| format!("{}: unknown file extension; name it *.ini or *.json", args.output.display()))?;
     let Some(converted) = read(&args.inputs)? else { return Ok(ExitCode::FAILURE) };
@@ -51,7 +57,7 @@ pub fn run(args: ConvertArgs) -> anyhow::Result<ExitCode> {
     let text = config::write(&converted.rules, format).with_context(|| names(&args.inputs))?;
     // Lists are found from the directory of the output.
     config::parse_as(&text, format, &args.output).context("these rules cannot be served")?;
-    output_file::write(&args.output, &text, args.force)?;
+    write_file(&args.output, &text, args.force)?;
     Ok(if converted.is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -63,7 +69,7 @@ fn read(inputs: &[PathBuf]) -> anyhow::Result<Option<Conversion>> {
     let [input] = inputs else {
         anyhow::bail!("only ratelimit's YAML can be converted from several files; give one *.ini or *.json");
     };
-    let rules = rules_file::load_for(input, &Serving::default(), true)?;
+    let rules = load_rules_for(input, &Serving::default(), true)?;
     Ok(rules.map(|rules| Conversion { rules: rules.rules().to_vec(), is_complete: true }))
 }
 
@@ -73,12 +79,150 @@ fn import(inputs: &[PathBuf]) -> anyhow::Result<Option<Conversion>> {
         Err(report) => (None, report.errors, report.warnings),
     };
     let is_complete = errors.is_empty();
-    rules_file::print(&errors, if import.is_some() { "not converted" } else { "error" })?;
-    rules_file::print(&warnings, "warning")?;
+    print_problems(&errors, if import.is_some() { "not converted" } else { "error" })?;
+    print_problems(&warnings, "warning")?;
     Ok(import.map(|rules| Conversion { rules, is_complete }))
 }
 
 fn names(paths: &[PathBuf]) -> String {
     let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
     names.join(", ")
+}
+
+/// Write a rules file for a common purpose, and its test cases
+///
+/// The test cases are in a file next to the rules: rules.test.json for rules.ini. `divvy test` runs them.
+#[derive(clap::Args)]
+pub struct InitArgs {
+    /// Rules file to write (.ini)
+    #[arg(default_value = "rules.ini")]
+    file: PathBuf,
+    // The name of the value lists the templates in the error of a command line without one.
+    /// Purpose of the rules
+    #[arg(long, value_name = "api-keys|login|llm|gateway")]
+    template: Template,
+    /// Overwrite the files if they exist
+    #[arg(long)]
+    force: bool,
+}
+
+/// Rules for a common purpose.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Template {
+    /// Requests of API keys: a burst and a daily quota
+    ApiKeys,
+    /// Login attempts, by account and by address
+    Login,
+    /// Tokens of a language model, and concurrent answers
+    Llm,
+    /// Requests that a gateway asks about: logins, static files, and the rest
+    Gateway,
+}
+
+impl Template {
+    /// Returns the text of the rules file, and of its test cases.
+    fn files(self) -> (&'static str, &'static str) {
+        match self {
+            Self::ApiKeys => (include_str!("init/api-keys.ini"), include_str!("init/api-keys.test.json")),
+            Self::Login => (include_str!("init/login.ini"), include_str!("init/login.test.json")),
+            Self::Llm => (include_str!("init/llm.ini"), include_str!("init/llm.test.json")),
+            Self::Gateway => (include_str!("init/gateway.ini"), include_str!("init/gateway.test.json")),
+        }
+    }
+}
+
+/// Writes the files, and prints the next steps.
+///
+/// # Errors
+/// A file exists or cannot be written.
+pub fn init(args: InitArgs) -> anyhow::Result<ExitCode> {
+    let InitArgs { file, template, force } = args;
+    if file.extension().is_none_or(|extension| extension != "ini") {
+        bail!("{}: rules with comments are written as INI; name the file *.ini", file.display());
+    }
+    let cases = test::cases_path(&file);
+    let (rules_text, cases_text) = template.files();
+    write_together(&[(&file, rules_text), (&cases, cases_text)], force)?;
+    print_next_steps(&file, &cases)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_next_steps(file: &Path, cases: &Path) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "wrote {} and {}", file.display(), cases.display())?;
+    let file = quote(&file.display().to_string());
+    writeln!(out, "test the rules: divvy test {file}")?;
+    writeln!(out, "serve them:     divvy serve {file}")
+}
+
+/// Writes `text` to the file at `path`, which must not exist unless `force`.
+///
+/// # Errors
+/// The file exists, or cannot be written.
+fn write_file(path: &Path, text: &str, force: bool) -> anyhow::Result<()> {
+    let written = if force {
+        fs::write(path, text)
+    } else {
+        File::create_new(path).and_then(|mut file| file.write_all(text.as_bytes()))
+    };
+    written.map_err(|error| describe(path, error))
+}
+
+/// Writes all files or none: each text to its path. A path must not exist unless `force`, and may then be a regular file
+/// only.
+///
+/// # Errors
+/// A file exists, or cannot be written. If one cannot be opened, none is changed.
+fn write_together(files: &[(&Path, &str)], force: bool) -> anyhow::Result<()> {
+    let mut opened: Vec<OpenedFile<'_>> = Vec::new();
+    for (path, text) in files {
+        match OpenedFile::open(path, text, force) {
+            Ok(file) => opened.push(file),
+            Err(error) => {
+                for file in opened.iter().filter(|file| file.is_new) {
+                    // The first error matters more than an empty file that remains.
+                    let _ = fs::remove_file(file.path);
+                }
+                return Err(describe(path, error));
+            }
+        }
+    }
+    for OpenedFile { path, text, mut file, .. } in opened {
+        let written = file.set_len(0).and_then(|()| file.write_all(text.as_bytes()));
+        written.map_err(|error| describe(path, error))?;
+    }
+    Ok(())
+}
+
+/// A file that is ready to be written.
+struct OpenedFile<'a> {
+    path: &'a Path,
+    text: &'a str,
+    file: File,
+    is_new: bool,
+}
+
+impl<'a> OpenedFile<'a> {
+    fn open(path: &'a Path, text: &'a str, force: bool) -> io::Result<Self> {
+        // Opening a pipe waits for its reader, so the type is checked first.
+        let is_new = match fs::metadata(path) {
+            Ok(found) if force && !found.is_file() => {
+                return Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file"));
+            }
+            found => found.is_err(),
+        };
+        let mut options = OpenOptions::new();
+        let options = options.write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+        let file = if force { options.create(true).truncate(false) } else { options.create_new(true) }.open(path)?;
+        Ok(Self { path, text, file, is_new })
+    }
+}
+
+fn describe(path: &Path, error: io::Error) -> anyhow::Error {
+    match error.kind() {
+        ErrorKind::AlreadyExists => {
+            anyhow::anyhow!("{} already exists; add --force to overwrite it", path.display())
+        }
+        _ => anyhow::Error::new(error).context(format!("cannot write {}", path.display())),
+    }
 }

@@ -1,59 +1,52 @@
 //! `divvy serve`: opens the store, loads the rules, binds the listeners, and serves until it is stopped.
 
-mod access;
-mod access_files;
-mod drain;
-mod http;
-mod limiter;
-mod limits;
-mod listen;
-mod logs;
-mod metrics;
-mod redis;
-mod reload;
-mod rules;
-mod service_manager;
-mod store;
-mod tls;
-mod watch;
-
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
 
-use self::access::{AccessArgs, AccessUsers, load_given, warn_of_open_fronts};
-use self::drain::{DrainArgs, StopSignals};
+use self::access::{AccessArgs, AccessUsers, TlsArgs, load_given, warn_of_open_fronts};
 use self::http::{HttpArgs, UiArgs};
 use self::limiter::LimiterArgs;
-use self::limits::LimitArgs;
-use self::listen::{Listen, ListenArgs};
-use self::logs::{AuditArgs, LogArgs};
-use self::metrics::MetricsArgs;
+use self::listen::{
+    InheritedSockets, LimitArgs, Listen, ListenArgs, notify_ready, notify_stopping, raise_open_files_limit,
+};
+use self::logs::{AuditArgs, LogArgs, MetricsArgs};
 use self::reload::{ReloadArgs, ReloadedFiles};
 use self::rules::RulesFile;
-use self::service_manager::InheritedSockets;
 use self::store::{StoreArgs, StoreChoice};
-use self::tls::TlsArgs;
 use divvy_core::clock::Clock;
 use divvy_core::rules::RuleSet;
-use divvy_core::units;
+use divvy_core::units::{self, MAX_SECONDS, Time};
 use divvy_limiter::Limiter;
 use divvy_limiter::store::Store;
-use divvy_server::{self as server, Fronts, Health, Limits, ReloadLog, Settings};
+use divvy_server::{self as server, Drain, Fronts, Health, Limits, ReloadLog, Settings, keep_running};
 use divvy_telemetry::logging;
-use divvy_telemetry::metrics::{Metrics, Statsd, StatsdOptions};
+use divvy_telemetry::metrics::{Metrics, Statsd, StatsdOptions, Task};
+
+mod access;
+mod http;
+mod limiter;
+mod listen;
+mod logs;
+mod reload;
+mod rules;
+mod store;
 
 /// Maximum number of threads that serve connections, far above the number of processors.
 const MAX_THREADS: u64 = 1_024;
 
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 pub struct ServeArgs {
     /// Rules file (.ini or .json). Without one, divvy answers only commands that carry their own limits
     #[arg(env = "DIVVY_CONFIG", help_heading = "Rules")]
@@ -117,7 +110,7 @@ fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCo
     let metrics_path = args.metrics.metrics_path(variable)?;
     let statsd = args.metrics.statsd(variable)?;
     let limits = args.limits.limits();
-    limits::raise_open_files_limit(limits.max_connections);
+    raise_open_files_limit(limits.max_connections);
     minimize_kept_memory();
     let inherited = InheritedSockets::from_env()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -213,7 +206,7 @@ async fn serve(
         () = health.first() => {}
         () = draining.cancelled() => {}
     }
-    service_manager::ready();
+    notify_ready();
     let served = tokio::select! {
         served = server::run(Arc::clone(&limiter), fronts, settings, Arc::clone(&health), draining) => served,
         () = at_once.cancelled() => Ok(()),
@@ -274,5 +267,80 @@ fn print(lines: String) {
     };
     if let Err(error) = thread::Builder::new().name("divvy-print".into()).spawn(write) {
         tracing::warn!(%error, "cannot print the listen addresses");
+    }
+}
+
+#[derive(clap::Args)]
+#[command(next_help_heading = "Stopping")]
+pub struct DrainArgs {
+    /// How long to keep accepting connections after SIGTERM, while /readyz answers 503
+    #[arg(long, value_name = "SECONDS", default_value_t = Time(Duration::ZERO),
+          value_parser = units::seconds(0..=MAX_SECONDS))]
+    drain_delay: Time,
+    /// Maximum time for answering the requests received by then. Busy connections are closed afterwards
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = Time(server::DEFAULT_DRAIN_TIMEOUT),
+        value_parser = units::seconds(0..=MAX_SECONDS)
+    )]
+    drain_timeout: Time,
+}
+
+impl DrainArgs {
+    pub fn drain(&self) -> Drain {
+        Drain { delay: self.drain_delay.0, timeout: self.drain_timeout.0 }
+    }
+}
+
+/// Requests to stop, from SIGTERM and SIGINT.
+#[derive(Debug, Clone)]
+pub struct StopSignals {
+    /// Cancelled by the first signal, which asks for an orderly shutdown.
+    pub draining: CancellationToken,
+    /// Cancelled by the second signal, which asks for an immediate exit.
+    pub at_once: CancellationToken,
+}
+
+impl StopSignals {
+    /// Starts to listen for the signals.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub fn on_signal(metrics: &Arc<Metrics>) -> anyhow::Result<Self> {
+        let stop = Self { draining: CancellationToken::new(), at_once: CancellationToken::new() };
+        let signals = Arc::new(Mutex::new([signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?]));
+        // A write beyond the limit of a file's size fails then, as it does when the disk is full. The signal would end the
+        // server. Its handler stays.
+        drop(signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
+        let (waiting, metrics) = (stop.clone(), Arc::clone(metrics));
+        tokio::spawn(async move {
+            let wait = || waiting.clone().wait(Arc::clone(&signals));
+            keep_running(Task::Signals, &metrics, wait).await;
+        });
+        Ok(stop)
+    }
+
+    /// Waits for signals. Each takes effect before it is logged.
+    async fn wait(self, signals: Arc<Mutex<[Signal; 2]>>) {
+        let mut signals = signals.lock().await;
+        if !self.draining.is_cancelled() {
+            receive_either(&mut signals).await;
+            self.draining.cancel();
+            notify_stopping();
+            tracing::info!(
+                "stopping: answering requests already received; a second signal stops the process immediately"
+            );
+        }
+        receive_either(&mut signals).await;
+        self.at_once.cancel();
+        tracing::warn!("stopping immediately: closing all connections");
+    }
+}
+
+async fn receive_either([one, other]: &mut [Signal; 2]) {
+    tokio::select! {
+        _ = one.recv() => {}
+        _ = other.recv() => {}
     }
 }

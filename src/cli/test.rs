@@ -16,8 +16,8 @@ use anyhow::Context;
 
 use self::report::{CaseResult, Failure, Report};
 use self::simulation::Simulation;
-use super::rules_file;
-use super::text::printable;
+use super::check::{load_rules, print_problems};
+use super::terminal::printable;
 use divvy_limiter::{CounterNames, Policy};
 use divvy_telemetry::metrics::Metrics;
 
@@ -32,7 +32,7 @@ const IN_USE: &str = "the compiled rules are still in use";
 ///
 /// Sends their requests through the code that serves requests, and compares the answers. The cases are in a file next to the
 /// rules: rules.test.json for rules.ini. No server is needed, and no counter on disk is touched. The exit code is 0 if all cases pass, 1 if one fails, and 2 if a file cannot be used.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 pub struct TestArgs {
     /// Rules file (.ini or .json)
     config: PathBuf,
@@ -54,7 +54,7 @@ pub fn cases_path(rules: &Path) -> PathBuf {
 /// # Errors
 /// Standard output cannot be written.
 pub fn run(args: TestArgs) -> anyhow::Result<ExitCode> {
-    let Some(rules) = rules_file::load(&args.config)? else { return Ok(ExitCode::from(UNUSABLE)) };
+    let Some(rules) = load_rules(&args.config)? else { return Ok(ExitCode::from(UNUSABLE)) };
     let path = args.cases.unwrap_or_else(|| cases_path(&args.config));
     let cases = match file::read(&path).map_err(|problem| vec![problem]).and_then(|file| {
         let name = path.display().to_string();
@@ -62,7 +62,7 @@ pub fn run(args: TestArgs) -> anyhow::Result<ExitCode> {
     }) {
         Ok(cases) => cases,
         Err(problems) => {
-            rules_file::print(&problems, "error")?;
+            print_problems(&problems, "error")?;
             return Ok(ExitCode::from(UNUSABLE));
         }
     };

@@ -17,7 +17,7 @@ use divvy_server::{DEFAULT_STREAMS, Fronts, GrpcSettings, ReloadLog, StoreBounds
 /// Upper bound for trusted proxies, more than any header contains.
 const MAX_TRUSTED_HOPS: u64 = 1_000;
 
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(next_help_heading = "HTTP and gateways")]
 pub struct HttpArgs {
     /// Rate limit headers of HTTP responses, separated by commas: `draft` (RateLimit and RateLimit-Policy of the IETF
@@ -111,7 +111,7 @@ const MAX_STREAMS: u64 = 10_000;
 /// Path of the live page.
 const PAGE_PATH: &str = "/ui";
 
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(next_help_heading = "HTTP and gateways")]
 pub struct UiArgs {
     /// Serve the live page at /ui/ on the HTTP listener. Without a password or users, it is read-only, and only for

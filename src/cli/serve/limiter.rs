@@ -27,7 +27,7 @@ const MAX_ACTOR_LIMITS: u64 = 100_000_000;
 /// Upper bound for the memory that ranks actors, more than any machine has.
 const MAX_TOP_MEMORY: u64 = 1 << 50;
 
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(next_help_heading = "Rules")]
 pub struct LimiterArgs {
     /// Maximum number of limits of single actors (`divvy limit`), about 250 bytes of memory each

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::runtime::Handle;
 
-use super::watch::{self, Watch};
+use super::reload::{Watch, pause};
 use divvy_access::audit::{self, Action, AuditLog, Caller, State};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_core::config::{self, Loaded, Report, Serving};
@@ -106,7 +106,7 @@ impl RulesFile {
     fn read_at_rest(&mut self) -> Option<Result<Loaded, Report>> {
         for _ in 0..MAX_READS {
             let serving = Arc::clone(&self.serving);
-            let loaded = self.watch.read_at_rest(|path| config::load_for(path, &serving), watch::pause)?;
+            let loaded = self.watch.read_at_rest(|path| config::load_for(path, &serving), pause)?;
             if !self.follow_lists(&loaded) {
                 return Some(loaded);
             }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::case::{Answer, Case, Expectation, Step};
-use crate::cli::text::count_of;
+use crate::cli::terminal::count_of;
 use divvy_core::rules::RuleSet;
 
 /// A step whose answer differs from the expected one.
