@@ -9,20 +9,19 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use self::access::{AccessArgs, AccessUsers, TlsArgs, load_given, warn_of_open_fronts};
-use self::http::{HttpArgs, UiArgs};
+use self::access::{AccessArgs, load_given, warn_of_open_fronts};
+use self::http::HttpArgs;
 use self::limiter::LimiterArgs;
-use self::listen::{
-    InheritedSockets, LimitArgs, Listen, ListenArgs, notify_ready, notify_stopping, raise_open_files_limit,
-};
-use self::logs::{AuditArgs, LogArgs, MetricsArgs};
-use self::reload::{ReloadArgs, ReloadedFiles};
+use self::listen::{InheritedSockets, LimitArgs, ListenArgs, notify_ready, notify_stopping, raise_open_files_limit};
+use self::logs::LogArgs;
+use self::reload::ReloadedFiles;
 use self::rules::RulesFile;
 use self::store::{StoreArgs, StoreChoice};
 use divvy_core::clock::Clock;
@@ -30,9 +29,9 @@ use divvy_core::rules::RuleSet;
 use divvy_core::units::{self, MAX_SECONDS, Time};
 use divvy_limiter::Limiter;
 use divvy_limiter::store::Store;
-use divvy_server::{self as server, Drain, Fronts, Health, Limits, ReloadLog, Settings, keep_running};
+use divvy_server::{self as server, Drain, Fronts, Health, ReloadLog, Settings, keep_running};
 use divvy_telemetry::logging;
-use divvy_telemetry::metrics::{Metrics, Statsd, StatsdOptions, Task};
+use divvy_telemetry::metrics::{Metrics, Statsd, Task};
 
 mod access;
 mod http;
@@ -51,8 +50,11 @@ pub struct ServeArgs {
     /// Rules file (.ini or .json). Without one, divvy answers only commands that carry their own limits
     #[arg(env = "DIVVY_CONFIG", help_heading = "Rules")]
     config: Option<PathBuf>,
-    #[command(flatten)]
-    reload: ReloadArgs,
+    /// How often to check the rules file with its lists, the access file, the token key file and the TLS files for
+    /// changes. 0: reload only on SIGHUP
+    #[arg(long, value_name = "SECONDS", help_heading = "Rules", default_value_t = Time(Duration::from_secs(1)),
+          value_parser = units::seconds(0..=MAX_SECONDS))]
+    reload_interval: Time,
     #[command(flatten)]
     limiter: LimiterArgs,
     #[command(flatten)]
@@ -67,63 +69,53 @@ pub struct ServeArgs {
     #[command(flatten)]
     http: HttpArgs,
     #[command(flatten)]
-    ui: UiArgs,
-    #[command(flatten)]
     limits: LimitArgs,
-    #[command(flatten)]
-    tls: TlsArgs,
     #[command(flatten)]
     access: AccessArgs,
     #[command(flatten)]
-    metrics: MetricsArgs,
-    #[command(flatten)]
-    log: LogArgs,
-    #[command(flatten)]
-    audit: AuditArgs,
-    #[command(flatten)]
-    drain: DrainArgs,
+    logs: LogArgs,
+    /// How long to keep accepting connections after SIGTERM, while /readyz answers 503
+    #[arg(long, value_name = "SECONDS", help_heading = "Stopping", default_value_t = Time(Duration::ZERO),
+          value_parser = units::seconds(0..=MAX_SECONDS))]
+    drain_delay: Time,
+    /// Maximum time for answering the requests received by then. Busy connections are closed afterwards
+    #[arg(long, value_name = "SECONDS", help_heading = "Stopping", default_value_t = Time(server::DEFAULT_DRAIN_TIMEOUT),
+          value_parser = units::seconds(0..=MAX_SECONDS))]
+    drain_timeout: Time,
+}
+
+/// The words that a flag may be, with their help and their values.
+type Choices<T> = &'static [(&'static str, &'static str, T)];
+
+/// Parses one of these words.
+fn choice<T: Copy + Send + Sync>(choices: Choices<T>) -> impl TypedValueParser<Value = T> {
+    let words = choices.iter().map(|(word, help, _)| PossibleValue::new(*word).help(*help));
+    PossibleValuesParser::new(words).try_map(move |given| {
+        let known = choices.iter().find(|(word, _, _)| *word == given);
+        known.map(|(_, _, value)| *value).ok_or("unknown value")
+    })
 }
 
 pub fn run(args: ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCode> {
     // Dropping the guard writes the last log lines.
-    let _log = args.log.start(|name| std::env::var(name).ok())?;
-    // The error goes to the log, because a program may parse every line of the output.
-    Ok(start(&args, unknown_settings).unwrap_or_else(|error| {
-        tracing::error!("{error:#}");
-        ExitCode::FAILURE
-    }))
-}
-
-fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCode> {
+    let _log = args.logs.start(|name| std::env::var(name).ok())?;
     for line in unknown_settings {
         tracing::warn!("{line}");
     }
-    let variable = |name: &str| std::env::var(name).ok();
-    args.http.check()?;
-    let store = args.store.choose(variable)?;
-    // Loaded before the store is opened, so that a mistake in the rules leaves no data directory behind.
-    let load_rules = |path: &Path| RulesFile::load(path, store.counter_names(), args.http.spellings());
-    let Some(rules) = load_given(args.config.as_deref(), load_rules) else { return Ok(ExitCode::FAILURE) };
-    let Some(users) = args.access.read()? else { return Ok(ExitCode::FAILURE) };
-    args.access.warn_of_unused_certificates(&users, &args.tls);
-    let addresses = args.listen.addresses()?;
-    let metrics_path = args.metrics.metrics_path(variable)?;
-    let statsd = args.metrics.statsd(variable)?;
-    let limits = args.limits.limits();
-    raise_open_files_limit(limits.max_connections);
-    minimize_kept_memory();
-    let inherited = InheritedSockets::from_env()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(server::MAX_BLOCKING_THREADS)
         .thread_keep_alive(server::BLOCKING_KEEP_ALIVE)
         .build()
         .context("cannot start")?;
-    let served =
-        runtime.block_on(serve(args, limits, rules, users, &store, &addresses, inherited, metrics_path, statsd));
+    let served = runtime.block_on(serve(&args));
     // A pending name lookup for statsd must not delay the exit.
     runtime.shutdown_background();
-    served.map(|()| ExitCode::SUCCESS)
+    // The error goes to the log, because a program may parse every line of the output.
+    Ok(served.unwrap_or_else(|error| {
+        tracing::error!("{error:#}");
+        ExitCode::FAILURE
+    }))
 }
 
 /// Makes the allocator return freed pages at once, and turns off huge pages. Otherwise, if most counters are used only
@@ -136,18 +128,19 @@ fn minimize_kept_memory() {
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
-#[expect(clippy::too_many_arguments, reason = "all of them are what a server is made of, each given once")]
-async fn serve(
-    args: &ServeArgs,
-    limits: Limits,
-    rules: Option<(RulesFile, RuleSet)>,
-    users: AccessUsers,
-    choice: &StoreChoice,
-    addresses: &[Listen; 4],
-    inherited: InheritedSockets,
-    metrics_path: String,
-    statsd: Option<StatsdOptions>,
-) -> anyhow::Result<()> {
+async fn serve(args: &ServeArgs) -> anyhow::Result<ExitCode> {
+    let variable = |name: &str| std::env::var(name).ok();
+    args.http.check()?;
+    let choice = args.store.choose(variable)?;
+    // Loaded before the store is opened, so that a mistake in the rules leaves no data directory behind.
+    let load_rules = |path: &Path| RulesFile::load(path, choice.counter_names(), args.http.spellings());
+    let Some(rules) = load_given(args.config.as_deref(), load_rules) else { return Ok(ExitCode::FAILURE) };
+    let Some(users) = args.access.read()? else { return Ok(ExitCode::FAILURE) };
+    let (metrics_path, statsd) = (args.logs.metrics_path(variable)?, args.logs.statsd(variable)?);
+    let limits = args.limits.limits();
+    raise_open_files_limit(limits.max_connections);
+    minimize_kept_memory();
+    let inherited = InheritedSockets::from_env()?;
     let metrics = Metrics::new();
     metrics.show(
         "divvy_log_lines_dropped_total",
@@ -155,26 +148,26 @@ async fn serve(
         logging::dropped_lines,
     );
     let StopSignals { draining, at_once } = StopSignals::on_signal(&metrics)?;
-    let reloads = args.ui.is_on(&metrics_path)?.then(ReloadLog::new);
+    let reloads = args.http.has_page(&metrics_path)?.then(ReloadLog::new);
     if reloads.is_some() {
         metrics.hits.count_each_rule();
     }
-    let reloader = args.tls.load(&metrics)?;
-    let secured = args.tls.secured(reloader.as_ref());
+    let reloader = args.access.load_tls(&metrics)?;
+    let secured = args.access.secured(reloader.as_ref());
     let clock = Clock::system();
-    let audit = args.audit.start(clock, &metrics, draining.clone())?;
+    let audit = args.logs.start_audit(clock, &metrics, draining.clone())?;
     let hangups = reload::hangups()?;
     // Bound before the store is opened. So connections wait, instead of being refused, while another process still uses
     // the store.
-    let fronts = args.listen.bind(addresses, inherited).await?;
-    let sessions = args.ui.sessions(&fronts, secured.http.is_some(), &users)?;
+    let fronts = args.listen.bind(inherited).await?;
+    let sessions = args.http.sessions(&fronts, secured.http.is_some(), &users)?;
     let (access, watched_access) = args.access.guards(users, sessions, &metrics)?;
     tokio::select! {
         () = choice.wait_for_lock() => {}
-        () = draining.cancelled() => return Ok(()),
+        () = draining.cancelled() => return Ok(ExitCode::SUCCESS),
     }
     let store = choice.open(clock)?;
-    announce(args, &fronts, choice, rules.as_ref().map(|(_, rules)| rules))?;
+    announce(args, &fronts, &choice, rules.as_ref().map(|(_, rules)| rules))?;
 
     warn_of_open_fronts(&fronts, &access, &secured);
     let statsd = statsd.map(|options| Statsd::start(options, Arc::clone(&metrics)));
@@ -187,16 +180,17 @@ async fn serve(
     let limiter = Arc::new(args.limiter.bound(Limiter::new(policy, store, clock, metrics)));
     limiter::start(&limiter, &draining).await?;
     let files = ReloadedFiles { rules, access: watched_access, tls: reloader };
-    args.reload.start(files, &limiter, &audit, hangups, draining.clone())?;
+    reload::start(files, args.reload_interval.0, &limiter, &audit, hangups, draining.clone())?;
     let settings = Settings {
         limits,
-        drain: args.drain.drain(),
+        drain: Drain { delay: args.drain_delay.0, timeout: args.drain_timeout.0 },
         access,
         audit: Arc::clone(&audit),
         tls: secured,
         api: args.http.settings(),
-        ui: reloads
-            .map(|reloads| args.ui.settings(args.config.as_deref(), choice, args.limiter.max_actor_limits(), reloads)),
+        ui: reloads.map(|reloads| {
+            args.http.page_settings(args.config.as_deref(), &choice, args.limiter.max_actor_limits(), reloads)
+        }),
         grpc: args.http.grpc(),
         metrics_path,
         threads: args.threads,
@@ -219,7 +213,7 @@ async fn serve(
     limiter.store().close().await.context("the last counters may not be on stable storage")?;
     served.with_context(|| format!("cannot start the server's threads (--threads {})", args.threads))?;
     tracing::info!("stopped");
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Announces the listen addresses, the store and the number of rules in the log. Unless the log is for programs, also
@@ -240,7 +234,7 @@ fn announce(args: &ServeArgs, fronts: &Fronts, store: &StoreChoice, rules: Optio
         config = args.config.as_ref().map(|path| tracing::field::display(path.display())),
         "serving"
     );
-    if args.log.is_json() {
+    if args.logs.is_json() {
         return Ok(());
     }
     let mut lines = String::new();
@@ -267,29 +261,6 @@ fn print(lines: String) {
     };
     if let Err(error) = thread::Builder::new().name("divvy-print".into()).spawn(write) {
         tracing::warn!(%error, "cannot print the listen addresses");
-    }
-}
-
-#[derive(clap::Args)]
-#[command(next_help_heading = "Stopping")]
-pub struct DrainArgs {
-    /// How long to keep accepting connections after SIGTERM, while /readyz answers 503
-    #[arg(long, value_name = "SECONDS", default_value_t = Time(Duration::ZERO),
-          value_parser = units::seconds(0..=MAX_SECONDS))]
-    drain_delay: Time,
-    /// Maximum time for answering the requests received by then. Busy connections are closed afterwards
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = Time(server::DEFAULT_DRAIN_TIMEOUT),
-        value_parser = units::seconds(0..=MAX_SECONDS)
-    )]
-    drain_timeout: Time,
-}
-
-impl DrainArgs {
-    pub fn drain(&self) -> Drain {
-        Drain { delay: self.drain_delay.0, timeout: self.drain_timeout.0 }
     }
 }
 

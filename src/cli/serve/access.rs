@@ -1,7 +1,7 @@
 //! Who may talk to the server: passwords, the access file, the key file of tokens, and TLS. The files are loaded, kept up to date, and
 //! their mistakes are logged.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::mem;
 use std::net::IpAddr;
@@ -31,6 +31,19 @@ const MAX_PASSWORD_FILE: u64 = 64 << 10;
 #[derive(clap::Args)]
 #[command(next_help_heading = "TLS and access")]
 pub struct AccessArgs {
+    /// Server certificate (PEM), followed by its intermediate certificates
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Private key of --tls-cert (PEM, not encrypted)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Accept only clients with a certificate from one of the authorities in this file (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
+    /// Listeners that accept only TLS, separated by commas [default: all]
+    #[arg(long, value_parser = ["line", "resp", "http", "grpc"], value_delimiter = ',', value_name = "FRONTS",
+          requires = "tls_cert")]
+    tls_fronts: Vec<String>,
     /// Password that every client must give. Others can read it on a command line: prefer the variable or
     /// --requirepass-file
     #[arg(long, value_name = "PASSWORD", hide_env_values = true)]
@@ -111,21 +124,16 @@ impl AccessArgs {
             users.token_keys.is_none() || users.are_required(),
             "--token-key-file needs --requirepass, --requirepass-file or --access-file: without them, clients need no token"
         );
-        Ok(Some(users))
-    }
-
-    /// Warns of users who can never log in, because the server asks no client for a certificate.
-    pub fn warn_of_unused_certificates(&self, users: &AccessUsers, tls: &TlsArgs) {
-        let mut users = users.file.iter().flat_map(|file| &file.in_force.users);
-        if let (Some(path), Some(user)) = (&self.access_file, users.find(|user| is_certified(user)))
-            && !tls.asks_for_certificates()
-        {
+        let mut certified = users.file.iter().flat_map(|file| &file.in_force.users);
+        let certified = certified.find(|user| user.is_on && !user.certificates.is_empty());
+        if let (Some(path), Some(user), None) = (&self.access_file, certified, &self.tls_client_ca) {
             let (file, user) = (path.display(), &*user.name);
             tracing::warn!(
                 user,
                 "{file}: users with a cert: word cannot log in with their certificate; set --tls-client-ca"
             );
         }
+        Ok(Some(users))
     }
 
     /// Returns the guards of the fronts, and the files to watch with the authority that they belong to. The API over HTTP
@@ -163,15 +171,30 @@ impl AccessArgs {
         let is_watched = file.is_some() || token_keys.is_some();
         Ok((access, is_watched.then_some(WatchedAccess { users: file, token_keys, authority })))
     }
+
+    /// Loads the files; `None` if TLS is not configured.
+    ///
+    /// # Errors
+    /// A file cannot be used.
+    pub fn load_tls(&self, metrics: &Metrics) -> anyhow::Result<Option<Reloader>> {
+        let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) else { return Ok(None) };
+        let client_ca = self.tls_client_ca.clone();
+        let files = Files { certificate: certificate.clone(), key: key.clone(), client_ca };
+        Ok(Some(Reloader::start(files, metrics.access.tls_handshakes_failed.clone()).context("cannot serve TLS")?))
+    }
+
+    /// Returns the TLS settings of each listener.
+    pub fn secured(&self, reloader: Option<&Reloader>) -> Secured {
+        let tls = reloader.map(Reloader::tls);
+        let is_on = |front: &str| self.tls_fronts.is_empty() || self.tls_fronts.iter().any(|on| on == front);
+        let on = |front| tls.clone().filter(|_| is_on(front));
+        Secured { line: on("line"), resp: on("resp"), http: on("http"), grpc: on("grpc") }
+    }
 }
 
 /// Loads a file if one is given. `None` if it has mistakes.
 pub fn load_given<T>(path: Option<&Path>, load: impl FnOnce(&Path) -> Option<T>) -> Option<Option<T>> {
     path.map_or(Some(None), |path| load(path).map(Some))
-}
-
-fn is_certified(user: &User) -> bool {
-    user.is_on && !user.certificates.is_empty()
 }
 
 fn user(password: &str) -> anyhow::Result<User> {
@@ -254,25 +277,19 @@ pub trait Credentials: PartialEq + Sized {
     /// The system provides no random bytes.
     fn put_in_force(&self, authority: &Authority) -> Result<(), String>;
 
-    /// Returns the state for the audit log, and the number of users or keys.
-    fn state(&self) -> (State, usize);
+    /// Returns the names of the users or the ids of the keys, in order, with all that a user is.
+    fn entries(&self) -> BTreeMap<&str, Option<&User>>;
 
-    /// Returns the names that are only in one of both, or different, in order.
-    fn changed<'a>(&'a self, other: &'a Self) -> BTreeSet<&'a str>;
+    /// Returns the state for the audit log with this number of users or keys.
+    fn state(count: usize) -> State;
 }
 
 /// The users of an access file.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct FileUsers {
     /// The user of `--requirepass`, which is not in the file.
     pub password: Option<User>,
     pub users: Vec<User>,
-}
-
-impl PartialEq for FileUsers {
-    fn eq(&self, other: &Self) -> bool {
-        self.users == other.users
-    }
 }
 
 impl Credentials for FileUsers {
@@ -289,15 +306,12 @@ impl Credentials for FileUsers {
         Ok(())
     }
 
-    fn state(&self) -> (State, usize) {
-        (State::users(self.users.len()), self.users.len())
+    fn entries(&self) -> BTreeMap<&str, Option<&User>> {
+        self.users.iter().map(|user| (&*user.name, Some(user))).collect()
     }
 
-    fn changed<'a>(&'a self, other: &'a Self) -> BTreeSet<&'a str> {
-        let by_name = |users: &'a [User]| users.iter().map(|user| (&*user.name, user)).collect::<HashMap<_, _>>();
-        let (own, others) = (by_name(&self.users), by_name(&other.users));
-        let names = own.keys().chain(others.keys()).copied();
-        names.filter(|name| own.get(name) != others.get(name)).collect()
+    fn state(count: usize) -> State {
+        State::users(count)
     }
 }
 
@@ -314,14 +328,12 @@ impl Credentials for TokenKeys {
         Ok(())
     }
 
-    fn state(&self) -> (State, usize) {
-        let count = self.ids().count();
-        (State::keys(count), count)
+    fn entries(&self) -> BTreeMap<&str, Option<&User>> {
+        self.ids().map(|id| (id, None)).collect()
     }
 
-    fn changed<'a>(&'a self, other: &'a Self) -> BTreeSet<&'a str> {
-        let (own, others): (BTreeSet<_>, BTreeSet<_>) = (self.ids().collect(), other.ids().collect());
-        own.symmetric_difference(&others).copied().collect()
+    fn state(count: usize) -> State {
+        State::keys(count)
     }
 }
 
@@ -388,7 +400,7 @@ impl<T: Credentials> WatchedFile<T> {
         let was_bad = mem::replace(&mut self.has_failed, loaded.is_err());
         let change = Change::new(T::ACTION).with_file(self.watch.path());
         let file = self.watch.path().display().to_string();
-        let (before, _) = self.in_force.state();
+        let before = T::state(self.in_force.entries().len());
         if loaded.as_ref().is_ok_and(|(new, _)| *new == self.in_force) {
             if was_bad || reason == Reason::Asked {
                 audit.pend(reason.caller(), change).complete(Some(before.clone()), Some(before));
@@ -410,8 +422,11 @@ impl<T: Credentials> WatchedFile<T> {
             pending.refuse(&error);
             return self.refuse(Some(&error), metrics);
         }
-        let (after, count) = new.state();
-        pending.complete(Some(before), Some(after.with_changed(self.in_force.changed(&new).into_iter())));
+        let (old, new_entries) = (self.in_force.entries(), new.entries());
+        let count = new_entries.len();
+        let names = old.keys().chain(new_entries.keys()).copied().collect::<BTreeSet<_>>();
+        let changed = names.into_iter().filter(|name| old.get(name) != new_entries.get(name));
+        pending.complete(Some(before), Some(T::state(count).with_changed(changed)));
         self.in_force = new;
         log_if_public(self.watch.path());
         tracing::info!(count, "{file}: reloaded; the new {} are in force", T::WHAT);
@@ -448,50 +463,6 @@ fn log_first(problems: &[Problem], log: impl Fn(&dyn Display)) {
         problems.get(MAX_LOGGED_PROBLEMS..).and_then(|rest| Some((rest.first()?, rest.len())))
     {
         log(&format_args!("{}: and {more} more like these; `divvy access check` shows all", problem.file));
-    }
-}
-
-#[derive(clap::Args)]
-#[command(next_help_heading = "TLS and access")]
-pub struct TlsArgs {
-    /// Server certificate (PEM), followed by its intermediate certificates
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-    /// Private key of --tls-cert (PEM, not encrypted)
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-    /// Accept only clients with a certificate from one of the authorities in this file (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_client_ca: Option<PathBuf>,
-    /// Listeners that accept only TLS, separated by commas [default: all]
-    #[arg(long, value_parser = ["line", "resp", "http", "grpc"], value_delimiter = ',', value_name = "FRONTS",
-          requires = "tls_cert")]
-    tls_fronts: Vec<String>,
-}
-
-impl TlsArgs {
-    /// Loads the files; `None` if TLS is not configured.
-    ///
-    /// # Errors
-    /// A file cannot be used.
-    pub fn load(&self, metrics: &Metrics) -> anyhow::Result<Option<Reloader>> {
-        let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) else { return Ok(None) };
-        let client_ca = self.tls_client_ca.clone();
-        let files = Files { certificate: certificate.clone(), key: key.clone(), client_ca };
-        Ok(Some(Reloader::start(files, metrics.access.tls_handshakes_failed.clone()).context("cannot serve TLS")?))
-    }
-
-    /// Returns whether clients are asked for a certificate.
-    pub fn asks_for_certificates(&self) -> bool {
-        self.tls_client_ca.is_some()
-    }
-
-    /// Returns the TLS settings of each listener.
-    pub fn secured(&self, reloader: Option<&Reloader>) -> Secured {
-        let tls = reloader.map(Reloader::tls);
-        let is_on = |front: &str| self.tls_fronts.is_empty() || self.tls_fronts.iter().any(|on| on == front);
-        let on = |front| tls.clone().filter(|_| is_on(front));
-        Secured { line: on("line"), resp: on("resp"), http: on("http"), grpc: on("grpc") }
     }
 }
 

@@ -85,33 +85,18 @@ fn address(flag: &Option<Listen>, original: &str, default: &str) -> anyhow::Resu
 }
 
 impl ListenArgs {
-    /// Returns the listen addresses of the line protocol, RESP, HTTP and gRPC.
-    ///
-    /// # Errors
-    /// A variable of Button's Divvy is not a port number.
-    pub fn addresses(&self) -> anyhow::Result<[Listen; 4]> {
-        Ok([
-            address(&self.listen, "PORT", DEFAULT_LISTEN)?,
-            self.resp_listen.clone(),
-            address(&self.http_listen, "HTTP_SERVICE_PORT", DEFAULT_HTTP_LISTEN)?,
-            self.grpc_listen.clone(),
-        ])
-    }
-
     /// Binds the addresses. A socket from the service manager replaces its listener's address.
     ///
     /// # Errors
-    /// An address cannot be bound, or all of them are `none`.
-    pub async fn bind(
-        &self,
-        [line, resp, http, grpc]: &[Listen; 4],
-        mut inherited: InheritedSockets,
-    ) -> anyhow::Result<Fronts> {
+    /// A variable of Button's Divvy is not a port number, an address cannot be bound, or all of them are `none`.
+    pub async fn bind(&self, mut inherited: InheritedSockets) -> anyhow::Result<Fronts> {
+        let line = address(&self.listen, "PORT", DEFAULT_LISTEN)?;
+        let http = address(&self.http_listen, "HTTP_SERVICE_PORT", DEFAULT_HTTP_LISTEN)?;
         let fronts = Fronts {
-            line: self.front(inherited.take("line")?, "--listen", line).await?,
-            resp: self.front(inherited.take("resp")?, "--resp-listen", resp).await?,
-            http: self.front(inherited.take("http")?, "--http-listen", http).await?,
-            grpc: self.front(inherited.take("grpc")?, "--grpc-listen", grpc).await?,
+            line: self.front(inherited.take("line")?, "--listen", &line).await?,
+            resp: self.front(inherited.take("resp")?, "--resp-listen", &self.resp_listen).await?,
+            http: self.front(inherited.take("http")?, "--http-listen", &http).await?,
+            grpc: self.front(inherited.take("grpc")?, "--grpc-listen", &self.grpc_listen).await?,
         };
         if [&fronts.line, &fronts.resp, &fronts.http, &fronts.grpc].into_iter().all(Option::is_none) {
             bail!("every listen address is `none`: no client could reach the server");

@@ -25,16 +25,39 @@ const DEBUG_DIRECTIVE: &str = "divvy=debug";
 const HTTP_2_DIRECTIVE: &str = "h2=error";
 /// Changes by operators are logged at any level, unless the operator says otherwise.
 const AUDIT_DIRECTIVE: &str = "audit=info";
+/// How often refused attempts without a line in the audit log are reported.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Metrics and logs")]
 pub struct LogArgs {
+    /// Path of the metrics on the HTTP listener. PROMETHEUS_METRICS_PATH also sets it [default: /metrics]
+    #[arg(long, value_name = "PATH")]
+    metrics_path: Option<String>,
+    /// Send metrics to statsd on this host. STATSD_HOST also sets it
+    #[arg(long, value_name = "HOST")]
+    statsd_host: Option<String>,
+    /// Port of statsd. STATSD_PORT also sets it [default: 8125]
+    #[arg(long, value_name = "PORT", value_parser = units::count::<u16>(1..=u16::MAX.into()))]
+    statsd_port: Option<u16>,
+    /// Prefix of metric names in statsd, followed by a dot. STATSD_PREFIX also sets it [default: none]
+    #[arg(long, value_name = "PREFIX")]
+    statsd_prefix: Option<String>,
+    /// Use TCP instead of UDP for statsd. Any value of STATSD_USE_TCP also sets it
+    #[arg(long)]
+    statsd_tcp: bool,
     /// Format of log lines
     #[arg(long, value_enum, default_value_t = LogFormat::Human)]
     log_format: LogFormat,
     /// Lowest level to log. RUST_LOG refines it. DEBUG=divvy sets debug, which shows the rules at every load
     #[arg(long, env = "DIVVY_LOG", value_parser = ["error", "warn", "info", "debug", "trace"], default_value = "info")]
     log_level: String,
+    /// File for the lines about changes by operators, one JSON object each. Without it, they are in the log
+    #[arg(long, value_name = "FILE")]
+    audit_log: Option<PathBuf>,
+    /// Whether operators can change something while the audit log cannot be written
+    #[arg(long, value_enum, default_value_t = Need::Optional, requires_if("required", "audit_log"))]
+    audit: Need,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -43,6 +66,14 @@ enum LogFormat {
     Human,
     /// One JSON object per line
     Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Need {
+    /// They can, and the lost lines are counted
+    Optional,
+    /// They cannot. Each change waits until a line about it is on disk. Needs --audit-log
+    Required,
 }
 
 impl LogArgs {
@@ -71,55 +102,13 @@ impl LogArgs {
         directives.extend(set("RUST_LOG"));
         directives.join(",")
     }
-}
 
-/// Returns whether output to a terminal may have colors. It may not if <https://no-color.org> applies, or if the
-/// terminal has none.
-fn allows_colors(variable: impl Fn(&str) -> Option<String>) -> bool {
-    let is_refused = variable("NO_COLOR").is_some_and(|value| !value.is_empty());
-    !is_refused && variable("TERM").is_none_or(|terminal| terminal != "dumb")
-}
-
-/// Returns whether `DEBUG` includes this program. As in Node's `debug` package, it is a list of names; a name may end
-/// in `*`, and a name after `-` is excluded.
-fn names_divvy(names: &str) -> bool {
-    let means = |name: &str| match name.strip_suffix('*') {
-        Some(start) => DEBUG_NAME.starts_with(start.trim_end_matches(':')),
-        None => name == DEBUG_NAME,
-    };
-    let names = || names.split([',', ' ']).filter(|name| !name.is_empty());
-    names().any(means) && !names().filter_map(|name| name.strip_prefix('-')).any(means)
-}
-
-#[derive(clap::Args)]
-#[command(next_help_heading = "Metrics and logs")]
-pub struct AuditArgs {
-    /// File for the lines about changes by operators, one JSON object each. Without it, they are in the log
-    #[arg(long, value_name = "FILE")]
-    audit_log: Option<PathBuf>,
-    /// Whether operators can change something while the audit log cannot be written
-    #[arg(long, value_enum, default_value_t = Need::Optional, requires_if("required", "audit_log"))]
-    audit: Need,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Need {
-    /// They can, and the lost lines are counted
-    Optional,
-    /// They cannot. Each change waits until a line about it is on disk. Needs --audit-log
-    Required,
-}
-
-/// How often refused attempts without a line are reported.
-const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-
-impl AuditArgs {
     /// Starts the audit log. A file that cannot be written is reported, and does not stop the server. Refused attempts that
     /// have no line are reported a second after the last one, until `draining` is cancelled.
     ///
     /// # Errors
     /// The system refuses a thread.
-    pub fn start(
+    pub fn start_audit(
         &self,
         clock: Clock,
         metrics: &Arc<Metrics>,
@@ -146,29 +135,7 @@ impl AuditArgs {
         });
         Ok(audit)
     }
-}
 
-#[derive(clap::Args)]
-#[command(next_help_heading = "Metrics and logs")]
-pub struct MetricsArgs {
-    /// Path of the metrics on the HTTP listener. PROMETHEUS_METRICS_PATH also sets it [default: /metrics]
-    #[arg(long, value_name = "PATH")]
-    metrics_path: Option<String>,
-    /// Send metrics to statsd on this host. STATSD_HOST also sets it
-    #[arg(long, value_name = "HOST")]
-    statsd_host: Option<String>,
-    /// Port of statsd. STATSD_PORT also sets it [default: 8125]
-    #[arg(long, value_name = "PORT", value_parser = units::count::<u16>(1..=u16::MAX.into()))]
-    statsd_port: Option<u16>,
-    /// Prefix of metric names in statsd, followed by a dot. STATSD_PREFIX also sets it [default: none]
-    #[arg(long, value_name = "PREFIX")]
-    statsd_prefix: Option<String>,
-    /// Use TCP instead of UDP for statsd. Any value of STATSD_USE_TCP also sets it
-    #[arg(long)]
-    statsd_tcp: bool,
-}
-
-impl MetricsArgs {
     /// Returns the path of the metrics on the HTTP listener. `variable` reads the environment.
     ///
     /// # Errors
@@ -218,6 +185,24 @@ impl MetricsArgs {
     }
 }
 
+/// Returns whether output to a terminal may have colors. It may not if <https://no-color.org> applies, or if the
+/// terminal has none.
+fn allows_colors(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let is_refused = variable("NO_COLOR").is_some_and(|value| !value.is_empty());
+    !is_refused && variable("TERM").is_none_or(|terminal| terminal != "dumb")
+}
+
+/// Returns whether `DEBUG` includes this program. As in Node's `debug` package, it is a list of names; a name may end
+/// in `*`, and a name after `-` is excluded.
+fn names_divvy(names: &str) -> bool {
+    let means = |name: &str| match name.strip_suffix('*') {
+        Some(start) => DEBUG_NAME.starts_with(start.trim_end_matches(':')),
+        None => name == DEBUG_NAME,
+    };
+    let names = || names.split([',', ' ']).filter(|name| !name.is_empty());
+    names().any(means) && !names().filter_map(|name| name.strip_prefix('-')).any(means)
+}
+
 /// Returns the value of a flag, or else of Button's Divvy's variable. Empty values count as missing.
 fn flag_or_variable(
     flag: &Option<String>,
@@ -232,6 +217,16 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        logs: LogArgs,
+    }
+
+    fn args(flags: &[&str]) -> LogArgs {
+        Line::parse_from([&["divvy"], flags].concat()).logs
+    }
 
     #[test]
     fn debug_names_divvy_as_in_node() {
@@ -254,7 +249,7 @@ mod tests {
 
     #[test]
     fn more_specific_directive_comes_last() {
-        let args = LogArgs { log_format: LogFormat::Human, log_level: "warn".to_owned() };
+        let args = args(&["--log-level", "warn"]);
         let environment = |rust_log: &'static str, debug: &'static str| {
             args.filter(move |name| Some(if name == "DEBUG" { debug } else { rust_log }.to_owned()))
         };
@@ -262,16 +257,6 @@ mod tests {
         assert_eq!(environment("", "other"), "warn,h2=error,audit=info");
         assert_eq!(environment("", "divvy"), "warn,h2=error,audit=info,divvy=debug");
         assert_eq!(environment("error,hyper=trace", "*"), "warn,h2=error,audit=info,divvy=debug,error,hyper=trace");
-    }
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        metrics: MetricsArgs,
-    }
-
-    fn args(flags: &[&str]) -> MetricsArgs {
-        Line::parse_from([&["divvy"], flags].concat()).metrics
     }
 
     fn statsd(flags: &[&str], variables: &[(&str, &str)]) -> Result<Option<StatsdOptions>, String> {
