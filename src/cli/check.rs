@@ -4,7 +4,6 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -15,6 +14,7 @@ use serde_json::{Value, json};
 use super::client::{Request, ServerArgs};
 use super::operations::Pair;
 use super::terminal::{count_of, printable};
+use super::{Choices, choice};
 use divvy_core::config::{self, Format, Problem, Serving};
 use divvy_core::rules::diff::{
     Change, CounterChange, SettingChange, diff, find_abandoned, find_origins, would_keep_if_named,
@@ -24,20 +24,12 @@ use divvy_core::rules::{MatchPolicy, Operation, Overrun, Rule, RuleSet, stacks};
 use divvy_limiter::CounterNames;
 use divvy_server::http::CheckOperation;
 
-/// Loads the rules of the file at `path`; `None` if it has errors. Prints its errors and warnings.
+/// Loads the rules of the file at `path` for a server like `serving`; `None` if it has errors. Prints its errors and warnings. With
+/// `compares`, also prints where Button's Divvy 1.7.1 reads the file differently.
 ///
 /// # Errors
 /// Standard error cannot be written.
-pub fn load_rules(path: &Path) -> io::Result<Option<RuleSet>> {
-    load_rules_for(path, &Serving::default(), false)
-}
-
-/// Loads the rules as [`load_rules`] does, for a server like `serving`. With `compares`, also prints where Button's Divvy 1.7.1 reads the
-/// file differently.
-///
-/// # Errors
-/// See [`load_rules`].
-pub fn load_rules_for(path: &Path, serving: &Serving, compares: bool) -> io::Result<Option<RuleSet>> {
+pub fn load_rules(path: &Path, serving: &Serving, compares: bool) -> io::Result<Option<RuleSet>> {
     match config::load_for(path, serving) {
         Ok(loaded) => {
             print_problems(&loaded.warnings, "warning")?;
@@ -75,22 +67,18 @@ pub struct CheckArgs {
     #[arg(long)]
     redis_cluster: bool,
     /// Also report where another program reads the file differently
-    #[arg(long, value_name = "PROGRAM")]
-    compat: Option<Compat>,
+    #[arg(long, value_name = "PROGRAM", value_parser = choice(PROGRAMS))]
+    compat: Option<()>,
     /// Say what happens to the counters under other rules: a rules file, or `server` for a running server. Exits with 3
     /// if actors of a rule start afresh
     #[arg(long, value_name = "FILE|server")]
-    against: Option<Other>,
+    against: Option<PathBuf>,
     #[command(flatten)]
     server: ServerArgs,
 }
 
-/// A program that reads the same rules files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Compat {
-    /// Button's Divvy 1.7.1
-    ButtonDivvy,
-}
+/// Programs that read the same rules files.
+const PROGRAMS: Choices<()> = &[("button-divvy", "Button's Divvy 1.7.1", ())];
 
 /// Runs the subcommand.
 ///
@@ -98,8 +86,7 @@ enum Compat {
 /// Standard output cannot be written.
 pub fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
     let serving = Serving { redis_cluster: args.redis_cluster, spellings: CheckOperation::default().spellings() };
-    let compares = args.compat == Some(Compat::ButtonDivvy);
-    let Some(rules) = load_rules_for(&args.config, &serving, compares)? else { return Ok(ExitCode::FAILURE) };
+    let Some(rules) = load_rules(&args.config, &serving, args.compat.is_some())? else { return Ok(ExitCode::FAILURE) };
     if let Some(other) = &args.against {
         return compare(&rules, &args.config, other, &args.server);
     }
@@ -145,41 +132,23 @@ const ABANDONED: u8 = 3;
 /// Maximum time for a server's answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The rules to compare with.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Other {
-    /// The rules in a file.
-    File(PathBuf),
-    /// The rules that a running server has in force.
-    Server,
-}
-
-impl FromStr for Other {
-    type Err = std::convert::Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(if text == "server" { Self::Server } else { Self::File(text.into()) })
-    }
-}
+/// Name of the rules that a running server has in force.
+const SERVER: &str = "server";
 
 /// Prints what happens to the counters if `rules`, from the file at `path`, replace the other ones.
 ///
 /// # Errors
 /// The server does not answer, or standard output cannot be written.
-pub fn compare(rules: &RuleSet, path: &Path, other: &Other, server: &ServerArgs) -> anyhow::Result<ExitCode> {
-    let before = match other {
-        Other::File(file) => match load_rules(file)? {
-            Some(before) => before,
-            None => return Ok(ExitCode::FAILURE),
-        },
-        Other::Server => rules_of(server, path)?,
-    };
+fn compare(rules: &RuleSet, path: &Path, other: &Path, server: &ServerArgs) -> anyhow::Result<ExitCode> {
+    let is_server = other == Path::new(SERVER);
+    let before = if is_server { Some(rules_of(server, path)?) } else { load_rules(other, &Serving::default(), false)? };
+    let Some(before) = before else { return Ok(ExitCode::FAILURE) };
     let (old, new) = (before.rules(), rules.rules());
     let place = |rule: &_| CounterNames::Usual.are_apart(rule);
     let abandoned = find_abandoned(old, new, place);
     let is_abandoned = |rule: &Rule| abandoned.iter().any(|index| old.get(*index) == Some(rule));
     let mut changes = diff(old, new, place);
-    if *other == Other::Server {
+    if is_server {
         changes.retain_mut(has_known_change);
     }
     let mut out = io::BufWriter::new(io::stdout().lock());
@@ -271,7 +240,7 @@ pub fn explain_file(file: &Path, pairs: &[Pair]) -> anyhow::Result<ExitCode> {
         ensure!(operation.set(field, value), "the field '{field}' is given twice");
     }
     let serving = Serving { spellings: CheckOperation::default().spellings(), ..Serving::default() };
-    let Some(rules) = load_rules_for(file, &serving, false)? else { return Ok(ExitCode::FAILURE) };
+    let Some(rules) = load_rules(file, &serving, false)? else { return Ok(ExitCode::FAILURE) };
     let explanation = explain(&rules, &operation, |_, _| ActorExceptions::default());
     let mut out = io::stdout().lock();
     write!(out, "{}", printable(&explanation.to_string()))?;

@@ -8,12 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use clap::ValueEnum;
 use rustix::fs::OFlags;
 
-use super::check::{load_rules_for, print_problems};
+use super::check::{load_rules, print_problems};
 use super::terminal::quote;
-use super::test;
+use super::{Choices, choice, test};
 use divvy_core::config::{self, Format, Serving};
 use divvy_core::rules::Rule;
 
@@ -37,12 +36,6 @@ pub struct ConvertArgs {
     strict: bool,
 }
 
-/// Rules to write, and whether they express the whole input.
-struct Conversion {
-    rules: Vec<Rule>,
-    is_complete: bool,
-}
-
 /// Runs the subcommand.
 ///
 /// # Errors
@@ -50,30 +43,30 @@ struct Conversion {
 pub fn convert(args: ConvertArgs) -> anyhow::Result<ExitCode> {
     let format = Format::of(&args.output)
         .with_context(|| format!("{}: unknown file extension; name it *.ini or *.json", args.output.display()))?;
-    let Some(converted) = read(&args.inputs)? else { return Ok(ExitCode::FAILURE) };
-    if args.strict && !converted.is_complete {
+    let Some((rules, is_complete)) = read(&args.inputs)? else { return Ok(ExitCode::FAILURE) };
+    if args.strict && !is_complete {
         anyhow::bail!("{} is not written: with --strict, everything must be converted", args.output.display());
     }
-    let text = config::write(&converted.rules, format).with_context(|| names(&args.inputs))?;
+    let text = config::write(&rules, format).with_context(|| names(&args.inputs))?;
     // Lists are found from the directory of the output.
     config::parse_as(&text, format, &args.output).context("these rules cannot be served")?;
     write_file(&args.output, &text, args.force)?;
-    Ok(if converted.is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Reads the inputs. Returns `None` if they cannot be used, after printing their problems.
-fn read(inputs: &[PathBuf]) -> anyhow::Result<Option<Conversion>> {
+/// Reads the inputs. Returns the rules, and whether they express all of them. Returns `None` if they cannot be used, after printing their problems.
+fn read(inputs: &[PathBuf]) -> anyhow::Result<Option<(Vec<Rule>, bool)>> {
     if inputs.iter().all(|input| config::is_yaml(input)) {
         return import(inputs);
     }
     let [input] = inputs else {
         anyhow::bail!("only ratelimit's YAML can be converted from several files; give one *.ini or *.json");
     };
-    let rules = load_rules_for(input, &Serving::default(), true)?;
-    Ok(rules.map(|rules| Conversion { rules: rules.rules().to_vec(), is_complete: true }))
+    let rules = load_rules(input, &Serving::default(), true)?;
+    Ok(rules.map(|rules| (rules.rules().to_vec(), true)))
 }
 
-fn import(inputs: &[PathBuf]) -> anyhow::Result<Option<Conversion>> {
+fn import(inputs: &[PathBuf]) -> anyhow::Result<Option<(Vec<Rule>, bool)>> {
     let (import, errors, warnings) = match config::import(inputs) {
         Ok(import) => (Some(import.rules), import.left_out, import.warnings),
         Err(report) => (None, report.errors, report.warnings),
@@ -81,7 +74,7 @@ fn import(inputs: &[PathBuf]) -> anyhow::Result<Option<Conversion>> {
     let is_complete = errors.is_empty();
     print_problems(&errors, if import.is_some() { "not converted" } else { "error" })?;
     print_problems(&warnings, "warning")?;
-    Ok(import.map(|rules| Conversion { rules, is_complete }))
+    Ok(import.map(|rules| (rules, is_complete)))
 }
 
 fn names(paths: &[PathBuf]) -> String {
@@ -99,37 +92,36 @@ pub struct InitArgs {
     file: PathBuf,
     // The name of the value lists the templates in the error of a command line without one.
     /// Purpose of the rules
-    #[arg(long, value_name = "api-keys|login|llm|gateway")]
-    template: Template,
+    #[arg(long, value_name = "api-keys|login|llm|gateway", value_parser = choice(TEMPLATES))]
+    template: (&'static str, &'static str),
     /// Overwrite the files if they exist
     #[arg(long)]
     force: bool,
 }
 
-/// Rules for a common purpose.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Template {
-    /// Requests of API keys: a burst and a daily quota
-    ApiKeys,
-    /// Login attempts, by account and by address
-    Login,
-    /// Tokens of a language model, and concurrent answers
-    Llm,
-    /// Requests that a gateway asks about: logins, static files, and the rest
-    Gateway,
-}
-
-impl Template {
-    /// Returns the text of the rules file, and of its test cases.
-    fn files(self) -> (&'static str, &'static str) {
-        match self {
-            Self::ApiKeys => (include_str!("init/api-keys.ini"), include_str!("init/api-keys.test.json")),
-            Self::Login => (include_str!("init/login.ini"), include_str!("init/login.test.json")),
-            Self::Llm => (include_str!("init/llm.ini"), include_str!("init/llm.test.json")),
-            Self::Gateway => (include_str!("init/gateway.ini"), include_str!("init/gateway.test.json")),
-        }
-    }
-}
+/// The rules files for common purposes, and their test cases.
+const TEMPLATES: Choices<(&str, &str)> = &[
+    (
+        "api-keys",
+        "Requests of API keys: a burst and a daily quota",
+        (include_str!("init/api-keys.ini"), include_str!("init/api-keys.test.json")),
+    ),
+    (
+        "login",
+        "Login attempts, by account and by address",
+        (include_str!("init/login.ini"), include_str!("init/login.test.json")),
+    ),
+    (
+        "llm",
+        "Tokens of a language model, and concurrent answers",
+        (include_str!("init/llm.ini"), include_str!("init/llm.test.json")),
+    ),
+    (
+        "gateway",
+        "Requests that a gateway asks about: logins, static files, and the rest",
+        (include_str!("init/gateway.ini"), include_str!("init/gateway.test.json")),
+    ),
+];
 
 /// Writes the files, and prints the next steps.
 ///
@@ -141,7 +133,7 @@ pub fn init(args: InitArgs) -> anyhow::Result<ExitCode> {
         bail!("{}: rules with comments are written as INI; name the file *.ini", file.display());
     }
     let cases = test::cases_path(&file);
-    let (rules_text, cases_text) = template.files();
+    let (rules_text, cases_text) = template;
     write_together(&[(&file, rules_text), (&cases, cases_text)], force)?;
     print_next_steps(&file, &cases)?;
     Ok(ExitCode::SUCCESS)

@@ -9,7 +9,6 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -82,18 +81,6 @@ pub struct ServeArgs {
     #[arg(long, value_name = "SECONDS", help_heading = "Stopping", default_value_t = Time(server::DEFAULT_DRAIN_TIMEOUT),
           value_parser = units::seconds(0..=MAX_SECONDS))]
     drain_timeout: Time,
-}
-
-/// The words that a flag may be, with their help and their values.
-type Choices<T> = &'static [(&'static str, &'static str, T)];
-
-/// Parses one of these words.
-fn choice<T: Copy + Send + Sync>(choices: Choices<T>) -> impl TypedValueParser<Value = T> {
-    let words = choices.iter().map(|(word, help, _)| PossibleValue::new(*word).help(*help));
-    PossibleValuesParser::new(words).try_map(move |given| {
-        let known = choices.iter().find(|(word, _, _)| *word == given);
-        known.map(|(_, _, value)| *value).ok_or("unknown value")
-    })
 }
 
 pub fn run(args: ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCode> {

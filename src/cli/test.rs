@@ -18,6 +18,7 @@ use self::report::{CaseResult, Failure, Report};
 use self::simulation::Simulation;
 use super::check::{load_rules, print_problems};
 use super::terminal::printable;
+use divvy_core::config::Serving;
 use divvy_limiter::{CounterNames, Policy};
 use divvy_telemetry::metrics::Metrics;
 
@@ -54,7 +55,9 @@ pub fn cases_path(rules: &Path) -> PathBuf {
 /// # Errors
 /// Standard output cannot be written.
 pub fn run(args: TestArgs) -> anyhow::Result<ExitCode> {
-    let Some(rules) = load_rules(&args.config)? else { return Ok(ExitCode::from(UNUSABLE)) };
+    let Some(rules) = load_rules(&args.config, &Serving::default(), false)? else {
+        return Ok(ExitCode::from(UNUSABLE));
+    };
     let path = args.cases.unwrap_or_else(|| cases_path(&args.config));
     let cases = match file::read(&path).map_err(|problem| vec![problem]).and_then(|file| {
         let name = path.display().to_string();

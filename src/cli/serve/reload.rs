@@ -240,19 +240,15 @@ impl Watch {
     /// Reads the file once it is not being written, and records its state. A file that has changed must stay as it is for a
     /// `pause`. Returns `None` if it never does: a later check will notice the end of that.
     pub fn read_at_rest<T>(&mut self, read: impl Fn(&Path) -> T, pause: impl Fn()) -> Option<T> {
-        let mut is_known = self.is_at_rest();
-        for _ in 0..MAX_PAUSES {
-            if !is_known {
-                self.note();
-                pause();
+        if self.is_at_rest() {
+            self.forget();
+        }
+        for _ in 0..=MAX_PAUSES {
+            let read = self.read_if_changed(&read);
+            if read.is_some() {
+                return read;
             }
-            if self.is_at_rest() {
-                let read = read(&self.path);
-                if self.is_at_rest() {
-                    return Some(read);
-                }
-            }
-            is_known = false;
+            pause();
         }
         None
     }

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use url::Url;
 
-use super::{Choices, choice};
+use crate::cli::{Choices, choice};
 
 use divvy_core::clock::Clock;
 use divvy_core::units::{self, Bytes, MAX_SECONDS, Time};
