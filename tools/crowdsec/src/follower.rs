@@ -14,7 +14,7 @@ use divvy_telemetry::logging::Escaped;
 
 use crate::client::Unread;
 use crate::divvy_api::{ALL_RULES, Divvy, Edit, Edited, Feed, OWNER};
-use crate::metrics::Metrics;
+use crate::server::Metrics;
 use crate::upstream::{Answer, Followed, Upstream, add_ban, is_same_end};
 
 /// Beginning of the reason of a block that is a ban of CrowdSec.

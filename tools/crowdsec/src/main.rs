@@ -26,7 +26,6 @@ mod decision;
 mod divvy_api;
 mod follower;
 mod journal;
-mod metrics;
 mod server;
 mod upstream;
 
@@ -51,8 +50,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::client::Client;
 use crate::divvy_api::Divvy;
 use crate::follower::Follower;
-use crate::metrics::Metrics;
-use crate::server::{BouncerKeys, BouncerServer, tls_acceptor};
+use crate::server::{BouncerKeys, BouncerServer, Metrics, tls_acceptor};
 use crate::upstream::Upstream;
 
 /// Default time between two requests, that of CrowdSec's own bouncers.
