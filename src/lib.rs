@@ -12,7 +12,7 @@
 //!
 //! | crate | contains | does not contain |
 //! |---|---|---|
-//! | `src/`: [`cli`] | subcommands, one per file; messages for the operator | decisions |
+//! | `src/`: [`cli`] | subcommands, a file per subject; messages for the operator | decisions |
 //! | [`server`] | sockets: accept, TLS, logins, read, write, timeouts, shutdown; a session per protocol, the HTTP API; `net` has the parts that no protocol owns, and [`protocol`] the conversion between bytes and requests or replies | policy |
 //! | [`api`] | what operators can ask for, declared once: fields, replies, rights, metrics and audit lines of each operation | how a front reads and writes it |
 //! | [`access`] | users and tokens: the access file, the key file, logins, the categories and the scope of each user; in [`audit`] a line for each change by an operator | sockets, the changes themselves |

@@ -38,7 +38,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// First byte of a TLS record with an alert (RFC 8446, section 5.1), which a TLS server sends to a client without TLS.
 const ALERT: u8 = 21;
 
-/// The server and the login. There is no debug output, because it would show the password.
+// Not a doc comment, which would be the help of operations. There is no debug output, because it would show the password.
 #[derive(clap::Args)]
 pub struct ServerArgs {
     // Not a doc comment, because rustdoc would take the brackets for links.

@@ -77,41 +77,27 @@ fn is_of_a_service(rest: &str, value: &str) -> bool {
 const LISTENERS: &str = "each protocol has its own address: --listen (line protocol), --resp-listen, --http-listen and \
                          --grpc-listen, as in --http-listen 0.0.0.0:8322";
 const RULES: &str = "the rules file is an argument without a flag: divvy serve rules.ini";
-const ACCESS: &str = "name the file with the users: --access-file FILE";
-const SERVER: &str = "name the server with --server HOST:PORT";
 
 /// Flags of other programs, and their equivalents in `divvy serve`.
-const SERVE_FLAGS: [(&str, &str); 19] = [
-    ("--port", LISTENERS),
-    ("-p", LISTENERS),
-    ("--host", LISTENERS),
-    ("--bind", LISTENERS),
-    ("--addr", LISTENERS),
-    ("--address", LISTENERS),
-    ("--config", RULES),
-    ("--rules", RULES),
-    ("-c", RULES),
-    ("--memory", "write --store memory"),
-    ("--redis", "write --redis-url redis://HOST:PORT"),
-    ("--password", "write --requirepass PASSWORD, or set DIVVY_REQUIREPASS"),
-    ("--aclfile", ACCESS),
-    ("--users", ACCESS),
-    ("--user", ACCESS),
-    ("--tls", "write --tls-cert FILE and --tls-key FILE"),
-    ("--verbose", "write --log-level debug"),
-    ("-v", "write --log-level debug"),
-    ("--daemonize", "divvy runs in the foreground: let systemd or a container run it"),
+const SERVE_FLAGS: &[(&[&str], &str)] = &[
+    (&["--port", "-p", "--host", "--bind", "--addr", "--address"], LISTENERS),
+    (&["--config", "--rules", "-c"], RULES),
+    (&["--memory"], "write --store memory"),
+    (&["--redis"], "write --redis-url redis://HOST:PORT"),
+    (&["--password"], "write --requirepass PASSWORD, or set DIVVY_REQUIREPASS"),
+    (&["--aclfile", "--users", "--user"], "name the file with the users: --access-file FILE"),
+    (&["--tls"], "write --tls-cert FILE and --tls-key FILE"),
+    (&["--verbose", "-v"], "write --log-level debug"),
+    (&["--daemonize"], "divvy runs in the foreground: let systemd or a container run it"),
 ];
 /// Flags of other programs, and their equivalents in the subcommands that talk to a server.
-const CLIENT_FLAGS: [(&str, &str); 6] =
-    [("--port", SERVER), ("-p", SERVER), ("--host", SERVER), ("-h", SERVER), ("--address", SERVER), ("--url", SERVER)];
-
+const CLIENT_FLAGS: &[(&[&str], &str)] =
+    &[(&["--port", "-p", "--host", "-h", "--address", "--url"], "name the server with --server HOST:PORT")];
 /// Flags of `divvy reserve` under their names in other subcommands.
-const RESERVE_FLAGS: [(&str, &str); 2] = [("--cost", AMOUNT), ("--credits", AMOUNT)];
-const AMOUNT: &str = "write --amount N: the number of credits to reserve";
+const RESERVE_FLAGS: &[(&[&str], &str)] =
+    &[(&["--cost", "--credits"], "write --amount N: the number of credits to reserve")];
 /// Flags of `divvy commit` and of corrections under their names in other subcommands.
-const COST_FLAGS: [(&str, &str); 2] = [("--amount", COST), ("--credits", COST)];
-const COST: &str = "write --cost N: the number of credits";
+const COST_FLAGS: &[(&[&str], &str)] = &[(&["--amount", "--credits"], "write --cost N: the number of credits")];
 /// Subcommands with [`COST_FLAGS`].
 const WITH_COST: [&str; 5] = ["hit", "peek", "charge", "refund", "commit"];
 
@@ -129,13 +115,13 @@ pub fn add_tip(mut error: clap::Error, subcommand: Option<&str>) -> clap::Error 
         Some(ContextValue::String(flag)) if error.kind() == ErrorKind::UnknownArgument => flag,
         _ => return error,
     };
-    let (tips, others): (&[_], &[_]) = match subcommand {
-        Some("serve") => (&SERVE_FLAGS, &[]),
-        Some("reserve") => (&CLIENT_FLAGS, &RESERVE_FLAGS),
-        Some(name) if WITH_COST.contains(&name) => (&CLIENT_FLAGS, &COST_FLAGS),
-        _ => (&CLIENT_FLAGS, &[]),
+    let (tips, others): (_, &[_]) = match subcommand {
+        Some("serve") => (SERVE_FLAGS, &[]),
+        Some("reserve") => (CLIENT_FLAGS, RESERVE_FLAGS),
+        Some(name) if WITH_COST.contains(&name) => (CLIENT_FLAGS, COST_FLAGS),
+        _ => (CLIENT_FLAGS, &[]),
     };
-    let tip = tips.iter().chain(others).find(|(known, _)| known == flag).map(|(_, tip)| *tip);
+    let tip = tips.iter().chain(others).find(|(flags, _)| flags.contains(&flag.as_str())).map(|(_, tip)| *tip);
     // clap's own tip is to write `--` before the flag, which makes it a value. No value begins with a hyphen.
     error.remove(ContextKind::Suggested);
     if let Some(tip) = tip {
@@ -147,136 +133,81 @@ pub fn add_tip(mut error: clap::Error, subcommand: Option<&str>) -> clap::Error 
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsString;
-
     use clap::CommandFactory;
 
     use super::*;
     use crate::cli::Cli;
 
-    fn warning_for(name: &str, value: &str) -> Option<String> {
-        warning(&variables(&Cli::command()), name, value)
-    }
-
     #[test]
-    fn variables_of_all_subcommands_are_known() {
-        for name in ["DIVVY_CONFIG", "DIVVY_DURABILITY", "DIVVY_LOG", "DIVVY_SERVER", "DIVVY_PASSWORD", "DIVVY_ADDR"] {
-            assert_eq!(warning_for(name, "x"), None, "{name}");
-        }
-        assert_eq!(warning_for("PATH", "x"), None);
-    }
-
-    #[test]
-    fn misspelled_variable_causes_a_suggestion() {
-        for (name, meant) in [
-            ("DIVVY_DURABILTY", "DIVVY_DURABILITY"),
-            ("DIVVY_MAX_COUNTER", "DIVVY_MAX_COUNTERS"),
-            ("DIVVY_LOG_LEVEL", "DIVVY_LOG"),
-            ("DIVVY_REQUIRE_PASS", "DIVVY_REQUIREPASS"),
-            ("DIVVY_data_dir", "DIVVY_DATA_DIR"),
-        ] {
-            let warning = warning_for(name, "x").unwrap_or_default();
-            assert!(warning.starts_with(name) && warning.ends_with(&format!("did you mean {meant}?")), "{warning}");
-        }
-        let warning = warning_for("DIVVY_QQQ", "x").unwrap_or_default();
-        assert!(warning.contains("DIVVY_QQQ") && !warning.contains("did you mean"), "{warning}");
-    }
-
-    #[test]
-    fn port_or_host_causes_the_listen_address() {
-        for (name, value, meant) in [
+    fn variable_that_is_no_setting_causes_a_suggestion() {
+        let known = variables(&Cli::command());
+        let of_kubernetes = "";
+        for (name, value, expected) in [
+            // Settings of all subcommands, and other variables.
+            ("DIVVY_CONFIG", "x", ""),
+            ("DIVVY_DURABILITY", "x", ""),
+            ("DIVVY_LOG", "x", ""),
+            ("DIVVY_SERVER", "x", ""),
+            ("DIVVY_PASSWORD", "x", ""),
+            ("DIVVY_ADDR", "x", ""),
+            ("PATH", "x", ""),
+            ("DIVVY_DURABILTY", "x", "did you mean DIVVY_DURABILITY?"),
+            ("DIVVY_MAX_COUNTER", "x", "did you mean DIVVY_MAX_COUNTERS?"),
+            ("DIVVY_LOG_LEVEL", "x", "did you mean DIVVY_LOG?"),
+            ("DIVVY_REQUIRE_PASS", "x", "did you mean DIVVY_REQUIREPASS?"),
+            ("DIVVY_data_dir", "x", "did you mean DIVVY_DATA_DIR?"),
+            ("DIVVY_QQQ", "x", "see `divvy help` and the --help of its subcommands"),
             ("DIVVY_PORT", "8321", "set DIVVY_LISTEN to HOST:PORT"),
             ("DIVVY_RESP_PORT", "9049", "set DIVVY_RESP_LISTEN to HOST:PORT"),
             ("DIVVY_HTTP_HOST", "0.0.0.0", "set DIVVY_HTTP_LISTEN to HOST:PORT"),
             ("DIVVY_GRPC_BIND", "0.0.0.0", "set DIVVY_GRPC_LISTEN to HOST:PORT"),
+            ("DIVVY_GRPC_PORT", "8323", "set DIVVY_GRPC_LISTEN to HOST:PORT"),
+            ("DIVVY_SERVICE_HOST", "10.0.0.11", of_kubernetes),
+            ("DIVVY_SERVICE_PORT_RESP", "9049", of_kubernetes),
+            ("DIVVY_PORT", "tcp://10.0.0.11:9049", of_kubernetes),
+            ("DIVVY_PORT_9049_TCP_ADDR", "10.0.0.11", of_kubernetes),
+            ("DIVVY_GRPC_SERVICE_HOST", "10.0.0.12", of_kubernetes),
+            ("DIVVY_GRPC_SERVICE_PORT", "8323", of_kubernetes),
+            ("DIVVY_GRPC_PORT", "tcp://10.0.0.12:8323", of_kubernetes),
+            ("DIVVY_GRPC_PORT_8323_TCP_PROTO", "tcp", of_kubernetes),
         ] {
-            let warning = warning_for(name, value).unwrap_or_default();
-            assert!(warning.ends_with(meant), "{name}: {warning}");
+            let warning = warning(&known, name, value).unwrap_or_default();
+            assert_eq!(warning.is_empty(), expected.is_empty(), "{name}: {warning}");
+            assert!(warning.ends_with(expected) && (warning.is_empty() || warning.starts_with(name)), "{warning}");
         }
     }
 
     #[test]
-    fn variables_from_kubernetes_are_ignored() {
-        for (name, value) in [
-            ("DIVVY_SERVICE_HOST", "10.0.0.11"),
-            ("DIVVY_SERVICE_PORT_RESP", "9049"),
-            ("DIVVY_PORT", "tcp://10.0.0.11:9049"),
-            ("DIVVY_PORT_9049_TCP_ADDR", "10.0.0.11"),
-            ("DIVVY_GRPC_SERVICE_HOST", "10.0.0.12"),
-            ("DIVVY_GRPC_SERVICE_PORT", "8323"),
-            ("DIVVY_GRPC_PORT", "tcp://10.0.0.12:8323"),
-            ("DIVVY_GRPC_PORT_8323_TCP_PROTO", "tcp"),
+    fn wrong_command_line_has_a_tip() {
+        for (line, expected, absent) in [
+            // Flags of other programs.
+            ("serve --port 80", "--http-listen", "similar argument"),
+            ("serve --port=80", "--http-listen", "similar argument"),
+            ("serve -p 80", "--http-listen", "similar argument"),
+            ("serve --config rules.ini", "divvy serve rules.ini", "similar argument"),
+            ("serve --aclfile users.acl", "--access-file FILE", "similar argument"),
+            ("hit --port 9049 a=b", "--server HOST:PORT", "similar argument"),
+            // Flags of other subcommands.
+            ("reserve --cost 2 a=b", "write --amount N", "-- --"),
+            ("commit --amount 2 id", "write --cost N", "-- --"),
+            ("hit --amount 2 a=b", "write --cost N", "-- --"),
+            ("token user=ann --ttl 1h --token-key-file keys", "--actor user=ann", "-- --"),
+            // No tip to write the flag as a value.
+            ("hit --colour a=b", "unexpected argument", "-- -"),
+            ("check --fast rules.ini", "unexpected argument", "-- -"),
+            ("explain rules.ini -x", "unexpected argument", "-- -"),
+            ("serve --http-listem none", "--http-listen", "-- -"),
+            // A negative number is out of range.
+            ("hit --cost -1 a=b", "must be a whole number from 0 to 9223372036854775807", "-- -"),
+            ("reserve --amount -1 a=b", "must be a whole number from 1 to", "-- -"),
+            ("limit set free ann -5", "must be a whole number from 0 to", "-- -"),
+            ("serve --max-counters -1", "must be", "-- -"),
+            ("serve --reload-interval -1", "is not a time", "-- -"),
+            ("hit -1", "expected key=value", "-- -"),
         ] {
-            assert_eq!(warning_for(name, value), None, "{name}");
+            let words = ["divvy"].into_iter().chain(line.split_whitespace());
+            let message = Cli::parse_line(words.map(Into::into).collect()).err().unwrap().to_string();
+            assert!(message.contains(expected) && !message.contains(absent), "{line}: {message}");
         }
-        assert!(warning_for("DIVVY_GRPC_PORT", "8323").is_some(), "a person's wish");
-    }
-
-    fn message(line: &[&str]) -> String {
-        let line = std::iter::once("divvy").chain(line.iter().copied());
-        Cli::parse_line(line.map(OsString::from).collect()).err().unwrap().to_string()
-    }
-
-    #[test]
-    fn flag_of_another_program_has_a_tip() {
-        for (line, expected) in [
-            (&["serve", "--port", "80"][..], "--http-listen"),
-            (&["serve", "--port=80"], "--http-listen"),
-            (&["serve", "-p", "80"], "--http-listen"),
-            (&["serve", "--config", "rules.ini"], "divvy serve rules.ini"),
-            (&["serve", "--aclfile", "users.acl"], "--access-file FILE"),
-            (&["hit", "--port", "9049", "a=b"], "--server HOST:PORT"),
-        ] {
-            let message = message(line);
-            assert!(message.contains(expected) && !message.contains("similar argument"), "{line:?}: {message}");
-        }
-    }
-
-    #[test]
-    fn flag_of_another_subcommand_has_a_tip() {
-        for (line, expected) in [
-            (&["reserve", "--cost", "2", "a=b"][..], "write --amount N"),
-            (&["commit", "--amount", "2", "id"], "write --cost N"),
-            (&["hit", "--amount", "2", "a=b"], "write --cost N"),
-        ] {
-            let message = message(line);
-            assert!(message.contains(expected) && !message.contains("-- --"), "{line:?}: {message}");
-        }
-    }
-
-    #[test]
-    fn actor_without_its_flag_has_a_tip() {
-        let line = ["token", "user=ann", "--ttl", "1h", "--token-key-file", "keys"];
-        assert!(message(&line).contains("--actor user=ann"), "{}", message(&line));
-    }
-
-    #[test]
-    fn unknown_flag_has_no_tip_to_write_it_as_a_value() {
-        for line in
-            [&["hit", "--colour", "a=b"][..], &["check", "--fast", "rules.ini"], &["explain", "rules.ini", "-x"]]
-        {
-            let message = message(line);
-            assert!(message.contains("unexpected argument") && !message.contains("-- -"), "{line:?}: {message}");
-        }
-    }
-
-    #[test]
-    fn negative_number_is_out_of_range() {
-        for (line, expected) in [
-            (&["hit", "--cost", "-1", "a=b"][..], "must be a whole number from 0 to 9223372036854775807"),
-            (&["reserve", "--amount", "-1", "a=b"], "must be a whole number from 1 to"),
-            (&["limit", "set", "free", "ann", "-5"], "must be a whole number from 0 to"),
-            (&["serve", "--max-counters", "-1"], "must be"),
-            (&["serve", "--reload-interval", "-1"], "is not a time"),
-            (&["hit", "-1"], "expected key=value"),
-        ] {
-            let message = message(line);
-            assert!(message.contains(expected) && !message.contains("-- -"), "{line:?}: {message}");
-        }
-    }
-
-    #[test]
-    fn misspelled_flag_keeps_the_similar_name() {
-        assert!(message(&["serve", "--http-listem", "none"]).contains("--http-listen"));
     }
 }

@@ -74,27 +74,29 @@ pub struct Server {
     pub resident_bytes: u64,
 }
 
-/// Resource usage while the requests were measured.
-#[derive(Debug)]
-pub struct Usage {
-    generator_cpu: Duration,
-    /// The CPU time of the server, and its resident memory (bytes).
-    server: Option<(Duration, u64)>,
-}
-
 impl Report {
     pub fn new(
         args: &BenchArgs,
         plan: &Plan,
         measured: &Measurements,
         first_error: Option<String>,
-        usage: Usage,
+        (cpu, resident_bytes): (CpuTimes, Option<u64>),
     ) -> Self {
         let requests = measured.latencies.len() - measured.unanswered;
         let seconds = measured.last_reply_ns.saturating_sub(plan.warmup_ns) as f64 / NANOS_PER_SECOND as f64;
         let per_request = |cpu: Duration| ratio(cpu.as_secs_f64() * 1e6, requests as f64);
         Self {
-            load: Load::new(args),
+            load: Load {
+                protocol: args.protocol,
+                command: args.command().to_owned(),
+                connections: args.connections.get(),
+                pipeline: args.pipeline.get(),
+                keys: args.keys,
+                distribution: args.distribution.to_string(),
+                rate: args.rate,
+                seed: args.seed,
+                threads: args.threads.get(),
+            },
             seconds,
             requests,
             requests_per_second: ratio(requests as f64, seconds),
@@ -104,34 +106,18 @@ impl Report {
             unanswered: measured.unanswered,
             warning: warning(args.command(), requests, measured.denied),
             latency_us: Latency::new(&measured.latencies),
-            server: usage.server.map(|(cpu, resident_bytes)| Server {
+            server: cpu.server.zip(resident_bytes).map(|(cpu, resident_bytes)| Server {
                 cpu_us_per_request: per_request(cpu),
                 cores: ratio(cpu.as_secs_f64(), seconds),
                 resident_bytes,
             }),
-            generator_cpu_us_per_request: per_request(usage.generator_cpu),
+            generator_cpu_us_per_request: per_request(cpu.generator),
         }
     }
 
     /// Returns whether every request got a reply that is not an error.
     pub fn is_clean(&self) -> bool {
         self.errors == 0 && self.unanswered == 0
-    }
-}
-
-impl Load {
-    fn new(args: &BenchArgs) -> Self {
-        Self {
-            protocol: args.protocol,
-            command: args.command().to_owned(),
-            connections: args.connections.get(),
-            pipeline: args.pipeline.get(),
-            keys: args.keys,
-            distribution: args.distribution.to_string(),
-            rate: args.rate,
-            seed: args.seed,
-            threads: args.threads.get(),
-        }
     }
 }
 
@@ -225,8 +211,9 @@ pub struct Monitor<'a> {
     warm: bool,
 }
 
+/// The CPU times of the generator and the server.
 #[derive(Debug, Clone, Copy)]
-struct CpuTimes {
+pub struct CpuTimes {
     generator: Duration,
     server: Option<Duration>,
 }
@@ -311,14 +298,12 @@ impl<'a> Monitor<'a> {
         };
     }
 
-    pub fn usage(&self) -> anyhow::Result<Usage> {
+    /// Returns the CPU times since the end of the warm-up, and the server's resident memory (bytes).
+    pub fn usage(&self) -> anyhow::Result<(CpuTimes, Option<u64>)> {
         let end = CpuTimes::now(self.args.pid)?;
-        let server_cpu = end.server.zip(self.start.server).map(|(end, start)| end.saturating_sub(start));
-        let server = match (server_cpu, self.args.pid) {
-            (Some(cpu), Some(pid)) => Some((cpu, resident_bytes(pid)?)),
-            _ => None,
-        };
-        Ok(Usage { generator_cpu: end.generator.saturating_sub(self.start.generator), server })
+        let server = end.server.zip(self.start.server).map(|(end, start)| end.saturating_sub(start));
+        let generator = end.generator.saturating_sub(self.start.generator);
+        Ok((CpuTimes { generator, server }, self.args.pid.map(resident_bytes).transpose()?))
     }
 }
 

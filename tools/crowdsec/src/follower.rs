@@ -238,9 +238,7 @@ impl Follower {
         let sets = changed.iter().filter_map(|(network, bans)| {
             let Followed { ends, scenario, .. } = bans.first()?;
             let is_known = self.own.get(network).is_some_and(|own| match own.ends {
-                Some(known) => {
-                    is_same_end(known, *ends) && own.scenario[..] == scenario[..] || is_damaged && known > *ends
-                }
+                Some(known) => is_same_end(known, *ends) && *own.scenario == **scenario || is_damaged && known > *ends,
                 None => is_damaged,
             });
             let reason = format!("{MARK}{scenario}");

@@ -189,16 +189,16 @@ fn print_package_file(args: &Args) -> anyhow::Result<bool> {
 async fn serve(args: &Args) -> anyhow::Result<()> {
     let (metrics, clock, mut tasks) = (Arc::new(Metrics::new()?), Clock::system(), JoinSet::new());
     // All files are read before anything is served.
-    let (upstream, bouncers) = (args.upstream()?, args.bouncers()?);
+    let (upstream, (keys, tls)) = (args.upstream()?, args.bouncer_access()?);
     ensure!(
-        upstream.is_some() || bouncers.is_some(),
+        upstream.is_some() || args.listen.is_some(),
         "nothing to do: add --url to follow a CrowdSec server, or --listen to serve bouncers"
     );
     let client = Client::new("--divvy-url", &args.divvy_url, "--divvy-ca", args.divvy_ca.as_deref())?;
     let key = args.divvy_key_file.as_deref().map(|path| read_key(path, "Bearer "));
     let divvy = Arc::new(Divvy { client, key: key.transpose().context("--divvy-key-file")? });
     let field: Arc<str> = args.field.as_str().into();
-    if let Some((listen, keys, tls)) = bouncers {
+    if let Some(listen) = &args.listen {
         let listener = TcpListener::bind(listen).await.with_context(|| format!("--listen {listen}"))?;
         writeln!(io::stdout(), "bouncers on {}", listener.local_addr()?)?;
         let (divvy, field, metrics) = (Arc::clone(&divvy), Arc::clone(&field), Arc::clone(&metrics));
@@ -234,21 +234,20 @@ impl Args {
         Ok(Some(Upstream { client, key: read_key(path, "").context("--key-file")? }))
     }
 
-    /// Returns the address for bouncers, their keys, and TLS.
-    fn bouncers(&self) -> anyhow::Result<Option<(&str, Option<BouncerKeys>, Option<TlsAcceptor>)>> {
-        let Some(listen) = &self.listen else {
+    /// Returns the keys of bouncers, and TLS for them.
+    fn bouncer_access(&self) -> anyhow::Result<(Option<BouncerKeys>, Option<TlsAcceptor>)> {
+        if self.listen.is_none() {
             refuse("--bouncer-keys", self.bouncer_keys.is_some(), "--listen")?;
             refuse("--tls-cert", self.tls_cert.is_some(), "--listen")?;
             refuse("--tls-key", self.tls_key.is_some(), "--listen")?;
-            return Ok(None);
-        };
+        }
         let keys = self.bouncer_keys.as_deref().map(BouncerKeys::read).transpose().context("--bouncer-keys")?;
         let tls = match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => Some(tls_acceptor(certificate, key)?),
             (None, None) => None,
             _ => bail!("--tls-cert and --tls-key need each other"),
         };
-        Ok(Some((listen, keys, tls)))
+        Ok((keys, tls))
     }
 }
 

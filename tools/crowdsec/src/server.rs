@@ -66,6 +66,8 @@ const UPDATE_EVERY_NS: u64 = NANOS_PER_SECOND;
 /// Number of decisions that are changed before other tasks of the thread run.
 const PAGE: usize = 500;
 
+const JSON: &str = "application/json";
+
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// The answers for bouncers, from the decisions about the blocks of one field.
@@ -157,7 +159,10 @@ impl BouncerServer {
         // The answer to HEAD is that to GET, without its body.
         let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
         let answer = match (method, request.uri().path()) {
-            (&Method::GET, "/metrics") => return self.scrape(),
+            (&Method::GET, "/metrics") => {
+                let text = self.metrics.text().unwrap_or_default();
+                return response(StatusCode::OK, "text/plain; version=0.0.4", whole(text));
+            }
             (&Method::GET, "/v1/decisions") => self.list(&request).await,
             (&Method::GET, "/v1/decisions/stream") => self.stream(&request, peer).await,
             (&Method::POST, "/v1/usage-metrics") => self.usage_metrics(request).await,
@@ -167,16 +172,9 @@ impl BouncerServer {
             _ => Err(Refusal(StatusCode::NOT_FOUND, "there is nothing here".to_owned())),
         };
         let response = answer.unwrap_or_else(|Refusal(status, message)| {
-            json_response(status, whole(json!({ "message": message }).to_string()))
+            response(status, JSON, whole(json!({ "message": message }).to_string()))
         });
         self.metrics.bouncer_requests.with_label_values(&[response.status().as_str()]).inc();
-        response
-    }
-
-    fn scrape(&self) -> Response<Body> {
-        let text = self.metrics.text().unwrap_or_default();
-        let mut response = Response::new(whole(text));
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4"));
         response
     }
 
@@ -208,7 +206,7 @@ impl BouncerServer {
         // A short answer has its length in its head.
         let is_short = pieces.peek().is_none();
         let body = if is_short { whole(first) } else { in_pieces(iter::once(first).chain(pieces)) };
-        Ok(json_response(StatusCode::OK, body))
+        Ok(response(StatusCode::OK, JSON, body))
     }
 
     /// Answers with the decisions that are new, and those that have ended, since the bouncer's last request, or with all of them
@@ -240,7 +238,7 @@ impl BouncerServer {
         // The bouncer is taken to have the decisions once its connection has accepted all of them.
         let done = move || bouncers.lock().advance(bouncer.clone(), through);
         let answer = write_changes(Arc::clone(&self.journal), filter, now, after..through, done);
-        Ok(json_response(StatusCode::OK, in_pieces(answer)))
+        Ok(response(StatusCode::OK, JSON, in_pieces(answer)))
     }
 
     /// Accepts what a bouncer reports about itself, so that it does not log an error every few minutes.
@@ -250,7 +248,7 @@ impl BouncerServer {
         let body =
             body.map_err(|_| "the body takes too long".to_owned())?.map_err(|error| error.to_string())?.to_bytes();
         match serde_json::from_slice(&body) {
-            Ok(Value::Object(_)) => Ok(json_response(StatusCode::CREATED, whole("{}"))),
+            Ok(Value::Object(_)) => Ok(response(StatusCode::CREATED, JSON, whole("{}"))),
             _ => Err("the body is not a JSON object".to_owned().into()),
         }
     }
@@ -338,10 +336,10 @@ impl BouncerServer {
     }
 }
 
-fn json_response(status: StatusCode, body: Body) -> Response<Body> {
+fn response(status: StatusCode, content_type: &'static str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
 
