@@ -12,7 +12,7 @@
 //!
 //! | crate | contains | does not contain |
 //! |---|---|---|
-//! | `src/`: [`cli`] | subcommands, one per file; messages for the operator | decisions |
+//! | `src/`: [`cli`] | subcommands, a file per subject; messages for the operator | decisions |
 //! | `ui` | the live page: its files, its streams of figures, and the logins of browsers | actions, which belong to the API |
 //! | [`server`] | sockets: accept, TLS, logins, read, write, timeouts, shutdown; a session per protocol, the HTTP API; `net` has the parts that no protocol owns, and [`protocol`] the conversion between bytes and requests or replies | policy |
 //! | [`api`] | what operators can ask for, declared once: fields, replies, rights, metrics and audit lines of each operation | how a front reads and writes it |

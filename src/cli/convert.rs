@@ -1,13 +1,18 @@
-//! `divvy convert`: writes the rules of an INI file as JSON or vice versa, or converts the configuration of
-//! envoyproxy/ratelimit.
+//! Subcommands that write rules files. `divvy convert` writes the rules of an INI file as JSON or vice versa, or converts the
+//! configuration of envoyproxy/ratelimit. `divvy init` writes a rules file for a common purpose, and its test cases.
 
-use std::path::PathBuf;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use rustix::fs::OFlags;
 
-use super::output_file;
-use super::rules_file;
+use super::check::{load_rules, print_problems};
+use super::terminal::quote;
+use super::{Choices, choice, test};
 use divvy_core::config::{self, Format, Serving};
 use divvy_core::rules::Rule;
 
@@ -16,7 +21,7 @@ use divvy_core::rules::Rule;
 /// Between INI and JSON, only the comments in the file are lost. Warnings say where Button's Divvy 1.7.1 reads the
 /// input differently. Parts of ratelimit's YAML that divvy's rules cannot express are listed on standard error with
 /// their lines. The rules are written anyway, and the exit code is 1.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 pub struct ConvertArgs {
     /// File to read: rules (.ini or .json), or ratelimit's configuration (.yaml), one file per domain
     #[arg(required = true)]
@@ -31,54 +36,185 @@ pub struct ConvertArgs {
     strict: bool,
 }
 
-/// Rules to write, and whether they express the whole input.
-struct Conversion {
-    rules: Vec<Rule>,
-    is_complete: bool,
-}
-
 /// Runs the subcommand.
 ///
 /// # Errors
 /// The output's extension is unknown, its format cannot express the rules, or the file cannot be written.
-pub fn run(args: ConvertArgs) -> anyhow::Result<ExitCode> {
+pub fn convert(args: ConvertArgs) -> anyhow::Result<ExitCode> {
     let format = Format::of(&args.output)
         .with_context(|| format!("{}: unknown file extension; name it *.ini or *.json", args.output.display()))?;
-    let Some(converted) = read(&args.inputs)? else { return Ok(ExitCode::FAILURE) };
-    if args.strict && !converted.is_complete {
+    let Some((rules, is_complete)) = read(&args.inputs)? else { return Ok(ExitCode::FAILURE) };
+    if args.strict && !is_complete {
         anyhow::bail!("{} is not written: with --strict, everything must be converted", args.output.display());
     }
-    let text = config::write(&converted.rules, format).with_context(|| names(&args.inputs))?;
+    let text = config::write(&rules, format).with_context(|| names(&args.inputs))?;
     // Lists are found from the directory of the output.
     config::parse_as(&text, format, &args.output).context("these rules cannot be served")?;
-    output_file::write(&args.output, &text, args.force)?;
-    Ok(if converted.is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    write_file(&args.output, &text, args.force)?;
+    Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Reads the inputs. Returns `None` if they cannot be used, after printing their problems.
-fn read(inputs: &[PathBuf]) -> anyhow::Result<Option<Conversion>> {
+/// Reads the inputs. Returns the rules, and whether they express all of them. Returns `None` if they cannot be used, after printing their problems.
+fn read(inputs: &[PathBuf]) -> anyhow::Result<Option<(Vec<Rule>, bool)>> {
     if inputs.iter().all(|input| config::is_yaml(input)) {
         return import(inputs);
     }
     let [input] = inputs else {
         anyhow::bail!("only ratelimit's YAML can be converted from several files; give one *.ini or *.json");
     };
-    let rules = rules_file::load_for(input, &Serving::default(), true)?;
-    Ok(rules.map(|rules| Conversion { rules: rules.rules().to_vec(), is_complete: true }))
+    let rules = load_rules(input, &Serving::default(), true)?;
+    Ok(rules.map(|rules| (rules.rules().to_vec(), true)))
 }
 
-fn import(inputs: &[PathBuf]) -> anyhow::Result<Option<Conversion>> {
+fn import(inputs: &[PathBuf]) -> anyhow::Result<Option<(Vec<Rule>, bool)>> {
     let (import, errors, warnings) = match config::import(inputs) {
         Ok(import) => (Some(import.rules), import.left_out, import.warnings),
         Err(report) => (None, report.errors, report.warnings),
     };
     let is_complete = errors.is_empty();
-    rules_file::print(&errors, if import.is_some() { "not converted" } else { "error" })?;
-    rules_file::print(&warnings, "warning")?;
-    Ok(import.map(|rules| Conversion { rules, is_complete }))
+    print_problems(&errors, if import.is_some() { "not converted" } else { "error" })?;
+    print_problems(&warnings, "warning")?;
+    Ok(import.map(|rules| (rules, is_complete)))
 }
 
 fn names(paths: &[PathBuf]) -> String {
     let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
     names.join(", ")
+}
+
+/// Write a rules file for a common purpose, and its test cases
+///
+/// The test cases are in a file next to the rules: rules.test.json for rules.ini. `divvy test` runs them.
+#[derive(clap::Args)]
+pub struct InitArgs {
+    /// Rules file to write (.ini)
+    #[arg(default_value = "rules.ini")]
+    file: PathBuf,
+    // The name of the value lists the templates in the error of a command line without one.
+    /// Purpose of the rules
+    #[arg(long, value_name = "api-keys|login|llm|gateway", value_parser = choice(TEMPLATES))]
+    template: (&'static str, &'static str),
+    /// Overwrite the files if they exist
+    #[arg(long)]
+    force: bool,
+}
+
+/// The rules files for common purposes, and their test cases.
+const TEMPLATES: Choices<(&str, &str)> = &[
+    (
+        "api-keys",
+        "Requests of API keys: a burst and a daily quota",
+        (include_str!("init/api-keys.ini"), include_str!("init/api-keys.test.json")),
+    ),
+    (
+        "login",
+        "Login attempts, by account and by address",
+        (include_str!("init/login.ini"), include_str!("init/login.test.json")),
+    ),
+    (
+        "llm",
+        "Tokens of a language model, and concurrent answers",
+        (include_str!("init/llm.ini"), include_str!("init/llm.test.json")),
+    ),
+    (
+        "gateway",
+        "Requests that a gateway asks about: logins, static files, and the rest",
+        (include_str!("init/gateway.ini"), include_str!("init/gateway.test.json")),
+    ),
+];
+
+/// Writes the files, and prints the next steps.
+///
+/// # Errors
+/// A file exists or cannot be written.
+pub fn init(args: InitArgs) -> anyhow::Result<ExitCode> {
+    let InitArgs { file, template, force } = args;
+    if file.extension().is_none_or(|extension| extension != "ini") {
+        bail!("{}: rules with comments are written as INI; name the file *.ini", file.display());
+    }
+    let cases = test::cases_path(&file);
+    let (rules_text, cases_text) = template;
+    write_together(&[(&file, rules_text), (&cases, cases_text)], force)?;
+    print_next_steps(&file, &cases)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_next_steps(file: &Path, cases: &Path) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "wrote {} and {}", file.display(), cases.display())?;
+    let file = quote(&file.display().to_string());
+    writeln!(out, "test the rules: divvy test {file}")?;
+    writeln!(out, "serve them:     divvy serve {file}")
+}
+
+/// Writes `text` to the file at `path`, which must not exist unless `force`.
+///
+/// # Errors
+/// The file exists, or cannot be written.
+fn write_file(path: &Path, text: &str, force: bool) -> anyhow::Result<()> {
+    let written = if force {
+        fs::write(path, text)
+    } else {
+        File::create_new(path).and_then(|mut file| file.write_all(text.as_bytes()))
+    };
+    written.map_err(|error| describe(path, error))
+}
+
+/// Writes all files or none: each text to its path. A path must not exist unless `force`, and may then be a regular file
+/// only.
+///
+/// # Errors
+/// A file exists, or cannot be written. If one cannot be opened, none is changed.
+fn write_together(files: &[(&Path, &str)], force: bool) -> anyhow::Result<()> {
+    let mut opened: Vec<OpenedFile<'_>> = Vec::new();
+    for (path, text) in files {
+        match OpenedFile::open(path, text, force) {
+            Ok(file) => opened.push(file),
+            Err(error) => {
+                for file in opened.iter().filter(|file| file.is_new) {
+                    // The first error matters more than an empty file that remains.
+                    let _ = fs::remove_file(file.path);
+                }
+                return Err(describe(path, error));
+            }
+        }
+    }
+    for OpenedFile { path, text, mut file, .. } in opened {
+        let written = file.set_len(0).and_then(|()| file.write_all(text.as_bytes()));
+        written.map_err(|error| describe(path, error))?;
+    }
+    Ok(())
+}
+
+/// A file that is ready to be written.
+struct OpenedFile<'a> {
+    path: &'a Path,
+    text: &'a str,
+    file: File,
+    is_new: bool,
+}
+
+impl<'a> OpenedFile<'a> {
+    fn open(path: &'a Path, text: &'a str, force: bool) -> io::Result<Self> {
+        // Opening a pipe waits for its reader, so the type is checked first.
+        let is_new = match fs::metadata(path) {
+            Ok(found) if force && !found.is_file() => {
+                return Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file"));
+            }
+            found => found.is_err(),
+        };
+        let mut options = OpenOptions::new();
+        let options = options.write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+        let file = if force { options.create(true).truncate(false) } else { options.create_new(true) }.open(path)?;
+        Ok(Self { path, text, file, is_new })
+    }
+}
+
+fn describe(path: &Path, error: io::Error) -> anyhow::Error {
+    match error.kind() {
+        ErrorKind::AlreadyExists => {
+            anyhow::anyhow!("{} already exists; add --force to overwrite it", path.display())
+        }
+        _ => anyhow::Error::new(error).context(format!("cannot write {}", path.display())),
+    }
 }

@@ -1,36 +1,20 @@
-//! The command line: one file per subcommand, [`verbs`] for those about one operation, and [`operations`] for those that follow
-//! from the table of operations.
+//! The command line: [`verbs`] has the subcommands about one operation, [`operations`] those that follow from the table of
+//! operations, and each other file one or two subcommands.
 //!
 //! This module turns command lines into calls, and errors into messages and exit codes. It makes no decisions about
 //! limits.
 
-mod access;
-mod address;
-mod against;
 mod check;
-mod closed_pipe;
-#[cfg(feature = "packaging")]
-mod completions;
+mod client;
 mod convert;
-mod environment;
-mod explain;
-mod flag_hints;
-mod init;
-#[cfg(feature = "packaging")]
-mod man;
+mod hints;
 mod operations;
-mod output_file;
-mod pairs;
-mod progress;
-mod public_file;
+#[cfg(feature = "packaging")]
+mod packaging;
 mod restore;
-mod rules_file;
-mod secret;
 mod serve;
-mod server;
+mod terminal;
 mod test;
-mod text;
-mod token;
 mod users;
 mod verbs;
 
@@ -38,6 +22,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -47,7 +32,7 @@ BYTES accepts the units K, M, G (powers of 1000) and Ki, Mi, Gi (powers of 1024)
 ms, s, m, h, d and w, as in 250ms or 1h30m. A number without a unit is in the unit that the placeholder names.";
 
 /// Quotas and rate limits as a service.
-#[derive(Debug, Parser)]
+#[derive(Parser)]
 #[command(name = "divvy", version, about, max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
@@ -92,18 +77,30 @@ fn with_plain_usage(mut error: clap::Error, mut command: clap::Command, words: &
     error
 }
 
-#[derive(Debug, Subcommand)]
+/// The words that a flag may be, with their help and their values.
+type Choices<T> = &'static [(&'static str, &'static str, T)];
+
+/// Parses one of these words.
+fn choice<T: Copy + Send + Sync>(choices: Choices<T>) -> impl TypedValueParser<Value = T> {
+    let words = choices.iter().map(|(word, help, _)| PossibleValue::new(*word).help(*help));
+    PossibleValuesParser::new(words).try_map(move |given| {
+        let known = choices.iter().find(|(word, _, _)| *word == given);
+        known.map(|(_, _, value)| *value).ok_or("unknown value")
+    })
+}
+
+#[derive(Subcommand)]
 enum Command {
     /// Serve limits over the line protocol, RESP, HTTP and gRPC
     #[command(args_override_self = true, after_help = UNITS, mut_args(with_variable))]
     Serve(Box<serve::ServeArgs>),
-    Init(init::InitArgs),
+    Init(convert::InitArgs),
     /// Validate a rules file and report every problem in it
     Check(check::CheckArgs),
     /// Check an access file, or hash a password for it
     Access(users::AccessArgs),
     /// Make a token for the status of one actor, or a key for such tokens
-    Token(token::TokenArgs),
+    Token(users::TokenArgs),
     Test(test::TestArgs),
     #[command(flatten)]
     Verb(verbs::Verb),
@@ -114,10 +111,10 @@ enum Command {
     Restore(restore::RestoreArgs),
     #[cfg(feature = "packaging")]
     /// Print a script that completes divvy's commands and flags in a shell
-    Completions(completions::CompletionsArgs),
+    Completions(packaging::CompletionsArgs),
     #[cfg(feature = "packaging")]
     /// Print the manual page
-    Man(man::ManArgs),
+    Man(packaging::ManArgs),
 }
 
 impl Cli {
@@ -133,7 +130,7 @@ impl Cli {
         let parsed = matches.and_then(|matches| Self::from_arg_matches(&matches));
         parsed.map_err(|error| {
             let error = with_plain_usage(error.format(&mut Self::command()), Self::command(), &words);
-            flag_hints::add_tip(error, words.first().map(String::as_str))
+            hints::add_tip(error, words.first().map(String::as_str))
         })
     }
 
@@ -142,7 +139,7 @@ impl Cli {
     /// # Errors
     /// The error explains to the operator why the subcommand failed.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let unknown_settings = environment::unknown_settings(&Self::command());
+        let unknown_settings = hints::unknown_settings(&Self::command());
         // `serve` logs the warnings itself.
         if !matches!(self.command, Command::Serve(_)) {
             let mut err = io::stderr().lock();
@@ -153,19 +150,19 @@ impl Cli {
         }
         match self.command {
             Command::Serve(args) => serve::run(*args, &unknown_settings),
-            Command::Init(args) => init::run(args),
-            Command::Check(args) => check::run(args),
-            Command::Access(args) => users::run(&args),
-            Command::Token(args) => token::run(args),
+            Command::Init(args) => convert::init(args),
+            Command::Check(args) => check::check(args),
+            Command::Access(args) => users::access(&args),
+            Command::Token(args) => users::token(args),
             Command::Test(args) => test::run(args),
             Command::Verb(verb) => verb.run(),
-            Command::Convert(args) => convert::run(args),
+            Command::Convert(args) => convert::convert(args),
             Command::Operation(args) => args.run(),
             Command::Restore(args) => restore::run(args),
             #[cfg(feature = "packaging")]
-            Command::Completions(args) => completions::run(args, Self::command()),
+            Command::Completions(args) => packaging::print_completions(args, Self::command()),
             #[cfg(feature = "packaging")]
-            Command::Man(args) => man::run(args, Self::command()),
+            Command::Man(args) => packaging::print_man(args, Self::command()),
         }
     }
 }

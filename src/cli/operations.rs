@@ -19,12 +19,11 @@ use url::form_urlencoded;
 
 use self::arguments::Given;
 pub use self::arguments::OperationArgs;
+pub use self::arguments::{Pair, operation_of};
 use self::table::{COLUMNS_OF_RULES, Printer};
-use super::closed_pipe::accept_closed_pipe;
-use super::explain;
-use super::pairs::{Pair, operation_of};
-use super::progress::Progress;
-use super::server::Request;
+use super::check::{describe_explanation, explain_file};
+use super::client::Request;
+use super::terminal::{Progress, accept_closed_pipe};
 use divvy_api::{ENDPOINTS, Endpoint, Kind, Shape, Task};
 use divvy_core::rules::operation_text;
 
@@ -44,7 +43,7 @@ impl OperationArgs {
     /// There is no answer, it is an error, or standard output cannot be written.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if let Some(file) = &self.file {
-            return explain::explain_file(file, self.pairs());
+            return explain_file(file, self.pairs());
         }
         let is_sure = self.endpoint.task != Task::ForgetCounters || self.yes || self.has("actor");
         if !is_sure && !confirm(&format!("Forget every counter of {} on {}", self.rule(), self.server.server))? {
@@ -86,7 +85,7 @@ impl OperationArgs {
                 _ => error,
             })?;
             match self.endpoint.task {
-                Task::Explain if !self.json => printer.write(&explain::text_of(&reply)?)?,
+                Task::Explain if !self.json => printer.write(&describe_explanation(&reply)?)?,
                 _ => printer.print(shape, &reply)?,
             }
             shown.store(printer.count(), Relaxed);

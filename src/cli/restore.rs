@@ -7,12 +7,12 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 
-use super::progress::Progress;
+use super::terminal::Progress;
 use divvy_core::clock::Clock;
 use divvy_core::units::Approximate;
 use divvy_limiter::store;
 
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 pub struct RestoreArgs {
     /// Directory that `divvy backup` made, or the name of a backup in --backup-dir. It is not changed
     #[arg(value_name = "BACKUP")]

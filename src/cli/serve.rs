@@ -1,69 +1,63 @@
 //! `divvy serve`: opens the store, loads the rules, binds the listeners, and serves until it is stopped.
 
-mod access;
-mod access_files;
-mod drain;
-mod http;
-mod limiter;
-mod limits;
-mod listen;
-mod logs;
-mod metrics;
-#[cfg(feature = "ui")]
-mod page;
-mod redis;
-mod reload;
-mod rules;
-mod service_manager;
-mod store;
-mod tls;
-mod watch;
-
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
 
-use self::access::{AccessArgs, AccessUsers, load_given, warn_of_open_fronts};
-use self::drain::{DrainArgs, StopSignals};
-use self::http::{HttpArgs, UiArgs};
+use self::access::{AccessArgs, load_given, warn_of_open_fronts};
+use self::http::HttpArgs;
 use self::limiter::LimiterArgs;
-use self::limits::LimitArgs;
-use self::listen::{Listen, ListenArgs};
-use self::logs::{AuditArgs, LogArgs};
-use self::metrics::MetricsArgs;
-use self::reload::{ReloadArgs, ReloadedFiles};
+use self::listen::{InheritedSockets, LimitArgs, ListenArgs, notify_ready, notify_stopping, raise_open_files_limit};
+use self::logs::LogArgs;
+use self::reload::ReloadedFiles;
 use self::rules::RulesFile;
-use self::service_manager::InheritedSockets;
 use self::store::{StoreArgs, StoreChoice};
-use self::tls::TlsArgs;
 use divvy_core::clock::Clock;
 use divvy_core::rules::RuleSet;
-use divvy_core::units;
+use divvy_core::units::{self, MAX_SECONDS, Time};
 use divvy_limiter::Limiter;
 use divvy_limiter::store::Store;
 #[cfg(feature = "ui")]
 use divvy_server::http::page::Page;
-use divvy_server::{self as server, Fronts, Health, Limits, ReloadLog, Settings};
+use divvy_server::{self as server, Drain, Fronts, Health, ReloadLog, Settings, keep_running};
 use divvy_telemetry::logging;
-use divvy_telemetry::metrics::{Metrics, Statsd, StatsdOptions};
+use divvy_telemetry::metrics::{Metrics, Statsd, Task};
+
+mod access;
+mod http;
+mod limiter;
+mod listen;
+mod logs;
+#[cfg(feature = "ui")]
+mod page;
+mod reload;
+mod rules;
+mod store;
 
 /// Maximum number of threads that serve connections, far above the number of processors.
 const MAX_THREADS: u64 = 1_024;
 
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 pub struct ServeArgs {
     /// Rules file (.ini or .json). Without one, divvy answers only commands that carry their own limits
     #[arg(env = "DIVVY_CONFIG", help_heading = "Rules")]
     config: Option<PathBuf>,
-    #[command(flatten)]
-    reload: ReloadArgs,
+    /// How often to check the rules file with its lists, the access file, the token key file and the TLS files for
+    /// changes. 0: reload only on SIGHUP
+    #[arg(long, value_name = "SECONDS", help_heading = "Rules", default_value_t = Time(Duration::from_secs(1)),
+          value_parser = units::seconds(0..=MAX_SECONDS))]
+    reload_interval: Time,
     #[command(flatten)]
     limiter: LimiterArgs,
     #[command(flatten)]
@@ -78,63 +72,41 @@ pub struct ServeArgs {
     #[command(flatten)]
     http: HttpArgs,
     #[command(flatten)]
-    ui: UiArgs,
-    #[command(flatten)]
     limits: LimitArgs,
-    #[command(flatten)]
-    tls: TlsArgs,
     #[command(flatten)]
     access: AccessArgs,
     #[command(flatten)]
-    metrics: MetricsArgs,
-    #[command(flatten)]
-    log: LogArgs,
-    #[command(flatten)]
-    audit: AuditArgs,
-    #[command(flatten)]
-    drain: DrainArgs,
+    logs: LogArgs,
+    /// How long to keep accepting connections after SIGTERM, while /readyz answers 503
+    #[arg(long, value_name = "SECONDS", help_heading = "Stopping", default_value_t = Time(Duration::ZERO),
+          value_parser = units::seconds(0..=MAX_SECONDS))]
+    drain_delay: Time,
+    /// Maximum time for answering the requests received by then. Busy connections are closed afterwards
+    #[arg(long, value_name = "SECONDS", help_heading = "Stopping", default_value_t = Time(server::DEFAULT_DRAIN_TIMEOUT),
+          value_parser = units::seconds(0..=MAX_SECONDS))]
+    drain_timeout: Time,
 }
 
 pub fn run(args: ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCode> {
     // Dropping the guard writes the last log lines.
-    let _log = args.log.start(|name| std::env::var(name).ok())?;
-    // The error goes to the log, because a program may parse every line of the output.
-    Ok(start(&args, unknown_settings).unwrap_or_else(|error| {
-        tracing::error!("{error:#}");
-        ExitCode::FAILURE
-    }))
-}
-
-fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCode> {
+    let _log = args.logs.start(|name| std::env::var(name).ok())?;
     for line in unknown_settings {
         tracing::warn!("{line}");
     }
-    let variable = |name: &str| std::env::var(name).ok();
-    args.http.check()?;
-    let store = args.store.choose(variable)?;
-    // Loaded before the store is opened, so that a mistake in the rules leaves no data directory behind.
-    let load_rules = |path: &Path| RulesFile::load(path, store.counter_names(), args.http.spellings());
-    let Some(rules) = load_given(args.config.as_deref(), load_rules) else { return Ok(ExitCode::FAILURE) };
-    let Some(users) = args.access.read()? else { return Ok(ExitCode::FAILURE) };
-    args.access.warn_of_unused_certificates(&users, &args.tls);
-    let addresses = args.listen.addresses()?;
-    let metrics_path = args.metrics.metrics_path(variable)?;
-    let statsd = args.metrics.statsd(variable)?;
-    let limits = args.limits.limits();
-    limits::raise_open_files_limit(limits.max_connections);
-    minimize_kept_memory();
-    let inherited = InheritedSockets::from_env()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(server::MAX_BLOCKING_THREADS)
         .thread_keep_alive(server::BLOCKING_KEEP_ALIVE)
         .build()
         .context("cannot start")?;
-    let served =
-        runtime.block_on(serve(args, limits, rules, users, &store, &addresses, inherited, metrics_path, statsd));
+    let served = runtime.block_on(serve(&args));
     // A pending name lookup for statsd must not delay the exit.
     runtime.shutdown_background();
-    served.map(|()| ExitCode::SUCCESS)
+    // The error goes to the log, because a program may parse every line of the output.
+    Ok(served.unwrap_or_else(|error| {
+        tracing::error!("{error:#}");
+        ExitCode::FAILURE
+    }))
 }
 
 /// Makes the allocator return freed pages at once, and turns off huge pages. Otherwise, if most counters are used only
@@ -147,18 +119,19 @@ fn minimize_kept_memory() {
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
-#[expect(clippy::too_many_arguments, reason = "all of them are what a server is made of, each given once")]
-async fn serve(
-    args: &ServeArgs,
-    limits: Limits,
-    rules: Option<(RulesFile, RuleSet)>,
-    users: AccessUsers,
-    choice: &StoreChoice,
-    addresses: &[Listen; 4],
-    inherited: InheritedSockets,
-    metrics_path: String,
-    statsd: Option<StatsdOptions>,
-) -> anyhow::Result<()> {
+async fn serve(args: &ServeArgs) -> anyhow::Result<ExitCode> {
+    let variable = |name: &str| std::env::var(name).ok();
+    args.http.check()?;
+    let choice = args.store.choose(variable)?;
+    // Loaded before the store is opened, so that a mistake in the rules leaves no data directory behind.
+    let load_rules = |path: &Path| RulesFile::load(path, choice.counter_names(), args.http.spellings());
+    let Some(rules) = load_given(args.config.as_deref(), load_rules) else { return Ok(ExitCode::FAILURE) };
+    let Some(users) = args.access.read()? else { return Ok(ExitCode::FAILURE) };
+    let (metrics_path, statsd) = (args.logs.metrics_path(variable)?, args.logs.statsd(variable)?);
+    let limits = args.limits.limits();
+    raise_open_files_limit(limits.max_connections);
+    minimize_kept_memory();
+    let inherited = InheritedSockets::from_env()?;
     let metrics = Metrics::new();
     metrics.show(
         "divvy_log_lines_dropped_total",
@@ -166,26 +139,26 @@ async fn serve(
         logging::dropped_lines,
     );
     let StopSignals { draining, at_once } = StopSignals::on_signal(&metrics)?;
-    let reloads = args.ui.is_on(&metrics_path)?.then(ReloadLog::new);
+    let reloads = args.http.has_page(&metrics_path)?.then(ReloadLog::new);
     if reloads.is_some() {
         metrics.hits.count_each_rule();
     }
-    let reloader = args.tls.load(&metrics)?;
-    let secured = args.tls.secured(reloader.as_ref());
+    let reloader = args.access.load_tls(&metrics)?;
+    let secured = args.access.secured(reloader.as_ref());
     let clock = Clock::system();
-    let audit = args.audit.start(clock, &metrics, draining.clone())?;
+    let audit = args.logs.start_audit(clock, &metrics, draining.clone())?;
     let hangups = reload::hangups()?;
     // Bound before the store is opened. So connections wait, instead of being refused, while another process still uses
     // the store.
-    let fronts = args.listen.bind(addresses, inherited).await?;
-    let sessions = args.ui.sessions(&fronts, secured.http.is_some(), &users)?;
+    let fronts = args.listen.bind(inherited).await?;
+    let sessions = args.http.sessions(&fronts, secured.http.is_some(), &users)?;
     let (access, watched_access) = args.access.guards(users, sessions, &metrics)?;
     tokio::select! {
         () = choice.wait_for_lock() => {}
-        () = draining.cancelled() => return Ok(()),
+        () = draining.cancelled() => return Ok(ExitCode::SUCCESS),
     }
     let store = choice.open(clock)?;
-    announce(args, &fronts, choice, rules.as_ref().map(|(_, rules)| rules))?;
+    announce(args, &fronts, &choice, rules.as_ref().map(|(_, rules)| rules))?;
 
     warn_of_open_fronts(&fronts, &access, &secured);
     let statsd = statsd.map(|options| Statsd::start(options, Arc::clone(&metrics)));
@@ -198,18 +171,18 @@ async fn serve(
     let limiter = Arc::new(args.limiter.bound(Limiter::new(policy, store, clock, metrics)));
     limiter::start(&limiter, &draining).await?;
     let files = ReloadedFiles { rules, access: watched_access, tls: reloader };
-    args.reload.start(files, &limiter, &audit, hangups, draining.clone())?;
+    reload::start(files, args.reload_interval.0, &limiter, &audit, hangups, draining.clone())?;
     let health = Health::start(&limiter, draining.clone()).context("cannot start the server's threads")?;
     #[cfg(feature = "ui")]
     let page = reloads.map(|reloads| -> Arc<dyn Page> {
         let (limiter, guard, health) = (Arc::clone(&limiter), access.http.clone(), Arc::clone(&health));
-        page::create(args, choice, reloads, limiter, guard, health, limits)
+        page::create(args, &choice, reloads, limiter, guard, health, limits)
     });
     #[cfg(not(feature = "ui"))]
     let page = None;
     let settings = Settings {
         limits,
-        drain: args.drain.drain(),
+        drain: Drain { delay: args.drain_delay.0, timeout: args.drain_timeout.0 },
         access,
         audit: Arc::clone(&audit),
         tls: secured,
@@ -222,7 +195,7 @@ async fn serve(
         () = health.first() => {}
         () = draining.cancelled() => {}
     }
-    service_manager::ready();
+    notify_ready();
     let served = tokio::select! {
         served = server::run(Arc::clone(&limiter), fronts, settings, page, Arc::clone(&health), draining) => served,
         () = at_once.cancelled() => Ok(()),
@@ -235,7 +208,7 @@ async fn serve(
     limiter.store().close().await.context("the last counters may not be on stable storage")?;
     served.with_context(|| format!("cannot start the server's threads (--threads {})", args.threads))?;
     tracing::info!("stopped");
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Announces the listen addresses, the store and the number of rules in the log. Unless the log is for programs, also
@@ -256,7 +229,7 @@ fn announce(args: &ServeArgs, fronts: &Fronts, store: &StoreChoice, rules: Optio
         config = args.config.as_ref().map(|path| tracing::field::display(path.display())),
         "serving"
     );
-    if args.log.is_json() {
+    if args.logs.is_json() {
         return Ok(());
     }
     let mut lines = String::new();
@@ -283,5 +256,57 @@ fn print(lines: String) {
     };
     if let Err(error) = thread::Builder::new().name("divvy-print".into()).spawn(write) {
         tracing::warn!(%error, "cannot print the listen addresses");
+    }
+}
+
+/// Requests to stop, from SIGTERM and SIGINT.
+#[derive(Debug, Clone)]
+pub struct StopSignals {
+    /// Cancelled by the first signal, which asks for an orderly shutdown.
+    pub draining: CancellationToken,
+    /// Cancelled by the second signal, which asks for an immediate exit.
+    pub at_once: CancellationToken,
+}
+
+impl StopSignals {
+    /// Starts to listen for the signals.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub fn on_signal(metrics: &Arc<Metrics>) -> anyhow::Result<Self> {
+        let stop = Self { draining: CancellationToken::new(), at_once: CancellationToken::new() };
+        let signals = Arc::new(Mutex::new([signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?]));
+        // A write beyond the limit of a file's size fails then, as it does when the disk is full. The signal would end the
+        // server. Its handler stays.
+        drop(signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
+        let (waiting, metrics) = (stop.clone(), Arc::clone(metrics));
+        tokio::spawn(async move {
+            let wait = || waiting.clone().wait(Arc::clone(&signals));
+            keep_running(Task::Signals, &metrics, wait).await;
+        });
+        Ok(stop)
+    }
+
+    /// Waits for signals. Each takes effect before it is logged.
+    async fn wait(self, signals: Arc<Mutex<[Signal; 2]>>) {
+        let mut signals = signals.lock().await;
+        if !self.draining.is_cancelled() {
+            receive_either(&mut signals).await;
+            self.draining.cancel();
+            notify_stopping();
+            tracing::info!(
+                "stopping: answering requests already received; a second signal stops the process immediately"
+            );
+        }
+        receive_either(&mut signals).await;
+        self.at_once.cancel();
+        tracing::warn!("stopping immediately: closing all connections");
+    }
+}
+
+async fn receive_either([one, other]: &mut [Signal; 2]) {
+    tokio::select! {
+        _ = one.recv() => {}
+        _ = other.recv() => {}
     }
 }

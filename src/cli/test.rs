@@ -1,23 +1,27 @@
 //! `divvy test`: runs the test cases of a rules file through the code that serves requests, at simulated times.
 
-mod case;
 mod check;
 mod file;
-mod report;
 mod simulation;
-mod times;
 
+use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
+use serde::Serialize;
+use serde_json::{Value, json};
 
-use self::report::{CaseResult, Failure, Report};
-use self::simulation::Simulation;
-use super::rules_file;
-use super::text::printable;
+use self::check::{Case, Step};
+use self::file::RawExpectation;
+use self::simulation::{Answer, Simulation};
+use super::check::{load_rules, print_problems};
+use super::terminal::{count_of, printable};
+use divvy_core::config::Serving;
+use divvy_core::json::{Object, WholeNumber};
+use divvy_core::rules::RuleSet;
 use divvy_limiter::{CounterNames, Policy};
 use divvy_telemetry::metrics::Metrics;
 
@@ -32,7 +36,7 @@ const IN_USE: &str = "the compiled rules are still in use";
 ///
 /// Sends their requests through the code that serves requests, and compares the answers. The cases are in a file next to the
 /// rules: rules.test.json for rules.ini. No server is needed, and no counter on disk is touched. The exit code is 0 if all cases pass, 1 if one fails, and 2 if a file cannot be used.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 pub struct TestArgs {
     /// Rules file (.ini or .json)
     config: PathBuf,
@@ -54,15 +58,16 @@ pub fn cases_path(rules: &Path) -> PathBuf {
 /// # Errors
 /// Standard output cannot be written.
 pub fn run(args: TestArgs) -> anyhow::Result<ExitCode> {
-    let Some(rules) = rules_file::load(&args.config)? else { return Ok(ExitCode::from(UNUSABLE)) };
+    let Some(rules) = load_rules(&args.config, &Serving::default(), false)? else {
+        return Ok(ExitCode::from(UNUSABLE));
+    };
     let path = args.cases.unwrap_or_else(|| cases_path(&args.config));
-    let cases = match file::read(&path).map_err(|problem| vec![problem]).and_then(|file| {
-        let name = path.display().to_string();
-        check::check(&file, &rules, &name)
-    }) {
+    let file = file::read(&path).map_err(|problem| vec![problem]);
+    let checked = file.as_ref().map_err(Vec::clone);
+    let cases = match checked.and_then(|file| check::check(file, &rules, &path.display().to_string())) {
         Ok(cases) => cases,
         Err(problems) => {
-            rules_file::print(&problems, "error")?;
+            print_problems(&problems, "error")?;
             return Ok(ExitCode::from(UNUSABLE));
         }
     };
@@ -84,7 +89,7 @@ pub fn run(args: TestArgs) -> anyhow::Result<ExitCode> {
 
 /// Runs each case on its own empty store. Passes the compiled rules from one case to the next, and returns them, too.
 async fn run_cases<'a>(
-    cases: &'a [case::Case],
+    cases: &'a [Case<'a>],
     mut policy: Policy,
     metrics: &Arc<Metrics>,
 ) -> anyhow::Result<(Vec<CaseResult<'a>>, Policy)> {
@@ -98,16 +103,163 @@ async fn run_cases<'a>(
 }
 
 /// Runs a case, and returns its failures.
-async fn run_case<'a>(case: &'a case::Case, simulation: &mut Simulation<'a>) -> anyhow::Result<Vec<Failure<'a>>> {
+async fn run_case<'a>(case: &'a Case<'a>, simulation: &mut Simulation<'a>) -> anyhow::Result<Vec<Failure<'a>>> {
     let policy = simulation.policy().context(IN_USE)?;
     let mut failures = Vec::new();
     for (index, step) in case.steps.iter().enumerate() {
         let answer = simulation.run(step).await;
-        let differences = report::compare(&step.expect, &answer, policy.rules());
+        let expect = step.written.expect.as_ref().map(|Object(expect)| expect);
+        let differences = compare(expect.unwrap_or(&RawExpectation::default()), &answer, policy.rules());
         if !differences.is_empty() {
             let rule = answer.ok().and_then(|answer| answer.rule);
             failures.push(Failure { number: index + 1, step, differences, rule });
         }
     }
     Ok(failures)
+}
+
+/// A step whose answer differs from the expected one.
+#[derive(Debug)]
+struct Failure<'a> {
+    /// The step's number in its case, from 1.
+    number: usize,
+    step: &'a Step<'a>,
+    /// The differences, at least one.
+    differences: Vec<Difference>,
+    /// The index of the rule that answered; `None` after an error.
+    rule: Option<usize>,
+}
+
+/// A case that was run, and its failures.
+type CaseResult<'a> = (&'a Case<'a>, Vec<Failure<'a>>);
+
+/// The report on a test run. Displays the differences and a summary.
+#[derive(Debug)]
+struct Report<'a> {
+    rules: &'a Path,
+    cases: &'a Path,
+    results: &'a [CaseResult<'a>],
+    rule_set: &'a RuleSet,
+}
+
+impl Report<'_> {
+    /// Returns the number of cases that failed.
+    fn failed(&self) -> usize {
+        self.results.iter().filter(|(_, failures)| !failures.is_empty()).count()
+    }
+
+    fn to_json(&self) -> Value {
+        let cases = self.results.iter().map(|(case, failures)| {
+            let failures: Vec<_> = failures.iter().map(|failure| self.failure_to_json(failure)).collect();
+            json!({
+                "name": case.name,
+                "passed": failures.is_empty(),
+                "steps": case.steps.len(),
+                "failures": failures,
+            })
+        });
+        json!({
+            "rules": self.rules.display().to_string(),
+            "cases": self.cases.display().to_string(),
+            "passed": self.results.len() - self.failed(),
+            "failed": self.failed(),
+            "results": cases.collect::<Vec<_>>(),
+        })
+    }
+
+    fn failure_to_json(&self, failure: &Failure<'_>) -> Value {
+        let rule = failure.rule.and_then(|index| Some((index, self.rule_set.rules().get(index)?)));
+        json!({
+            "step": failure.number,
+            "at": failure.step.at.seconds(),
+            "request": failure.step.to_string(),
+            "differences": failure.differences,
+            "rule": rule.map(|(index, rule)| rule.name(index).into_owned()),
+            "line": rule.map(|(_, rule)| rule.line),
+        })
+    }
+
+    fn write_failure(&self, f: &mut fmt::Formatter<'_>, case: &Case<'_>, failure: &Failure<'_>) -> fmt::Result {
+        let Failure { number, step, differences, rule } = failure;
+        writeln!(f, "FAILED: {}, step {number} at {}: {step}", case.name, step.at)?;
+        for Difference { field, expected, got } in differences {
+            writeln!(f, "  {field}: expected {}, got {}", shown(expected), shown(got))?;
+        }
+        match rule.and_then(|index| Some((index, self.rule_set.rules().get(index)?))) {
+            Some((index, rule)) => writeln!(f, "  answered by {} (line {}: [{rule}])", rule.name(index), rule.line),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (case, failures) in self.results {
+            for failure in failures {
+                self.write_failure(f, case, failure)?;
+            }
+        }
+        let (failed, steps) = (self.failed(), self.results.iter().map(|(case, _)| case.steps.len()).sum::<usize>());
+        let (cases, steps) = (count_of(self.results.len(), "case", "cases"), count_of(steps, "step", "steps"));
+        write!(f, "{}: {cases}, {steps}: ", self.cases.display())?;
+        match failed {
+            0 => writeln!(f, "all passed"),
+            _ => writeln!(f, "{} failed", count_of(failed, "case", "cases")),
+        }
+    }
+}
+
+/// Formats a value for people.
+fn shown(value: &Value) -> String {
+    if value.is_null() { "none".to_owned() } else { value.to_string() }
+}
+
+/// A field whose value differs from the expected one. `null` stands for a missing field.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Difference {
+    field: &'static str,
+    expected: Value,
+    got: Value,
+}
+
+/// Returns the differences in the fields that `expect` states. An unexpected error is a difference, too.
+fn compare(expect: &RawExpectation, answer: &Result<Answer, String>, rules: &RuleSet) -> Vec<Difference> {
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(error) if expect.error.as_ref().is_some_and(|part| error.contains(part)) => return Vec::new(),
+        Err(error) => {
+            let expected = expect.error.clone().map_or(Value::Null, Value::from);
+            return vec![Difference { field: "error", expected, got: Value::from(error.as_str()) }];
+        }
+    };
+    let mut differences = Vec::new();
+    if let Some(error) = &expect.error {
+        differences.push(Difference { field: "error", expected: Value::from(error.as_str()), got: Value::Null });
+    }
+    let RawExpectation { allowed, remaining, balance, reset, rule, .. } = expect;
+    let expected = Answer {
+        allowed: *allowed,
+        remaining: remaining.map(|WholeNumber(remaining)| remaining),
+        balance: *balance,
+        reset: reset.map(|reset| reset.0),
+        rule: rule.as_deref().and_then(|name| rules.find_by_name(name)),
+    };
+    for ((field, expected), (_, got)) in fields(&expected, rules).into_iter().zip(fields(answer, rules)) {
+        if !expected.is_null() && expected != got {
+            differences.push(Difference { field, expected, got });
+        }
+    }
+    differences
+}
+
+fn fields(answer: &Answer, rules: &RuleSet) -> [(&'static str, Value); 5] {
+    let Answer { allowed, remaining, balance, reset, rule } = *answer;
+    let rule = rule.and_then(|index| rules.rules().get(index).map(|rule| rule.name(index).into_owned()));
+    [
+        ("allowed", allowed.into()),
+        ("remaining", remaining.into()),
+        ("balance", balance.into()),
+        ("reset", reset.into()),
+        ("rule", rule.into()),
+    ]
 }

@@ -1,97 +1,80 @@
-//! `divvy access`: checks an access file, and hashes passwords for it.
+//! Users and tokens: `divvy access` checks an access file, and hashes passwords for it. `divvy token` makes tokens for one actor, and
+//! keys for them.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, IsTerminal, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 
-use divvy_access::{self as access, AccessFile, Digest, MAX_PASSWORD_BYTES, SlowHash, check_password};
-use divvy_core::config::Problem;
+use super::check::print_problems;
+use super::operations::Pair;
+use super::terminal::count_of;
+use divvy_access::{
+    self as access, AccessFile, Digest, MAX_PASSWORD_BYTES, MAX_TOKEN_TTL, SlowHash, TokenGrant, TokenKeys,
+    check_password,
+};
+use divvy_core::clock::Clock;
+use divvy_core::files;
+use divvy_core::units::{self, Time};
 
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(after_help = "Examples:\n  divvy access hash\n  echo \"$token\" | divvy access hash --sha256\n  \
                   divvy access check users.acl")]
 pub struct AccessArgs {
     #[command(subcommand)]
-    action: Action,
+    action: AccessAction,
 }
 
-#[derive(Debug, clap::Subcommand)]
-enum Action {
+#[derive(clap::Subcommand)]
+enum AccessAction {
     /// Validate an access file: print its users, or every mistake in it
-    Check(CheckArgs),
+    Check {
+        /// Access file
+        file: PathBuf,
+    },
     /// Read a password without showing it, and print its hash for an access file
     ///
     /// Reads standard input, which must be one line, if that is not a terminal.
-    Hash(HashArgs),
+    Hash {
+        /// Print a SHA-256 hash, for a long random token, which clients may send alone as a bearer token. The default is
+        /// argon2id, for passwords that people choose
+        #[arg(long)]
+        sha256: bool,
+    },
 }
 
-#[derive(Debug, clap::Args)]
-struct CheckArgs {
-    /// Access file
-    file: PathBuf,
-}
-
-#[derive(Debug, clap::Args)]
-struct HashArgs {
-    /// Print a SHA-256 hash, for a long random token, which clients may send alone as a bearer token. The default is
-    /// argon2id, for passwords that people choose
-    #[arg(long)]
-    sha256: bool,
-}
-
-/// Runs the subcommand.
+/// Checks an access file, or hashes a password for it.
 ///
 /// # Errors
 /// The password is not valid, or standard output cannot be written.
-pub fn run(args: &AccessArgs) -> anyhow::Result<ExitCode> {
+pub fn access(args: &AccessArgs) -> anyhow::Result<ExitCode> {
     match &args.action {
-        Action::Check(args) => check(args),
-        Action::Hash(args) => hash(args),
-    }
-}
-
-fn check(CheckArgs { file }: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let AccessFile { users, warnings } = match access::load(file, None) {
-        Ok(loaded) => loaded,
-        Err(report) => {
-            print_problems(&report.errors, "error")?;
-            print_problems(&report.warnings, "warning")?;
-            return Ok(ExitCode::FAILURE);
+        AccessAction::Check { file } => check(file),
+        AccessAction::Hash { sha256 } => {
+            let password = read_password()?;
+            check_password(&password).context("this is not a valid password")?;
+            let slow = || SlowHash::of(&password).map_err(anyhow::Error::msg).context("cannot hash the password");
+            let word = if *sha256 { Digest::of(password.as_bytes()).to_word() } else { slow()?.to_string() };
+            writeln!(io::stdout(), "{word}")?;
+            Ok(ExitCode::SUCCESS)
         }
+    }
+}
+
+fn check(file: &Path) -> anyhow::Result<ExitCode> {
+    let (users, errors, warnings) = match access::load(file, None) {
+        Ok(AccessFile { users, warnings }) => (Some(users), Vec::new(), warnings),
+        Err(report) => (None, report.errors, report.warnings),
     };
+    print_problems(&errors, "error")?;
     print_problems(&warnings, "warning")?;
+    let Some(users) = users else { return Ok(ExitCode::FAILURE) };
     let mut out = io::BufWriter::new(io::stdout().lock());
-    let noun = if users.len() == 1 { "user" } else { "users" };
-    writeln!(out, "{}: {} {noun}, no errors", file.display(), users.len())?;
-    for user in &users {
-        writeln!(out, "{user}")?;
-    }
+    writeln!(out, "{}: {}, no errors", file.display(), count_of(users.len(), "user", "users"))?;
+    users.iter().try_for_each(|user| writeln!(out, "{user}"))?;
     out.flush()?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Prints each problem of an access file or a key file on standard error. `severity` is `error` or `warning`.
-///
-/// # Errors
-/// Standard error cannot be written.
-pub fn print_problems(problems: &[Problem], severity: &str) -> io::Result<()> {
-    let mut err = io::BufWriter::new(io::stderr().lock());
-    for problem in problems {
-        writeln!(err, "{severity}: {problem}")?;
-    }
-    err.flush()
-}
-
-fn hash(HashArgs { sha256 }: &HashArgs) -> anyhow::Result<ExitCode> {
-    let password = read_password()?;
-    check_password(&password).context("this is not a valid password")?;
-    let word = match sha256 {
-        true => Digest::of(password.as_bytes()).to_word(),
-        false => SlowHash::of(&password).map_err(anyhow::Error::msg).context("cannot hash the password")?.to_string(),
-    };
-    writeln!(io::stdout(), "{word}")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -113,4 +96,81 @@ fn read_password() -> anyhow::Result<String> {
     }
     let line = line.strip_suffix('\n').unwrap_or(&line);
     Ok(line.strip_suffix('\r').unwrap_or(line).to_owned())
+}
+
+#[derive(clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "Examples:\n  divvy token --actor user=ann --ttl 1h --token-key-file keys\n  \
+                  divvy token --actor tenant=acme user=ann --rules 'api-*' --ttl 15m --token-key-file keys\n  \
+                  divvy token key >> keys"
+)]
+pub struct TokenArgs {
+    #[command(subcommand)]
+    action: Option<TokenAction>,
+    /// The fields of the actor, with their values. The token is for requests with exactly these fields
+    #[arg(long, value_name = "FIELD=VALUE", required = true, num_args = 1..)]
+    actor: Vec<Pair>,
+    /// Show only rules whose label matches this pattern (* stands for any text). Give the flag several times for
+    /// several patterns [default: all rules]
+    #[arg(long, value_name = "PATTERN")]
+    rules: Vec<String>,
+    /// How long the token is valid, such as 15m or 1h, at most 7d
+    #[arg(long, value_name = "SECONDS", required = true, value_parser = units::seconds(1..=MAX_TOKEN_TTL.as_secs()))]
+    ttl: Option<Time>,
+    /// File with the keys. The first one makes the token
+    #[arg(long, env = "DIVVY_TOKEN_KEY_FILE", value_name = "FILE", required = true)]
+    token_key_file: Option<PathBuf>,
+}
+
+#[derive(clap::Subcommand)]
+enum TokenAction {
+    /// Print a new key for a key file, after a comment with its id
+    Key,
+}
+
+/// Prints a token, or a key.
+///
+/// # Errors
+/// The actor or a pattern is not valid, the token is too long, or standard output cannot be written.
+pub fn token(args: TokenArgs) -> anyhow::Result<ExitCode> {
+    let made = match args.action {
+        Some(TokenAction::Key) => TokenKeys::generate().context("cannot make a key")?,
+        None => match make(&args)? {
+            Some(token) => token + "\n",
+            None => return Ok(ExitCode::FAILURE),
+        },
+    };
+    io::stdout().write_all(made.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes a token; `None` if the key file has mistakes, which are printed.
+fn make(args: &TokenArgs) -> anyhow::Result<Option<String>> {
+    let path = args.token_key_file.as_ref().context("--token-key-file is missing")?;
+    let ttl = args.ttl.context("--ttl is missing")?;
+    let mut actor = BTreeMap::new();
+    for (field, value) in args.actor.iter().map(Pair::as_strs) {
+        ensure!(actor.insert(field.to_owned(), value.to_owned()).is_none(), "--actor has the field {field:?} twice");
+    }
+    let keys = match TokenKeys::load(path) {
+        Ok(keys) => keys,
+        Err(report) => {
+            print_problems(&report.errors, "error")?;
+            return Ok(None);
+        }
+    };
+    if let Some(warning) = warn_if_public(path) {
+        writeln!(io::stderr(), "warning: {warning}")?;
+    }
+    let token =
+        TokenGrant::new(actor, args.rules.clone(), Clock::system().now(), ttl.0).and_then(|grant| keys.seal(&grant));
+    Ok(Some(token.context("cannot make such a token")?))
+}
+
+/// Returns a warning about a file with secrets if every user of the machine can read it.
+pub fn warn_if_public(path: &Path) -> Option<String> {
+    let file = path.display();
+    files::is_public(path).then(|| format!("{file}: every user of this machine can read it; run `chmod o-r {file}`"))
 }

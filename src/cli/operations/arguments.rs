@@ -1,13 +1,16 @@
-//! The arguments of operators' subcommands, as the table of operations has them.
+//! The arguments of operators' subcommands, as the table of operations has them, and the pairs of an operation.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
+use anyhow::ensure;
 use clap::builder::PossibleValue;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Args, Command, Error, FromArgMatches, Subcommand, value_parser};
+use serde_json::{Map, Value};
 
-use crate::cli::pairs::Pair;
-use crate::cli::server::ServerArgs;
+use crate::cli::client::ServerArgs;
 use divvy_api::{ENDPOINTS, Endpoint, Field, Kind, Place, Shape, Task};
 use divvy_core::rules::MAX_RESET_SECONDS;
 use divvy_core::units::{self, Time};
@@ -25,7 +28,6 @@ const MAX_INTERVAL: u64 = 3_600;
 const OPERATION: &str = "operation";
 
 /// An operation with its arguments.
-#[derive(Debug)]
 pub struct OperationArgs {
     pub(super) endpoint: &'static Endpoint,
     pub(super) given: Vec<(&'static Field, Given)>,
@@ -257,4 +259,46 @@ impl FromArgMatches for OperationArgs {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
     }
+}
+
+/// A `key=value` argument.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pair {
+    key: String,
+    value: String,
+}
+
+impl Pair {
+    pub fn as_strs(&self) -> (&str, &str) {
+        (&self.key, &self.value)
+    }
+}
+
+impl fmt::Display for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.key, self.value)
+    }
+}
+
+impl FromStr for Pair {
+    type Err = String;
+
+    fn from_str(argument: &str) -> Result<Self, Self::Err> {
+        match argument.split_once('=') {
+            Some((key, value)) => Ok(Self { key: key.to_owned(), value: value.to_owned() }),
+            None => Err("expected key=value".to_owned()),
+        }
+    }
+}
+
+/// Returns the operation with these pairs, as a JSON object.
+///
+/// # Errors
+/// A field is given twice.
+pub fn operation_of(pairs: &[Pair]) -> anyhow::Result<Map<String, Value>> {
+    let mut operation = Map::new();
+    for (field, value) in pairs.iter().map(Pair::as_strs) {
+        ensure!(operation.insert(field.to_owned(), value.into()).is_none(), "the field '{field}' is given twice");
+    }
+    Ok(operation)
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value};
 
-use crate::cli::text::printable;
+use crate::cli::terminal::printable;
 use divvy_api::{Member, Shape};
 use divvy_core::rules::header;
 

@@ -1,5 +1,9 @@
-//! Flags for authentication.
+//! Who may talk to the server: passwords, the access file, the key file of tokens, and TLS. The files are loaded, kept up to date, and
+//! their mistakes are logged.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::mem;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,27 +12,42 @@ use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use tokio::net::TcpListener;
 
-use super::access_files::{Credentials, FileUsers, WatchedAccess, WatchedFile};
-use super::tls::TlsArgs;
-use crate::cli::secret::Secret;
-use divvy_access::{Authority, TokenKeys, User, Users, check_password};
+use super::reload::{Watch, pause};
+use super::rules::Reason;
+use crate::cli::users::warn_if_public;
+use divvy_access::audit::{Action, AuditLog, Change, State};
+use divvy_access::{self as access, Authority, TokenKeys, User, Users, check_password};
+use divvy_core::config::{Problem, Report};
 use divvy_core::files;
 use divvy_server::auth::{Access, Guard};
 use divvy_server::sessions::Sessions;
-use divvy_server::tls::Tls;
+use divvy_server::tls::{Files, Reloader, Tls};
 use divvy_server::{Fronts, Secured};
 use divvy_telemetry::metrics::Metrics;
 
 /// Maximum size of the password file in bytes, far more than a password needs.
 const MAX_PASSWORD_FILE: u64 = 64 << 10;
 
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(next_help_heading = "TLS and access")]
 pub struct AccessArgs {
+    /// Server certificate (PEM), followed by its intermediate certificates
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Private key of --tls-cert (PEM, not encrypted)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Accept only clients with a certificate from one of the authorities in this file (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
+    /// Listeners that accept only TLS, separated by commas [default: all]
+    #[arg(long, value_parser = ["line", "resp", "http", "grpc"], value_delimiter = ',', value_name = "FRONTS",
+          requires = "tls_cert")]
+    tls_fronts: Vec<String>,
     /// Password that every client must give. Others can read it on a command line: prefer the variable or
     /// --requirepass-file
     #[arg(long, value_name = "PASSWORD", hide_env_values = true)]
-    requirepass: Option<Secret>,
+    requirepass: Option<String>,
     /// File that contains the password and nothing else
     #[arg(long, value_name = "FILE", conflicts_with = "requirepass")]
     requirepass_file: Option<PathBuf>,
@@ -91,7 +110,7 @@ impl AccessArgs {
             "--open none opens nothing: remove `none`, or the other values"
         );
         let password = match (&self.requirepass, &self.requirepass_file) {
-            (Some(secret), _) => Some(user(secret.reveal()).context("--requirepass is not a valid password")?),
+            (Some(secret), _) => Some(user(secret).context("--requirepass is not a valid password")?),
             (None, Some(path)) => Some(password_in(path).context("--requirepass-file")?),
             (None, None) => None,
         };
@@ -105,21 +124,16 @@ impl AccessArgs {
             users.token_keys.is_none() || users.are_required(),
             "--token-key-file needs --requirepass, --requirepass-file or --access-file: without them, clients need no token"
         );
-        Ok(Some(users))
-    }
-
-    /// Warns of users who can never log in, because the server asks no client for a certificate.
-    pub fn warn_of_unused_certificates(&self, users: &AccessUsers, tls: &TlsArgs) {
-        let mut users = users.file.iter().flat_map(|file| &file.in_force.users);
-        if let (Some(path), Some(user)) = (&self.access_file, users.find(|user| is_certified(user)))
-            && !tls.asks_for_certificates()
-        {
+        let mut certified = users.file.iter().flat_map(|file| &file.in_force.users);
+        let certified = certified.find(|user| user.is_on && !user.certificates.is_empty());
+        if let (Some(path), Some(user), None) = (&self.access_file, certified, &self.tls_client_ca) {
             let (file, user) = (path.display(), &*user.name);
             tracing::warn!(
                 user,
                 "{file}: users with a cert: word cannot log in with their certificate; set --tls-client-ca"
             );
         }
+        Ok(Some(users))
     }
 
     /// Returns the guards of the fronts, and the files to watch with the authority that they belong to. The API over HTTP
@@ -157,15 +171,30 @@ impl AccessArgs {
         let is_watched = file.is_some() || token_keys.is_some();
         Ok((access, is_watched.then_some(WatchedAccess { users: file, token_keys, authority })))
     }
+
+    /// Loads the files; `None` if TLS is not configured.
+    ///
+    /// # Errors
+    /// A file cannot be used.
+    pub fn load_tls(&self, metrics: &Metrics) -> anyhow::Result<Option<Reloader>> {
+        let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) else { return Ok(None) };
+        let client_ca = self.tls_client_ca.clone();
+        let files = Files { certificate: certificate.clone(), key: key.clone(), client_ca };
+        Ok(Some(Reloader::start(files, metrics.access.tls_handshakes_failed.clone()).context("cannot serve TLS")?))
+    }
+
+    /// Returns the TLS settings of each listener.
+    pub fn secured(&self, reloader: Option<&Reloader>) -> Secured {
+        let tls = reloader.map(Reloader::tls);
+        let is_on = |front: &str| self.tls_fronts.is_empty() || self.tls_fronts.iter().any(|on| on == front);
+        let on = |front| tls.clone().filter(|_| is_on(front));
+        Secured { line: on("line"), resp: on("resp"), http: on("http"), grpc: on("grpc") }
+    }
 }
 
 /// Loads a file if one is given. `None` if it has mistakes.
 pub fn load_given<T>(path: Option<&Path>, load: impl FnOnce(&Path) -> Option<T>) -> Option<Option<T>> {
     path.map_or(Some(None), |path| load(path).map(Some))
-}
-
-fn is_certified(user: &User) -> bool {
-    user.is_on && !user.certificates.is_empty()
 }
 
 fn user(password: &str) -> anyhow::Result<User> {
@@ -209,9 +238,261 @@ pub fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
+/// Maximum number of mistakes, and of warnings, that are logged at a load.
+const MAX_LOGGED_PROBLEMS: usize = 100;
+
+/// The files that define users and tokens, and the authority that they belong to.
+#[derive(Debug)]
+pub struct WatchedAccess {
+    pub users: Option<WatchedFile<FileUsers>>,
+    pub token_keys: Option<WatchedFile<TokenKeys>>,
+    pub authority: Arc<Authority>,
+}
+
+impl WatchedAccess {
+    /// Loads the files that have changed, or both of them if an operator asks for it.
+    pub fn reload(&mut self, reason: Reason, audit: &Arc<AuditLog>, metrics: &Metrics) {
+        if let Some(users) = &mut self.users {
+            users.reload(reason, &self.authority, audit, metrics);
+        }
+        if let Some(token_keys) = &mut self.token_keys {
+            token_keys.reload(reason, &self.authority, audit, metrics);
+        }
+    }
+}
+
+/// The content of a file that says who a client is.
+pub trait Credentials: PartialEq + Sized {
+    /// The change of a reload in the audit log.
+    const ACTION: Action;
+    /// The content in the log.
+    const WHAT: &'static str;
+
+    /// Reads the file at `path` as this one was read. Returns its content and its warnings.
+    fn read(&self, path: &Path) -> Result<(Self, Vec<Problem>), Report>;
+
+    /// Makes the authority use this content.
+    ///
+    /// # Errors
+    /// The system provides no random bytes.
+    fn put_in_force(&self, authority: &Authority) -> Result<(), String>;
+
+    /// Returns the names of the users or the ids of the keys, in order, with all that a user is.
+    fn entries(&self) -> BTreeMap<&str, Option<&User>>;
+
+    /// Returns the state for the audit log with this number of users or keys.
+    fn state(count: usize) -> State;
+}
+
+/// The users of an access file.
+#[derive(Debug, PartialEq)]
+pub struct FileUsers {
+    /// The user of `--requirepass`, which is not in the file.
+    pub password: Option<User>,
+    pub users: Vec<User>,
+}
+
+impl Credentials for FileUsers {
+    const ACTION: Action = Action::AccessReload;
+    const WHAT: &'static str = "users";
+
+    fn read(&self, path: &Path) -> Result<(Self, Vec<Problem>), Report> {
+        let loaded = access::load(path, self.password.as_ref().and_then(|user| user.digests.first()))?;
+        Ok((Self { password: self.password.clone(), users: loaded.users }, loaded.warnings))
+    }
+
+    fn put_in_force(&self, authority: &Authority) -> Result<(), String> {
+        authority.replace(Users::new(self.users.iter().chain(&self.password).cloned())?);
+        Ok(())
+    }
+
+    fn entries(&self) -> BTreeMap<&str, Option<&User>> {
+        self.users.iter().map(|user| (&*user.name, Some(user))).collect()
+    }
+
+    fn state(count: usize) -> State {
+        State::users(count)
+    }
+}
+
+impl Credentials for TokenKeys {
+    const ACTION: Action = Action::TokensReload;
+    const WHAT: &'static str = "keys";
+
+    fn read(&self, path: &Path) -> Result<(Self, Vec<Problem>), Report> {
+        Ok((Self::load(path)?, Vec::new()))
+    }
+
+    fn put_in_force(&self, authority: &Authority) -> Result<(), String> {
+        authority.replace_token_keys(self.clone());
+        Ok(())
+    }
+
+    fn entries(&self) -> BTreeMap<&str, Option<&User>> {
+        self.ids().map(|id| (id, None)).collect()
+    }
+
+    fn state(count: usize) -> State {
+        State::keys(count)
+    }
+}
+
+/// A file, its content in force, and the result of the last load.
+#[derive(Debug)]
+pub struct WatchedFile<T> {
+    watch: Watch,
+    has_failed: bool,
+    pub in_force: T,
+}
+
+impl<T: Credentials> WatchedFile<T> {
+    /// Loads the file at `path` as `read` does. `None` if it has mistakes, which are logged.
+    pub fn load(path: &Path, read: impl FnOnce(&Path) -> Result<(T, Vec<Problem>), Report>) -> Option<Self> {
+        // Begins before the file is read, so that a write during the read is seen as a change.
+        let watch = Watch::new(path);
+        let loaded = read(path);
+        log_problems(&loaded);
+        let (in_force, _) = loaded.ok()?;
+        log_if_public(path);
+        Some(Self { watch, has_failed: false, in_force })
+    }
+
+    fn reload(&mut self, reason: Reason, authority: &Authority, audit: &Arc<AuditLog>, metrics: &Metrics) {
+        if let Some(loaded) = self.read(reason, metrics) {
+            self.take(loaded, reason, authority, audit, metrics);
+        }
+    }
+
+    /// Reads the file if it has changed, or if an operator asks for it. Returns `None` if it is being written, or if the log
+    /// has the reason already why it cannot be read.
+    fn read(&mut self, reason: Reason, metrics: &Metrics) -> Option<Result<(T, Vec<Problem>), Report>> {
+        let read = |path: &Path| self.in_force.read(path);
+        if reason == Reason::Changed {
+            return self.watch.read_if_changed(read).filter(|loaded| self.watch.record_read(unread(loaded)));
+        }
+        let loaded = self.watch.read_at_rest(read, pause);
+        match &loaded {
+            Some(loaded) => {
+                self.watch.record_read(unread(loaded));
+            }
+            None => self.refuse(Some("it is being written"), metrics),
+        }
+        loaded
+    }
+
+    /// Records that the previous content stays in force. `reason` is `None` if the log has it already.
+    fn refuse(&mut self, reason: Option<&str>, metrics: &Metrics) {
+        self.has_failed = true;
+        metrics.access.access_reloads_failed.inc();
+        let (file, what) = (self.watch.path().display(), T::WHAT);
+        tracing::error!(reason, "{file}: not loaded; the previous {what} stay in force");
+    }
+
+    /// Puts the result of a load in force, or logs why it failed.
+    fn take(
+        &mut self,
+        loaded: Result<(T, Vec<Problem>), Report>,
+        reason: Reason,
+        authority: &Authority,
+        audit: &Arc<AuditLog>,
+        metrics: &Metrics,
+    ) {
+        let was_bad = mem::replace(&mut self.has_failed, loaded.is_err());
+        let change = Change::new(T::ACTION).with_file(self.watch.path());
+        let file = self.watch.path().display().to_string();
+        let before = T::state(self.in_force.entries().len());
+        if loaded.as_ref().is_ok_and(|(new, _)| *new == self.in_force) {
+            if was_bad || reason == Reason::Asked {
+                audit.pend(reason.caller(), change).complete(Some(before.clone()), Some(before));
+                tracing::info!("{file}: reloaded, unchanged");
+            }
+            return;
+        }
+        log_problems(&loaded);
+        let (new, pending) = match loaded {
+            // A client may lose a right, so this does not wait for the audit log, even if it is required.
+            Ok((new, _)) => (new, audit.begin_at_once(reason.caller(), change)),
+            Err(report) => {
+                let error = report.errors.first().map(ToString::to_string).unwrap_or_default();
+                audit.pend(reason.caller(), change).refuse(&error);
+                return self.refuse(None, metrics);
+            }
+        };
+        if let Err(error) = new.put_in_force(authority) {
+            pending.refuse(&error);
+            return self.refuse(Some(&error), metrics);
+        }
+        let (old, new_entries) = (self.in_force.entries(), new.entries());
+        let count = new_entries.len();
+        let names = old.keys().chain(new_entries.keys()).copied().collect::<BTreeSet<_>>();
+        let changed = names.into_iter().filter(|name| old.get(name) != new_entries.get(name));
+        pending.complete(Some(before), Some(T::state(count).with_changed(changed)));
+        self.in_force = new;
+        log_if_public(self.watch.path());
+        tracing::info!(count, "{file}: reloaded; the new {} are in force", T::WHAT);
+    }
+}
+
+/// Logs a warning if every user of the machine can read the file.
+fn log_if_public(path: &Path) {
+    if let Some(warning) = warn_if_public(path) {
+        tracing::warn!("{warning}");
+    }
+}
+
+/// Returns why a file could not be read, if it could not.
+fn unread<T>(loaded: &Result<T, Report>) -> Option<String> {
+    let report = loaded.as_ref().err().filter(|report| report.is_unread)?;
+    Some(report.errors.iter().map(ToString::to_string).collect())
+}
+
+/// Logs the first errors and warnings, each on its own line, as `divvy access check` prints them.
+fn log_problems<T>(loaded: &Result<(T, Vec<Problem>), Report>) {
+    let (errors, warnings) = match loaded {
+        Ok((_, warnings)) => (&[][..], warnings),
+        Err(report) => (&report.errors[..], &report.warnings),
+    };
+    log_first(errors, |problem| tracing::error!("{problem}"));
+    log_first(warnings, |problem| tracing::warn!("{problem}"));
+}
+
+/// Logs the first problems with `log`, and the number of the others.
+fn log_first(problems: &[Problem], log: impl Fn(&dyn Display)) {
+    problems.iter().take(MAX_LOGGED_PROBLEMS).for_each(|problem| log(problem));
+    if let Some((problem, more)) =
+        problems.get(MAX_LOGGED_PROBLEMS..).and_then(|rest| Some((rest.first()?, rest.len())))
+    {
+        log(&format_args!("{}: and {more} more like these; `divvy access check` shows all", problem.file));
+    }
+}
+
+/// Loads the files if they have changed, or if an operator asks for it. New files are recorded in `audit`, and put in use even
+/// if that fails, because an expired certificate would stop hits.
+pub fn reload_tls(reloader: &mut Reloader, reason: Reason, audit: &Arc<AuditLog>, metrics: &Metrics) {
+    let Some(loaded) = reloader.reload_if_changed(reason == Reason::Asked) else { return };
+    let change = Change::new(Action::TlsReload).with_file(reloader.certificate());
+    match loaded {
+        Ok(()) => {
+            audit.pend(reason.caller(), change).complete(None, None);
+            tracing::info!("loaded the new TLS certificate: new connections use it");
+        }
+        Err(error) => {
+            audit.pend(reason.caller(), change).refuse(&error);
+            metrics.access.tls_reloads_failed.inc();
+            tracing::error!(reason = error, "cannot load the new TLS files: the old ones stay in use");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::fs;
+    use std::time::Duration;
+
     use super::*;
+    use divvy_access::{Digest, Given, TokenGrant, Users};
+    use divvy_core::clock::Clock;
 
     #[test]
     fn loopback_addresses_are_not_reachable_from_the_network() {
@@ -226,5 +507,92 @@ mod tests {
         ] {
             assert_eq!(is_loopback(address.parse().unwrap()), expected, "{address}");
         }
+    }
+
+    fn line(name: &str) -> String {
+        format!("user {name} on {} +@all ~*\n", Digest::of(name.as_bytes()).to_word())
+    }
+
+    fn load_users(path: &Path) -> WatchedFile<FileUsers> {
+        let none = FileUsers { password: None, users: Vec::new() };
+        WatchedFile::load(path, |path| none.read(path)).unwrap()
+    }
+
+    #[tokio::test]
+    async fn users_lose_their_rights_even_if_the_required_audit_log_hangs() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("users.acl");
+        fs::write(&path, line("ann") + &line("bob")).unwrap();
+        let mut file = load_users(&path);
+        let metrics = Metrics::new();
+        let authority =
+            Authority::new(Users::new(file.in_force.users.clone()).unwrap(), metrics.access.password_hashes.clone());
+        let lines = dir.path().join("audit.log");
+        let audit = AuditLog::in_file(lines.clone(), true, Clock::system(), Arc::clone(&metrics)).unwrap();
+        let given = Given::User { name: b"ann", password: b"ann" };
+        let mut ann = authority.log_in(&given, None, || {}, std::future::pending()).await.unwrap();
+
+        let hold = audit.hold_up();
+        fs::write(&path, line("bob")).unwrap();
+        // A change counts once two checks agree.
+        (0..2).for_each(|_| file.reload(Reason::Changed, &authority, &audit, &metrics));
+        authority.refresh(&mut ann);
+        assert!(!ann.is_admitted());
+        drop(hold);
+        audit.finish().await;
+        let text = fs::read_to_string(&lines).unwrap();
+        let statuses: Vec<_> = text.lines().map(|line| line.split('"').nth(9).unwrap_or_default()).collect();
+        assert_eq!(statuses, ["attempted", "done"], "{text}");
+
+        // The log cannot be written at all.
+        fs::remove_file(&lines).unwrap();
+        fs::create_dir(&lines).unwrap();
+        fs::write(&path, line("carol")).unwrap();
+        (0..2).for_each(|_| file.reload(Reason::Changed, &authority, &audit, &metrics));
+        assert_eq!(authority.users().sorted().iter().map(|user| &*user.name).collect::<Vec<_>>(), ["carol"]);
+        audit.finish().await;
+        assert_eq!(metrics.audit.lines_lost.get(), 2);
+    }
+
+    #[test]
+    fn log_has_the_first_mistakes_and_the_number_of_the_others() {
+        let logged = |count: usize| {
+            let text: String = (0..count).map(|_| "user ann\n").collect();
+            let report = access::parse(&text, "users.acl", None).unwrap_err();
+            let lines = RefCell::new(Vec::new());
+            log_first(&report.errors[..count], |line| lines.borrow_mut().push(line.to_string()));
+            lines.into_inner()
+        };
+        assert_eq!(logged(MAX_LOGGED_PROBLEMS).len(), MAX_LOGGED_PROBLEMS);
+        let lines = logged(MAX_LOGGED_PROBLEMS + 7);
+        assert_eq!(lines.len(), MAX_LOGGED_PROBLEMS + 1);
+        assert_eq!(lines.last().unwrap(), "users.acl: and 7 more like these; `divvy access check` shows all");
+    }
+
+    #[tokio::test]
+    async fn key_that_is_removed_is_invalid_even_if_the_required_audit_log_hangs() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys");
+        fs::write(&path, TokenKeys::generate().unwrap()).unwrap();
+        let mut file = WatchedFile::load(&path, |path| Ok((TokenKeys::load(path)?, Vec::new()))).unwrap();
+        let (metrics, clock) = (Metrics::new(), Clock::system());
+        let authority = Authority::new(Users::new([]).unwrap(), metrics.access.password_hashes.clone());
+        let authority = authority.with_token_keys(Some(file.in_force.clone()));
+        let lines = dir.path().join("audit.log");
+        let audit = AuditLog::in_file(lines.clone(), true, clock, Arc::clone(&metrics)).unwrap();
+        let actor = [("user".to_owned(), "ann".to_owned())].into();
+        let grant = TokenGrant::new(actor, Vec::new(), clock.now(), Duration::from_hours(1)).unwrap();
+        let token = file.in_force.seal(&grant).unwrap();
+        let is_valid = async || authority.verify_actor_token(token.as_bytes(), clock.now(), |_| ()).await.is_some();
+        assert!(is_valid().await);
+
+        let hold = audit.hold_up();
+        fs::write(&path, format!("# another\n{}", TokenKeys::generate().unwrap())).unwrap();
+        // A change counts once two checks agree.
+        (0..2).for_each(|_| file.reload(Reason::Changed, &authority, &audit, &metrics));
+        assert!(!is_valid().await);
+        drop(hold);
+        audit.finish().await;
+        assert_eq!(fs::read_to_string(&lines).unwrap().matches("\"what\":\"tokens.reload\"").count(), 2);
     }
 }

@@ -16,7 +16,10 @@ use divvy_server::{Fronts, GrpcSettings};
 /// Upper bound for trusted proxies, more than any header contains.
 const MAX_TRUSTED_HOPS: u64 = 1_000;
 
-#[derive(Debug, clap::Args)]
+/// Upper bound for open live pages.
+const MAX_STREAMS: u64 = 10_000;
+
+#[derive(clap::Args)]
 #[command(next_help_heading = "HTTP and gateways")]
 pub struct HttpArgs {
     /// Rate limit headers of HTTP responses, separated by commas: `draft` (RateLimit and RateLimit-Policy of the IETF
@@ -57,6 +60,13 @@ pub struct HttpArgs {
     #[expect(rustdoc::bare_urls, reason = "this is the text of --help")]
     #[arg(long, value_name = "ORIGIN", value_delimiter = ',')]
     cors_origin: Vec<WebOrigin>,
+    /// Serve the live page at /ui/ on the HTTP listener. Without a password or users, it is read-only, and only for
+    /// browsers on this machine
+    #[arg(long, value_parser = clap::builder::BoolishValueParser::new())]
+    ui: bool,
+    /// Maximum number of open live pages, over all browsers. One user may open half of them [default: 64]
+    #[arg(long, value_name = "N", value_parser = units::count::<usize>(1..=MAX_STREAMS))]
+    pub ui_streams: Option<usize>,
 }
 
 impl HttpArgs {
@@ -96,36 +106,12 @@ impl HttpArgs {
             origins: self.cors_origin.iter().cloned().collect(),
         }
     }
-}
 
-/// Parses the status of denials. Success is not accepted, because gateways let a request pass on any 2xx and may follow
-/// a 3xx.
-fn deny_status(text: &str) -> Result<StatusCode, String> {
-    let status = text.parse::<StatusCode>().ok().filter(|status| (400..600).contains(&status.as_u16()));
-    status.ok_or_else(|| "must be a status from 400 to 599".to_owned())
-}
-
-/// Upper bound for open live pages.
-const MAX_STREAMS: u64 = 10_000;
-
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "HTTP and gateways")]
-pub struct UiArgs {
-    /// Serve the live page at /ui/ on the HTTP listener. Without a password or users, it is read-only, and only for
-    /// browsers on this machine
-    #[arg(long, value_parser = clap::builder::BoolishValueParser::new())]
-    ui: bool,
-    /// Maximum number of open live pages, over all browsers. One user may open half of them [default: 64]
-    #[arg(long, value_name = "N", value_parser = units::count::<usize>(1..=MAX_STREAMS))]
-    pub ui_streams: Option<usize>,
-}
-
-impl UiArgs {
     /// Returns whether the page is served.
     ///
     /// # Errors
     /// A flag has no effect, this build has no page, or the metrics have a path of it.
-    pub fn is_on(&self, metrics_path: &str) -> anyhow::Result<bool> {
+    pub fn has_page(&self, metrics_path: &str) -> anyhow::Result<bool> {
         if !self.ui {
             ensure!(self.ui_streams.is_none(), "--ui-streams (or DIVVY_UI_STREAMS) has no effect without --ui: add it");
             return Ok(false);
@@ -162,4 +148,11 @@ impl UiArgs {
         );
         Ok(Some(Arc::new(Sessions::new(address.port(), is_secure, users.has_file()))))
     }
+}
+
+/// Parses the status of denials. Success is not accepted, because gateways let a request pass on any 2xx and may follow
+/// a 3xx.
+fn deny_status(text: &str) -> Result<StatusCode, String> {
+    let status = text.parse::<StatusCode>().ok().filter(|status| (400..600).contains(&status.as_u16()));
+    status.ok_or_else(|| "must be a status from 400 to 599".to_owned())
 }

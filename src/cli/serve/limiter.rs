@@ -27,7 +27,7 @@ const MAX_ACTOR_LIMITS: u64 = 100_000_000;
 /// Upper bound for the memory that ranks actors, more than any machine has.
 const MAX_TOP_MEMORY: u64 = 1 << 50;
 
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(next_help_heading = "Rules")]
 pub struct LimiterArgs {
     /// Maximum number of limits of single actors (`divvy limit`), about 250 bytes of memory each
@@ -81,7 +81,7 @@ pub async fn start(limiter: &Arc<Limiter>, draining: &CancellationToken) -> anyh
     spawn(Task::Limits, limiter, draining, move |limiter| follow_exceptions(limiter, is_behind));
     spawn(Task::Penalties, limiter, draining, count_denials);
     if is_shared {
-        let is_behind = !read_seal(limiter, false).await;
+        let is_behind = read_seal(limiter, false).await;
         spawn(Task::Seal, limiter, draining, move |limiter| follow_seal(limiter, is_behind));
     }
     Ok(())
@@ -115,14 +115,8 @@ async fn follow_exceptions(limiter: Arc<Limiter>, mut is_behind: bool) {
         ticks.tick().await;
         if limiter.store().is_shared() {
             let followed = limiter.follow_exceptions().await;
-            match &followed {
-                Ok(()) if is_behind => tracing::info!("the limits and blocks of actors are read from Redis again"),
-                Err(error) if !is_behind => {
-                    warn_of_error(error, "cannot read the limits and blocks of actors; the last known ones apply");
-                }
-                Ok(()) | Err(_) => {}
-            }
-            is_behind = followed.is_err();
+            let failed = "cannot read the limits and blocks of actors; the last known ones apply";
+            is_behind = log_if_changed(&followed, is_behind, "the limits and blocks of actors are", failed);
         }
         if let Err(error) = limiter.drop_expired_exceptions().await {
             tracing::debug!(%error, "cannot remove expired limits and blocks of actors; the next start will");
@@ -146,22 +140,25 @@ async fn follow_seal(limiter: Arc<Limiter>, mut is_behind: bool) {
     let mut ticks = ticks();
     loop {
         ticks.tick().await;
-        is_behind = !read_seal(&limiter, is_behind).await;
+        is_behind = read_seal(&limiter, is_behind).await;
     }
 }
 
-/// Reads the key once. Returns whether that succeeded. Logs the result if it has changed.
+/// Reads the key once. Returns whether that failed.
 async fn read_seal(limiter: &Limiter, was_behind: bool) -> bool {
-    let followed = limiter.follow_seal().await;
-    match &followed {
-        Ok(()) if was_behind => tracing::info!("the key for reservation ids is read from Redis again"),
-        Err(error) if !was_behind => warn_of_error(
-            error,
-            "cannot read the key for reservation ids; the last known one applies, and without one reservations are refused",
-        ),
+    let failed =
+        "cannot read the key for reservation ids; the last known one applies, and without one reservations are refused";
+    log_if_changed(&limiter.follow_seal().await, was_behind, "the key for reservation ids is", failed)
+}
+
+/// Logs the result of reading something from Redis if the one before was another. Returns whether it failed.
+fn log_if_changed(followed: &Result<(), StoreError>, was_behind: bool, subject: &str, failed: &str) -> bool {
+    match followed {
+        Ok(()) if was_behind => tracing::info!("{subject} read from Redis again"),
+        Err(error) if !was_behind => warn_of_error(error, failed),
         Ok(()) | Err(_) => {}
     }
-    followed.is_ok()
+    followed.is_err()
 }
 
 fn warn_of_error(error: &StoreError, message: &str) {

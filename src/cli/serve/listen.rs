@@ -1,18 +1,27 @@
-//! Flags for the listen addresses, and their sockets.
+//! Listen addresses and their sockets, which may come from the service manager (systemd), its notifications, and bounds on the resources
+//! of clients.
+//!
+//! The service manager's sockets stay open while the service restarts. New connections wait in their queues.
 
 use std::io::{self, ErrorKind};
 use std::str::FromStr;
+use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
+use listenfd::ListenFd;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sd_notify::NotifyState;
+use socket2::SockRef;
 use tokio::net::TcpListener;
 
-use super::service_manager::InheritedSockets;
-use divvy_server::{self as server, Fronts};
+use divvy_core::units::{self, Bytes, MAX_IN_MEMORY, MAX_SECONDS, Time};
+use divvy_server::connection::Timeouts;
+use divvy_server::{self as server, Fronts, Limits};
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:8321";
 const DEFAULT_HTTP_LISTEN: &str = "127.0.0.1:8322";
 
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(next_help_heading = "Listeners")]
 pub struct ListenArgs {
     /// Address of the line protocol, or `none`. The environment variable PORT changes the port of the default [default:
@@ -76,33 +85,18 @@ fn address(flag: &Option<Listen>, original: &str, default: &str) -> anyhow::Resu
 }
 
 impl ListenArgs {
-    /// Returns the listen addresses of the line protocol, RESP, HTTP and gRPC.
-    ///
-    /// # Errors
-    /// A variable of Button's Divvy is not a port number.
-    pub fn addresses(&self) -> anyhow::Result<[Listen; 4]> {
-        Ok([
-            address(&self.listen, "PORT", DEFAULT_LISTEN)?,
-            self.resp_listen.clone(),
-            address(&self.http_listen, "HTTP_SERVICE_PORT", DEFAULT_HTTP_LISTEN)?,
-            self.grpc_listen.clone(),
-        ])
-    }
-
     /// Binds the addresses. A socket from the service manager replaces its listener's address.
     ///
     /// # Errors
-    /// An address cannot be bound, or all of them are `none`.
-    pub async fn bind(
-        &self,
-        [line, resp, http, grpc]: &[Listen; 4],
-        mut inherited: InheritedSockets,
-    ) -> anyhow::Result<Fronts> {
+    /// A variable of Button's Divvy is not a port number, an address cannot be bound, or all of them are `none`.
+    pub async fn bind(&self, mut inherited: InheritedSockets) -> anyhow::Result<Fronts> {
+        let line = address(&self.listen, "PORT", DEFAULT_LISTEN)?;
+        let http = address(&self.http_listen, "HTTP_SERVICE_PORT", DEFAULT_HTTP_LISTEN)?;
         let fronts = Fronts {
-            line: self.front(inherited.take("line")?, "--listen", line).await?,
-            resp: self.front(inherited.take("resp")?, "--resp-listen", resp).await?,
-            http: self.front(inherited.take("http")?, "--http-listen", http).await?,
-            grpc: self.front(inherited.take("grpc")?, "--grpc-listen", grpc).await?,
+            line: self.front(inherited.take("line")?, "--listen", &line).await?,
+            resp: self.front(inherited.take("resp")?, "--resp-listen", &self.resp_listen).await?,
+            http: self.front(inherited.take("http")?, "--http-listen", &http).await?,
+            grpc: self.front(inherited.take("grpc")?, "--grpc-listen", &self.grpc_listen).await?,
         };
         if [&fronts.line, &fronts.resp, &fronts.http, &fronts.grpc].into_iter().all(Option::is_none) {
             bail!("every listen address is `none`: no client could reach the server");
@@ -143,6 +137,210 @@ fn explain_bind_error(flag: &str, error: &io::Error) -> String {
     }
 }
 
+/// Names of the sockets in `FileDescriptorName=`, and the order of sockets without such names.
+const FRONTS: [&str; 4] = ["line", "resp", "http", "grpc"];
+
+/// Sockets received from the service manager, by the name of their listener.
+#[derive(Debug, Default)]
+pub struct InheritedSockets {
+    sockets: Vec<(&'static str, std::net::TcpListener)>,
+}
+
+impl InheritedSockets {
+    /// Takes the sockets described by `LISTEN_FDS`, `LISTEN_PID` and `LISTEN_FDNAMES`.
+    ///
+    /// # Errors
+    /// A socket is not a listening TCP socket, or cannot be assigned to a listener.
+    pub fn from_env() -> anyhow::Result<Self> {
+        let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+        let mut received = ListenFd::from_env();
+        let fronts = assign(&names, received.len())?;
+        let mut sockets = Vec::new();
+        for (index, front) in fronts.into_iter().enumerate() {
+            let socket = received
+                .take_tcp_listener(index)
+                .with_context(|| format!("cannot use the service manager's socket for {front}"))?
+                .filter(|socket| SockRef::from(socket).is_listener().unwrap_or(false));
+            match socket {
+                Some(socket) => sockets.push((front, socket)),
+                None => bail!("the service manager's socket for {front} does not listen: divvy needs Accept=no"),
+            }
+        }
+        Ok(Self { sockets })
+    }
+
+    /// Returns the socket named `front`, if there is one.
+    ///
+    /// # Errors
+    /// The system reports an error.
+    pub fn take(&mut self, front: &str) -> anyhow::Result<Option<TcpListener>> {
+        let Some(at) = self.sockets.iter().position(|(name, _)| *name == front) else { return Ok(None) };
+        let (_, socket) = self.sockets.swap_remove(at);
+        socket.set_nonblocking(true)?;
+        Ok(Some(TcpListener::from_std(socket)?))
+    }
+}
+
+/// Assigns each of `count` sockets to a listener: by their names, which colons separate, or by their order if no name
+/// is known.
+fn assign(names: &str, count: usize) -> anyhow::Result<Vec<&'static str>> {
+    let known = |name: &str| FRONTS.into_iter().find(|front| *front == name);
+    let names: Vec<&str> = names.split(':').collect();
+    if !names.iter().any(|name| known(name).is_some()) {
+        if count > FRONTS.len() {
+            bail!("the service manager passed {count} sockets; divvy uses {}", FRONTS.join(", "));
+        }
+        return Ok(FRONTS.into_iter().take(count).collect());
+    }
+    if names.len() != count {
+        bail!("the service manager passed {count} sockets and {} names", names.len());
+    }
+    let mut fronts = Vec::new();
+    for name in names {
+        let Some(front) = known(name) else {
+            bail!(
+                "the service manager's socket {name:?} matches no listener: FileDescriptorName= must be one of {}",
+                FRONTS.join(", ")
+            );
+        };
+        if fronts.contains(&front) {
+            bail!("the service manager passed two sockets for {front}: each listener takes one");
+        }
+        fronts.push(front);
+    }
+    Ok(fronts)
+}
+
+/// Reports that the server is ready.
+pub fn notify_ready() {
+    send(&[NotifyState::Ready]);
+}
+
+/// A reload that an operator asked for. Reports the reload, and that the server is ready again when the last owner is done.
+#[derive(Debug)]
+pub struct AskedReload(());
+
+impl AskedReload {
+    /// Reports that files are being reloaded.
+    pub fn begin() -> Self {
+        match NotifyState::monotonic_usec_now() {
+            // Since systemd 253, the time is required.
+            Ok(now) => send(&[NotifyState::Reloading, now]),
+            Err(error) => {
+                tracing::warn!(%error, "cannot notify the service manager of the reload: cannot read the clock");
+            }
+        }
+        Self(())
+    }
+}
+
+impl Drop for AskedReload {
+    fn drop(&mut self) {
+        notify_ready();
+    }
+}
+
+/// Reports that the server is stopping.
+pub fn notify_stopping() {
+    send(&[NotifyState::Stopping]);
+}
+
+fn send(states: &[NotifyState]) {
+    // A missing service manager is not an error.
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::warn!(%error, "cannot notify the service manager: check NOTIFY_SOCKET");
+    }
+}
+
+/// Minimum for the size of a body. It leaves room for a short operation.
+const MIN_BODY: u64 = 64;
+/// Open files other than connections: listening sockets, and the store's files of about 8 MiB each.
+const OTHER_FILES: u64 = 4_096;
+
+#[derive(clap::Args)]
+#[command(next_help_heading = "Limits on clients")]
+pub struct LimitArgs {
+    /// Maximum number of open connections
+    #[arg(long, value_name = "N", default_value_t = server::DEFAULT_MAX_CONNECTIONS,
+          value_parser = units::count::<u32>(1..=u32::MAX.into()))]
+    max_connections: u32,
+    /// Maximum number of open connections from one address or IPv6 /64 network. It may be a load balancer's. 0: no limit
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = units::count::<u32>(0..=u32::MAX.into()))]
+    max_connections_per_address: u32,
+    /// Maximum memory that all connections together may hold in large unfinished requests, unread replies, and HTTP/2
+    /// requests in flight
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value_t = server::DEFAULT_MAX_BUFFER_MEMORY.into(),
+        value_parser = units::bytes(0..=MAX_IN_MEMORY)
+    )]
+    max_buffer_memory: Bytes,
+    /// Maximum size of the body of an HTTP request, and of a gRPC message
+    #[arg(long, value_name = "BYTES", default_value_t = server::DEFAULT_MAX_BODY.into(),
+          value_parser = units::bytes(MIN_BODY..=MAX_IN_MEMORY))]
+    max_body: Bytes,
+    /// Close connections that send nothing for this long. 0: never
+    #[arg(long, value_name = "SECONDS", default_value_t = Time(Duration::ZERO),
+          value_parser = units::seconds(0..=MAX_SECONDS))]
+    idle_timeout: Time,
+    /// Maximum time for a request, from its first byte to its last
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = Time(server::DEFAULT_REQUEST_TIMEOUT),
+        value_parser = units::seconds(1..=MAX_SECONDS)
+    )]
+    request_timeout: Time,
+    /// Close connections that read less than 1 KiB of their replies in this time
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = Time(server::DEFAULT_WRITE_TIMEOUT),
+        value_parser = units::seconds(1..=MAX_SECONDS)
+    )]
+    write_timeout: Time,
+}
+
+impl LimitArgs {
+    pub fn limits(&self) -> Limits {
+        let per_address = self.max_connections_per_address as usize;
+        Limits {
+            max_connections: self.max_connections as usize,
+            max_connections_per_address: Some(per_address).filter(|connections| *connections > 0),
+            max_buffer_memory: self.max_buffer_memory.in_memory(),
+            max_body: self.max_body.in_memory(),
+            timeouts: Timeouts {
+                idle: Some(self.idle_timeout.0).filter(|timeout| !timeout.is_zero()),
+                request: self.request_timeout.0,
+                write: self.write_timeout.0,
+                ..Timeouts::default()
+            },
+            ..Limits::default()
+        }
+    }
+}
+
+/// Raises the soft limit of open files to the hard limit, because each connection is an open file. Warns if the hard limit is
+/// too low for `connections`.
+pub fn raise_open_files_limit(connections: usize) {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum
+        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+    {
+        tracing::warn!(%error, "cannot raise the open files limit");
+    }
+    let needed = connections as u64 + OTHER_FILES;
+    // `None` means unlimited.
+    if let Some(limit) = getrlimit(Resource::Nofile).current.filter(|limit| *limit < needed) {
+        tracing::warn!(
+            limit,
+            "the open files limit is too low for --max-connections {connections}: raise it to {needed} \
+             (ulimit -n; LimitNOFILE= for systemd), or lower --max-connections"
+        );
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,6 +360,25 @@ mod tests {
         ] {
             let error = Listen::from_str(bad).unwrap_err();
             assert!(error.contains(expected), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn sockets_are_assigned_by_name() {
+        assert_eq!(assign("http:line", 2).unwrap(), ["http", "line"]);
+        assert!(assign("", 0).unwrap().is_empty());
+    }
+
+    #[test]
+    fn sockets_without_names_are_assigned_by_order() {
+        assert_eq!(assign("", 1).unwrap(), ["line"]);
+        assert_eq!(assign("divvy.socket:divvy.socket:divvy.socket", 3).unwrap(), ["line", "resp", "http"]);
+    }
+
+    #[test]
+    fn ambiguous_sockets_are_an_error() {
+        for (names, count) in [("", 5), ("line:unknown", 2), ("line:line", 2), ("line", 2)] {
+            assert!(assign(names, count).is_err(), "{names:?} for {count}");
         }
     }
 }

@@ -1,19 +1,22 @@
-//! Flags and variables of the log and of the audit log.
+//! Flags and variables of the log, the audit log and the metrics. The variables of Button's Divvy keep their meaning. Flags and divvy's
+//! own variables take precedence.
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::ValueEnum;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use divvy_access::audit::AuditLog;
 use divvy_core::clock::Clock;
+use divvy_core::units;
+use divvy_server::{self as server, DEFAULT_METRICS_PATH};
 use divvy_telemetry::logging::{self, Format, Log};
-use divvy_telemetry::metrics::Metrics;
+use divvy_telemetry::metrics::{Metrics, StatsdOptions, Transport};
 
 /// This program's name in `DEBUG`, and the log directive that it implies.
 const DEBUG_NAME: &str = "divvy";
@@ -22,16 +25,39 @@ const DEBUG_DIRECTIVE: &str = "divvy=debug";
 const HTTP_2_DIRECTIVE: &str = "h2=error";
 /// Changes by operators are logged at any level, unless the operator says otherwise.
 const AUDIT_DIRECTIVE: &str = "audit=info";
+/// How often refused attempts without a line in the audit log are reported.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(next_help_heading = "Metrics and logs")]
 pub struct LogArgs {
+    /// Path of the metrics on the HTTP listener. PROMETHEUS_METRICS_PATH also sets it [default: /metrics]
+    #[arg(long, value_name = "PATH")]
+    metrics_path: Option<String>,
+    /// Send metrics to statsd on this host. STATSD_HOST also sets it
+    #[arg(long, value_name = "HOST")]
+    statsd_host: Option<String>,
+    /// Port of statsd. STATSD_PORT also sets it [default: 8125]
+    #[arg(long, value_name = "PORT", value_parser = units::count::<u16>(1..=u16::MAX.into()))]
+    statsd_port: Option<u16>,
+    /// Prefix of metric names in statsd, followed by a dot. STATSD_PREFIX also sets it [default: none]
+    #[arg(long, value_name = "PREFIX")]
+    statsd_prefix: Option<String>,
+    /// Use TCP instead of UDP for statsd. Any value of STATSD_USE_TCP also sets it
+    #[arg(long)]
+    statsd_tcp: bool,
     /// Format of log lines
     #[arg(long, value_enum, default_value_t = LogFormat::Human)]
     log_format: LogFormat,
     /// Lowest level to log. RUST_LOG refines it. DEBUG=divvy sets debug, which shows the rules at every load
     #[arg(long, env = "DIVVY_LOG", value_parser = ["error", "warn", "info", "debug", "trace"], default_value = "info")]
     log_level: String,
+    /// File for the lines about changes by operators, one JSON object each. Without it, they are in the log
+    #[arg(long, value_name = "FILE")]
+    audit_log: Option<PathBuf>,
+    /// Whether operators can change something while the audit log cannot be written
+    #[arg(long, value_enum, default_value_t = Need::Optional, requires_if("required", "audit_log"))]
+    audit: Need,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -40,6 +66,14 @@ enum LogFormat {
     Human,
     /// One JSON object per line
     Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Need {
+    /// They can, and the lost lines are counted
+    Optional,
+    /// They cannot. Each change waits until a line about it is on disk. Needs --audit-log
+    Required,
 }
 
 impl LogArgs {
@@ -68,55 +102,13 @@ impl LogArgs {
         directives.extend(set("RUST_LOG"));
         directives.join(",")
     }
-}
 
-/// Returns whether output to a terminal may have colors. It may not if <https://no-color.org> applies, or if the
-/// terminal has none.
-fn allows_colors(variable: impl Fn(&str) -> Option<String>) -> bool {
-    let is_refused = variable("NO_COLOR").is_some_and(|value| !value.is_empty());
-    !is_refused && variable("TERM").is_none_or(|terminal| terminal != "dumb")
-}
-
-/// Returns whether `DEBUG` includes this program. As in Node's `debug` package, it is a list of names; a name may end
-/// in `*`, and a name after `-` is excluded.
-fn names_divvy(names: &str) -> bool {
-    let means = |name: &str| match name.strip_suffix('*') {
-        Some(start) => DEBUG_NAME.starts_with(start.trim_end_matches(':')),
-        None => name == DEBUG_NAME,
-    };
-    let names = || names.split([',', ' ']).filter(|name| !name.is_empty());
-    names().any(means) && !names().filter_map(|name| name.strip_prefix('-')).any(means)
-}
-
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Metrics and logs")]
-pub struct AuditArgs {
-    /// File for the lines about changes by operators, one JSON object each. Without it, they are in the log
-    #[arg(long, value_name = "FILE")]
-    audit_log: Option<PathBuf>,
-    /// Whether operators can change something while the audit log cannot be written
-    #[arg(long, value_enum, default_value_t = Need::Optional, requires_if("required", "audit_log"))]
-    audit: Need,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Need {
-    /// They can, and the lost lines are counted
-    Optional,
-    /// They cannot. Each change waits until a line about it is on disk. Needs --audit-log
-    Required,
-}
-
-/// How often refused attempts without a line are reported.
-const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-
-impl AuditArgs {
     /// Starts the audit log. A file that cannot be written is reported, and does not stop the server. Refused attempts that
     /// have no line are reported a second after the last one, until `draining` is cancelled.
     ///
     /// # Errors
     /// The system refuses a thread.
-    pub fn start(
+    pub fn start_audit(
         &self,
         clock: Clock,
         metrics: &Arc<Metrics>,
@@ -143,11 +135,98 @@ impl AuditArgs {
         });
         Ok(audit)
     }
+
+    /// Returns the path of the metrics on the HTTP listener. `variable` reads the environment.
+    ///
+    /// # Errors
+    /// It is not a valid path, or belongs to another page.
+    pub fn metrics_path(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<String> {
+        let path = flag_or_variable(&self.metrics_path, "PROMETHEUS_METRICS_PATH", variable);
+        let path = path.unwrap_or_else(|| DEFAULT_METRICS_PATH.to_owned());
+        server::check_metrics_path(&path).with_context(|| format!("--metrics-path is {path:?}"))?;
+        Ok(path)
+    }
+
+    /// Returns the statsd server to send to, if any.
+    ///
+    /// # Errors
+    /// A flag is invalid or lacks the host, or STATSD_PORT is not a port number.
+    pub fn statsd(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<StatsdOptions>> {
+        let Some(host) = flag_or_variable(&self.statsd_host, "STATSD_HOST", &variable) else {
+            return self.without_statsd();
+        };
+        let port = match (self.statsd_port, flag_or_variable(&None, "STATSD_PORT", &variable)) {
+            (Some(port), _) => port,
+            (None, None) => StatsdOptions::DEFAULT_PORT,
+            (None, Some(text)) => {
+                text.parse().with_context(|| format!("STATSD_PORT is {text:?}, but must be a port number"))?
+            }
+        };
+        let prefix = flag_or_variable(&self.statsd_prefix, "STATSD_PREFIX", &variable).unwrap_or_default();
+        if prefix.chars().any(|c| c.is_whitespace() || c.is_control() || ":|@#".contains(c)) {
+            bail!("--statsd-prefix is {prefix:?}, but must not contain white space or any of : | @ #");
+        }
+        let is_tcp = self.statsd_tcp || flag_or_variable(&None, "STATSD_USE_TCP", &variable).is_some();
+        let transport = if is_tcp { Transport::Tcp } else { Transport::Udp };
+        Ok(Some(StatsdOptions { host, port, prefix, transport }))
+    }
+
+    /// Checks that no statsd flag is given without a host. Variables of Button's Divvy are ignored without one.
+    fn without_statsd(&self) -> anyhow::Result<Option<StatsdOptions>> {
+        let flags = [
+            ("--statsd-port", self.statsd_port.is_some()),
+            ("--statsd-prefix", self.statsd_prefix.is_some()),
+            ("--statsd-tcp", self.statsd_tcp),
+        ];
+        match flags.iter().find(|(_, is_given)| *is_given) {
+            Some((flag, _)) => bail!("{flag} (or its DIVVY_ variable) has no effect without --statsd-host: add it"),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Returns whether output to a terminal may have colors. It may not if <https://no-color.org> applies, or if the
+/// terminal has none.
+fn allows_colors(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let is_refused = variable("NO_COLOR").is_some_and(|value| !value.is_empty());
+    !is_refused && variable("TERM").is_none_or(|terminal| terminal != "dumb")
+}
+
+/// Returns whether `DEBUG` includes this program. As in Node's `debug` package, it is a list of names; a name may end
+/// in `*`, and a name after `-` is excluded.
+fn names_divvy(names: &str) -> bool {
+    let means = |name: &str| match name.strip_suffix('*') {
+        Some(start) => DEBUG_NAME.starts_with(start.trim_end_matches(':')),
+        None => name == DEBUG_NAME,
+    };
+    let names = || names.split([',', ' ']).filter(|name| !name.is_empty());
+    names().any(means) && !names().filter_map(|name| name.strip_prefix('-')).any(means)
+}
+
+/// Returns the value of a flag, or else of Button's Divvy's variable. Empty values count as missing.
+fn flag_or_variable(
+    flag: &Option<String>,
+    original: &str,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Option<String> {
+    flag.clone().or_else(|| variable(original)).filter(|value| !value.is_empty())
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        logs: LogArgs,
+    }
+
+    fn args(flags: &[&str]) -> LogArgs {
+        Line::parse_from([&["divvy"], flags].concat()).logs
+    }
 
     #[test]
     fn debug_names_divvy_as_in_node() {
@@ -170,7 +249,7 @@ mod tests {
 
     #[test]
     fn more_specific_directive_comes_last() {
-        let args = LogArgs { log_format: LogFormat::Human, log_level: "warn".to_owned() };
+        let args = args(&["--log-level", "warn"]);
         let environment = |rust_log: &'static str, debug: &'static str| {
             args.filter(move |name| Some(if name == "DEBUG" { debug } else { rust_log }.to_owned()))
         };
@@ -178,5 +257,48 @@ mod tests {
         assert_eq!(environment("", "other"), "warn,h2=error,audit=info");
         assert_eq!(environment("", "divvy"), "warn,h2=error,audit=info,divvy=debug");
         assert_eq!(environment("error,hyper=trace", "*"), "warn,h2=error,audit=info,divvy=debug,error,hyper=trace");
+    }
+
+    fn statsd(flags: &[&str], variables: &[(&str, &str)]) -> Result<Option<StatsdOptions>, String> {
+        args(flags).statsd(|name| lookup(variables, name)).map_err(|error| format!("{error:#}"))
+    }
+
+    fn lookup(variables: &[(&str, &str)], name: &str) -> Option<String> {
+        variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+    }
+
+    #[test]
+    fn variables_of_buttons_divvy_keep_their_meaning() {
+        let variables = [("STATSD_HOST", "stats"), ("STATSD_PORT", "9125"), ("STATSD_PREFIX", "api")];
+        let options = statsd(&[], &variables).unwrap().unwrap();
+        assert_eq!((options.host.as_str(), options.port, options.prefix.as_str()), ("stats", 9125, "api"));
+        assert_eq!(options.transport, Transport::Udp);
+        let options = statsd(&[], &[("STATSD_HOST", "stats"), ("STATSD_USE_TCP", "no")]).unwrap().unwrap();
+        assert_eq!((options.port, options.transport), (8125, Transport::Tcp));
+        assert_eq!(statsd(&[], &[("STATSD_PORT", "9125"), ("STATSD_HOST", "")]), Ok(None));
+        assert!(statsd(&[], &[("STATSD_HOST", "stats"), ("STATSD_PORT", "high")]).unwrap_err().contains("\"high\""));
+    }
+
+    #[test]
+    fn flags_take_precedence_and_must_have_an_effect() {
+        let variables = [("STATSD_HOST", "stats"), ("STATSD_PORT", "9125")];
+        let flags = ["--statsd-host", "other", "--statsd-port", "1", "--statsd-tcp"];
+        let options = statsd(&flags, &variables).unwrap().unwrap();
+        assert_eq!((options.host.as_str(), options.port, options.transport), ("other", 1, Transport::Tcp));
+        assert!(statsd(&["--statsd-port", "1"], &[]).unwrap_err().contains("--statsd-host"));
+        assert!(statsd(&["--statsd-prefix", "a:b"], &variables).unwrap_err().contains("\"a:b\""));
+    }
+
+    #[test]
+    fn metrics_path_is_configurable() {
+        let path = |flags: &[&str], variables: &[(&str, &str)]| {
+            args(flags).metrics_path(|name| lookup(variables, name)).map_err(|error| format!("{error:#}"))
+        };
+        assert_eq!(path(&[], &[]).as_deref(), Ok("/metrics"));
+        assert_eq!(path(&[], &[("PROMETHEUS_METRICS_PATH", "/a/b")]).as_deref(), Ok("/a/b"));
+        assert_eq!(path(&["--metrics-path", "/"], &[("PROMETHEUS_METRICS_PATH", "/a/b")]).as_deref(), Ok("/"));
+        for refused in ["metrics", "/healthz", "/v1", "/v1/hit", "/{a}", "/a b", "/*a", "//"] {
+            assert!(path(&["--metrics-path", refused], &[]).unwrap_err().contains(refused), "{refused}");
+        }
     }
 }

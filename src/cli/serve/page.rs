@@ -31,7 +31,7 @@ pub fn create(
     };
     let max_disk = |of: &RocksOptions| of.bounds.max_disk.saturating_add(of.max_journal).saturating_add(WAL_ALLOWANCE);
     let settings = UiSettings {
-        max_streams: args.ui.ui_streams.unwrap_or(DEFAULT_STREAMS),
+        max_streams: args.http.ui_streams.unwrap_or(DEFAULT_STREAMS),
         rules_file: file_name.map(|name| name.to_string_lossy().into_owned()),
         durability: store.describe_durability(),
         max_disk: rocks.map(max_disk),

@@ -1,13 +1,12 @@
 //! The rules file of a running server: loads it, and logs the changes.
 
-use std::fmt;
 use std::mem;
 use std::path::{self, Path};
 use std::sync::{Arc, Weak};
 
 use tokio::runtime::Handle;
 
-use super::watch::{self, Watch};
+use super::reload::{Watch, pause};
 use divvy_access::audit::{self, Action, AuditLog, Caller, State};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_core::config::{self, Loaded, Report, Serving};
@@ -65,21 +64,29 @@ impl RulesFile {
         self.watch.path()
     }
 
-    /// Loads the file if it has changed, or if an operator asks for it.
+    /// Loads the file if it has changed, or if an operator asks for it. Then lists must not be being written, because half a list
+    /// is a valid list.
     pub fn reload(&mut self, reason: Reason, limiter: &Weak<Limiter>, audit: &Arc<AuditLog>) {
-        match reason {
-            Reason::Changed => self.reload_if_changed(limiter, audit),
-            Reason::Asked => self.reload_now(limiter, audit),
-        }
-    }
-
-    fn reload_if_changed(&mut self, limiter: &Weak<Limiter>, audit: &Arc<AuditLog>) {
-        let serving = Arc::clone(&self.serving);
-        if let Some(loaded) = self.watch.read_if_changed(|path| config::load_for(path, &serving)) {
+        if reason == Reason::Changed {
+            let serving = Arc::clone(&self.serving);
+            let loaded = self.watch.read_if_changed(|path| config::load_for(path, &serving));
             // New lists are read again at the next look, when they are known not to be changing.
-            if !self.follow_lists(&loaded) && self.watch.record_read(unread(&loaded)) {
-                self.take(loaded, limiter, audit, Reason::Changed);
+            if let Some(loaded) = loaded
+                && !self.follow_lists(&loaded)
+                && self.watch.record_read(unread(&loaded))
+            {
+                self.take(loaded, limiter, audit, reason);
             }
+        } else if let Some(loaded) = self.read() {
+            self.watch.record_read(unread(&loaded));
+            self.take(loaded, limiter, audit, reason);
+        } else {
+            self.has_failed = true;
+            if let Some(limiter) = limiter.upgrade() {
+                limiter.metrics().config.refused(limiter.now().as_nanos());
+            }
+            let file = self.path().display();
+            tracing::error!("{file}: not loaded, because it is being written; the previous rules stay in force");
         }
     }
 
@@ -106,30 +113,12 @@ impl RulesFile {
     fn read_at_rest(&mut self) -> Option<Result<Loaded, Report>> {
         for _ in 0..MAX_READS {
             let serving = Arc::clone(&self.serving);
-            let loaded = self.watch.read_at_rest(|path| config::load_for(path, &serving), watch::pause)?;
+            let loaded = self.watch.read_at_rest(|path| config::load_for(path, &serving), pause)?;
             if !self.follow_lists(&loaded) {
                 return Some(loaded);
             }
         }
         None
-    }
-
-    /// Loads the file even if it has not changed. Lists must not be being written, because half a list is a valid list.
-    fn reload_now(&mut self, limiter: &Weak<Limiter>, audit: &Arc<AuditLog>) {
-        match self.read() {
-            Some(loaded) => {
-                self.watch.record_read(unread(&loaded));
-                self.take(loaded, limiter, audit, Reason::Asked);
-            }
-            None => {
-                self.has_failed = true;
-                if let Some(limiter) = limiter.upgrade() {
-                    limiter.metrics().config.refused(limiter.now().as_nanos());
-                }
-                let file = self.path().display();
-                tracing::error!("{file}: not loaded, because it is being written; the previous rules stay in force");
-            }
-        }
     }
 
     /// Puts the result of a load in force, or logs why it failed. A load that the audit log refuses is not tried again until
@@ -189,7 +178,7 @@ impl RulesFile {
             let abandoned = abandoned.into_iter().map(|index| (index, has_cure(index))).collect();
             runtime.spawn(warn_of_abandoned(limiter, Arc::clone(&before), abandoned, file));
         }
-        self.show(Reload::succeeded(seconds(&limiter), differences.iter().map(Signed)));
+        self.show(Reload::succeeded(seconds(&limiter), differences.iter().map(with_sign)));
         let orphaned = limiter.orphaned_exceptions(ExceptionKind::Limit);
         if orphaned > 0 {
             tracing::warn!(
@@ -247,17 +236,12 @@ fn seconds(limiter: &Limiter) -> u64 {
     limiter.now().as_nanos() / NANOS_PER_SECOND
 }
 
-/// A change with a sign, as the lines of a difference have: `+` for a new rule, `-` for a removed one.
-struct Signed<'a>(&'a Change<'a>);
-
-impl fmt::Display for Signed<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sign = match self.0 {
-            Change::Added { .. } => "+ ",
-            Change::Removed(_) => "- ",
-            Change::Changed { .. } | Change::Moved(_) => "",
-        };
-        write!(f, "{sign}{}", self.0)
+/// Returns a change with a sign, as the lines of a difference have: `+` for a new rule, `-` for a removed one.
+fn with_sign(change: &Change<'_>) -> String {
+    match change {
+        Change::Added { .. } => format!("+ {change}"),
+        Change::Removed(_) => format!("- {change}"),
+        Change::Changed { .. } | Change::Moved(_) => change.to_string(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Flags for the location of counters, and the choice of the store.
+//! Where counters are kept: the flags of all stores, and the choice of one.
 //!
 //! All flags are checked together before anything is opened. A flag without an effect on the selected store is an
 //! error.
@@ -9,16 +9,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+use url::Url;
 
-use super::redis::{RedisArgs, describe, inherited_url};
+use crate::cli::{Choices, choice};
+
 use divvy_core::clock::Clock;
 use divvy_core::units::{self, Bytes, MAX_SECONDS, Time};
 use divvy_limiter::CounterNames;
 use divvy_limiter::store::{
     Backend, Bounds, DEFAULT_CACHE_MEMORY, DEFAULT_DENIAL_CACHE, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY,
-    DEFAULT_MAX_DISK, DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_JOURNAL, DEFAULT_MAX_RESERVATIONS, Durability,
-    FailurePolicy, HAS_ROCKSDB, LOCAL_BUCKETS, MemoryStore, NoRocksDb, RedisOptions, RedisStore, RocksOptions,
-    RocksStore, WhenFull,
+    DEFAULT_MAX_DISK, DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_JOURNAL, DEFAULT_MAX_RESERVATIONS,
+    DEFAULT_REDIS_TIMEOUT, Durability, FailurePolicy, HAS_ROCKSDB, LOCAL_BUCKETS, MemoryStore, NoRocksDb, RedisOptions,
+    RedisSentinel, RedisStore, RedisTls, RocksOptions, RocksStore, WhenFull,
 };
 
 /// Default data directory of the rocksdb store.
@@ -41,7 +43,15 @@ const MAX_RECORDS: u64 = 100_000_000;
 /// Upper bound for bytes on disk.
 const MAX_DISK: u64 = 1 << 60;
 
-#[derive(Debug, clap::Args)]
+/// Prefix of the REDIS_PORT that Kubernetes sets in pods that run next to a Service named redis. Such a value is an
+/// address, and does not select a store.
+const SERVICE_LINK: &str = "tcp://";
+
+/// Default Redis address of Button's Divvy.
+const DEFAULT_REDIS_HOST: &str = "127.0.0.1";
+const DEFAULT_REDIS_PORT: u16 = 6379;
+
+#[derive(clap::Args)]
 #[command(next_help_heading = "Store")]
 pub struct StoreArgs {
     /// Where counters are kept [default: rocksdb, or memory in a build without it; redis with --redis-url, REDIS_HOST
@@ -52,8 +62,8 @@ pub struct StoreArgs {
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// rocksdb: how durable a hit must be before divvy answers it [default: wal]
-    #[arg(long, value_enum)]
-    durability: Option<DurabilityKind>,
+    #[arg(long, value_parser = choice(DURABILITY))]
+    durability: Option<Durability>,
     /// rocksdb: how long to wait for another process to release the data directory [default: 0]
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds(0..=MAX_SECONDS))]
     wait_for_lock: Option<Time>,
@@ -78,8 +88,8 @@ pub struct StoreArgs {
     #[arg(long, value_name = "BYTES", value_parser = units::bytes(1..=MAX_DISK))]
     max_disk: Option<Bytes>,
     /// rocksdb, memory: how to answer a hit that needs a new counter when there is no room for it [default: error]
-    #[arg(long, value_enum)]
-    when_full: Option<WhenFullKind>,
+    #[arg(long, value_parser = choice(WHEN_FULL))]
+    when_full: Option<WhenFull>,
     /// rocksdb, memory: maximum number of reservations, including those committed in the last minute, about 200 bytes
     /// of memory each [default: 100000]
     #[arg(long, value_name = "N", value_parser = units::count::<u64>(0..=MAX_RECORDS))]
@@ -88,11 +98,32 @@ pub struct StoreArgs {
     /// counts the request [default: 1000000]
     #[arg(long, value_name = "N", value_parser = units::count::<u64>(0..=MAX_RECORDS))]
     max_idempotency_keys: Option<u64>,
-    #[command(flatten)]
-    redis: RedisArgs,
+    /// redis: URL of the server: `redis://`, `rediss://` (TLS) or `redis+unix://`. Several URLs, repeated or separated
+    /// by commas, are the nodes of a cluster or the sentinels [default: redis://127.0.0.1:6379]
+    #[arg(long, help_heading = "Redis", value_name = "URL", value_delimiter = ',', hide_env_values = true)]
+    redis_url: Vec<String>,
+    /// redis: the URLs are sentinels, and this is their name for the master. Users, passwords and databases in them are
+    /// the master's
+    #[arg(long, help_heading = "Redis", value_name = "NAME")]
+    redis_sentinel_master: Option<String>,
+    /// redis: password of the sentinels themselves, if they require one
+    #[arg(long, help_heading = "Redis", value_name = "[USER:]PASSWORD", hide_env_values = true)]
+    redis_sentinel_auth: Option<String>,
+    /// redis: trust the certificate authorities in this PEM file instead of the system's
+    #[arg(long, help_heading = "Redis", value_name = "FILE")]
+    redis_ca: Option<PathBuf>,
+    /// redis: client certificate (PEM), for a Redis that requires one
+    #[arg(long, help_heading = "Redis", value_name = "FILE")]
+    redis_cert: Option<PathBuf>,
+    /// redis: private key of --redis-cert (PEM)
+    #[arg(long, help_heading = "Redis", value_name = "FILE")]
+    redis_key: Option<PathBuf>,
+    /// redis: maximum time that a hit waits for Redis [default: 500ms]
+    #[arg(long, help_heading = "Redis", value_name = "MS", value_parser = units::millis(1..=MAX_SECONDS * 1000))]
+    redis_timeout: Option<Time>,
     /// redis: how to answer a hit when Redis does not respond [default: error]
-    #[arg(long, help_heading = "Redis", value_enum)]
-    on_store_error: Option<OnStoreError>,
+    #[arg(long, help_heading = "Redis", value_parser = choice(ON_STORE_ERROR))]
+    on_store_error: Option<FailurePolicy>,
     /// redis: exhausted windows that divvy remembers and denies without asking Redis. 0: none [default: 100000]
     #[arg(long, help_heading = "Redis", value_name = "N", value_parser = units::count::<usize>(0..=MAX_DENIAL_CACHE))]
     denial_cache: Option<usize>,
@@ -108,37 +139,26 @@ enum StoreKind {
     Memory,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum DurabilityKind {
-    /// The hit is on stable storage
-    Sync,
-    /// The hit is in the write-ahead log, which survives the end of the process. An fsync follows within a second
-    Wal,
-    /// No guarantee. The hit reaches the write-ahead log within 100 ms
-    Lazy,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum OnStoreError {
-    /// Denied, with a reset of one second
-    Deny,
-    /// Allowed, not counted
-    Allow,
-    /// An ERR reply
-    Error,
-    /// Counted by this server alone until Redis is back
-    Local,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum WhenFullKind {
-    /// An ERR reply
-    Error,
-    /// Denied, with a reset of one second
-    Deny,
-    /// Allowed, not counted
-    Allow,
-}
+const DURABILITY: Choices<Durability> = &[
+    ("sync", "The hit is on stable storage", Durability::Sync),
+    (
+        "wal",
+        "The hit is in the write-ahead log, which survives the end of the process. An fsync follows within a second",
+        Durability::Wal,
+    ),
+    ("lazy", "No guarantee. The hit reaches the write-ahead log within 100 ms", Durability::Lazy),
+];
+const WHEN_FULL: Choices<WhenFull> = &[
+    ("error", "An ERR reply", WhenFull::Error),
+    ("deny", "Denied, with a reset of one second", WhenFull::Deny),
+    ("allow", "Allowed, not counted", WhenFull::Allow),
+];
+const ON_STORE_ERROR: Choices<FailurePolicy> = &[
+    ("deny", "Denied, with a reset of one second", FailurePolicy::Deny),
+    ("allow", "Allowed, not counted", FailurePolicy::Allow),
+    ("error", "An ERR reply", FailurePolicy::Error),
+    ("local", "Counted by this server alone until Redis is back", FailurePolicy::Local { buckets: LOCAL_BUCKETS }),
+];
 
 /// A store that can be opened.
 #[derive(Debug)]
@@ -155,9 +175,10 @@ impl StoreArgs {
     /// A flag does not apply to the selected store, or REDIS_PORT is relevant and not a port number.
     pub fn choose(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<StoreChoice> {
         // The operator's choice takes precedence over variables that others may have set.
-        let has_chosen = self.redis.names_a_server() || self.store.is_some_and(|kind| kind != StoreKind::Redis);
+        let names_redis = !self.redis_url.is_empty();
+        let has_chosen = names_redis || self.store.is_some_and(|kind| kind != StoreKind::Redis);
         let inherited = if has_chosen { None } else { inherited_url(variable)? };
-        let is_redis_meant = self.redis.names_a_server() || inherited.is_some();
+        let is_redis_meant = names_redis || inherited.is_some();
         let kind = self.store.unwrap_or(if is_redis_meant { StoreKind::Redis } else { StoreKind::DEFAULT });
         self.check_flags(kind)?;
         if kind == StoreKind::Rocksdb && !HAS_ROCKSDB {
@@ -168,11 +189,7 @@ impl StoreArgs {
             StoreKind::Rocksdb => StoreChoice::Rocksdb {
                 data_dir: self.data_dir.clone().unwrap_or_else(|| DEFAULT_DATA_DIR.into()),
                 options: RocksOptions {
-                    durability: match self.durability {
-                        Some(DurabilityKind::Sync) => Durability::Sync,
-                        Some(DurabilityKind::Wal) | None => Durability::Wal,
-                        Some(DurabilityKind::Lazy) => Durability::Lazy,
-                    },
+                    durability: self.durability.unwrap_or_default(),
                     cache_memory: self.cache_memory.map_or(DEFAULT_CACHE_MEMORY, Bytes::in_memory),
                     max_journal: self.max_journal.map_or(DEFAULT_MAX_JOURNAL, |Bytes(bytes)| bytes),
                     bounds: self.bounds(DEFAULT_MAX_COUNTERS),
@@ -182,8 +199,8 @@ impl StoreArgs {
                 wait_for_lock: self.wait_for_lock.map_or(Duration::ZERO, |Time(time)| time),
             },
             StoreKind::Redis => StoreChoice::Redis {
-                options: self.redis.options(inherited)?,
-                on_error: self.on_error(),
+                options: self.redis_options(inherited)?,
+                on_error: self.on_store_error.unwrap_or_default(),
                 denial_cache: self.denial_cache.unwrap_or(DEFAULT_DENIAL_CACHE),
             },
         })
@@ -193,7 +210,7 @@ impl StoreArgs {
         const ROCKSDB: &[StoreKind] = &[StoreKind::Rocksdb];
         const OURS: &[StoreKind] = &[StoreKind::Rocksdb, StoreKind::Memory];
         const REDIS: &[StoreKind] = &[StoreKind::Redis];
-        let own = [
+        let flags = [
             ("--data-dir", self.data_dir.is_some(), ROCKSDB),
             ("--durability", self.durability.is_some(), ROCKSDB),
             ("--backup-dir", self.backup_dir.is_some(), ROCKSDB),
@@ -207,9 +224,15 @@ impl StoreArgs {
             ("--max-idempotency-keys", self.max_idempotency_keys.is_some(), OURS),
             ("--on-store-error", self.on_store_error.is_some(), REDIS),
             ("--denial-cache", self.denial_cache.is_some(), REDIS),
+            ("--redis-url", !self.redis_url.is_empty(), REDIS),
+            ("--redis-sentinel-master", self.redis_sentinel_master.is_some(), REDIS),
+            ("--redis-sentinel-auth", self.redis_sentinel_auth.is_some(), REDIS),
+            ("--redis-ca", self.redis_ca.is_some(), REDIS),
+            ("--redis-cert", self.redis_cert.is_some(), REDIS),
+            ("--redis-key", self.redis_key.is_some(), REDIS),
+            ("--redis-timeout", self.redis_timeout.is_some(), REDIS),
         ];
-        let redis = self.redis.given_flags().into_iter().map(|(flag, is_given)| (flag, is_given, REDIS));
-        for (flag, is_given, owners) in own.into_iter().chain(redis) {
+        for (flag, is_given, owners) in flags {
             if is_given && !owners.contains(&kind) {
                 let owners = owners.iter().map(|owner| owner.name()).collect::<Vec<_>>().join(" or ");
                 bail!(
@@ -228,21 +251,33 @@ impl StoreArgs {
             max_reservations: self.max_reservations.unwrap_or(DEFAULT_MAX_RESERVATIONS),
             max_idempotency_keys: self.max_idempotency_keys.unwrap_or(DEFAULT_MAX_IDEMPOTENCY_KEYS),
             max_disk: self.max_disk.map_or(DEFAULT_MAX_DISK, |Bytes(bytes)| bytes),
-            when_full: match self.when_full {
-                Some(WhenFullKind::Deny) => WhenFull::Deny,
-                Some(WhenFullKind::Allow) => WhenFull::Allow,
-                Some(WhenFullKind::Error) | None => WhenFull::Error,
-            },
+            when_full: self.when_full.unwrap_or_default(),
         }
     }
 
-    fn on_error(&self) -> FailurePolicy {
-        match self.on_store_error {
-            Some(OnStoreError::Deny) => FailurePolicy::Deny,
-            Some(OnStoreError::Allow) => FailurePolicy::Allow,
-            Some(OnStoreError::Error) | None => FailurePolicy::Error,
-            Some(OnStoreError::Local) => FailurePolicy::Local { buckets: LOCAL_BUCKETS },
-        }
+    /// Returns the options of Redis. `inherited` is the server named by the variables of Button's Divvy.
+    ///
+    /// # Errors
+    /// A flag is given without one that it requires.
+    fn redis_options(&self, inherited: Option<String>) -> anyhow::Result<RedisOptions> {
+        let urls = if !self.redis_url.is_empty() {
+            self.redis_url.clone()
+        } else {
+            vec![inherited.unwrap_or_else(|| build_url(DEFAULT_REDIS_HOST, DEFAULT_REDIS_PORT))]
+        };
+        let sentinel = match (&self.redis_sentinel_master, &self.redis_sentinel_auth) {
+            (Some(master), auth) => Some(RedisSentinel { master: master.clone(), auth: auth.clone() }),
+            (None, Some(_)) => bail!("--redis-sentinel-auth has no effect without --redis-sentinel-master"),
+            (None, None) => None,
+        };
+        let client = match (&self.redis_cert, &self.redis_key) {
+            (Some(cert), Some(key)) => Some((cert.clone(), key.clone())),
+            (None, None) => None,
+            _ => bail!("--redis-cert and --redis-key go together: give both, or neither"),
+        };
+        let tls = RedisTls { ca: self.redis_ca.clone(), client };
+        let timeout = self.redis_timeout.map_or(DEFAULT_REDIS_TIMEOUT, |Time(timeout)| timeout);
+        Ok(RedisOptions { urls, sentinel, tls, timeout })
     }
 }
 
@@ -295,11 +330,10 @@ impl StoreChoice {
     pub fn describe_durability(&self) -> &'static str {
         match self {
             Self::Memory { .. } => "none, counters are lost when the server stops",
-            Self::Rocksdb { options, .. } => match options.durability {
-                Durability::Sync => "sync",
-                Durability::Wal => "wal",
-                Durability::Lazy => "lazy",
-            },
+            Self::Rocksdb { options, .. } => {
+                let is_chosen = |(_, _, durability): &&(_, _, Durability)| *durability == options.durability;
+                DURABILITY.iter().find(is_chosen).map_or("", |(word, _, _)| *word)
+            }
             Self::Redis { .. } => "as Redis is configured",
         }
     }
@@ -318,7 +352,7 @@ impl StoreChoice {
                     FailurePolicy::Error => "answered with an error",
                     FailurePolicy::Local { .. } => "counted locally",
                 };
-                format!("redis at {} (while it fails, hits are {on_error})", describe(options))
+                format!("redis at {} (while it fails, hits are {on_error})", describe_redis(options))
             }
         }
     }
@@ -328,13 +362,76 @@ impl StoreKind {
     /// The default store: one that keeps counters across restarts, if the build has it.
     const DEFAULT: Self = if HAS_ROCKSDB { Self::Rocksdb } else { Self::Memory };
 
-    fn name(self) -> &'static str {
-        match self {
-            Self::Rocksdb => "rocksdb",
-            Self::Redis => "redis",
-            Self::Memory => "memory",
-        }
+    fn name(self) -> String {
+        self.to_possible_value().map(|word| word.get_name().to_owned()).unwrap_or_default()
     }
+}
+
+/// Describes the Redis server for people, with passwords masked.
+pub fn describe_redis(options: &RedisOptions) -> String {
+    let urls: Vec<_> = options.urls.iter().map(|url| masked(url)).collect();
+    let urls = urls.join(", ");
+    match &options.sentinel {
+        Some(sentinel) => format!("master {} by sentinels {urls}", sentinel.master),
+        None => urls,
+    }
+}
+
+/// Returns the server named by REDIS_HOST and REDIS_PORT, if at least one of them is set. `variable` reads the
+/// environment.
+///
+/// # Errors
+/// REDIS_PORT is not a port number.
+pub fn inherited_url(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<String>> {
+    let set = |name| variable(name).filter(|value| !value.is_empty());
+    let host = set("REDIS_HOST");
+    let is_link = |port: &String| host.is_none() && port.starts_with(SERVICE_LINK);
+    let port = set("REDIS_PORT").filter(|port| {
+        if is_link(port) {
+            tracing::info!(
+                "ignoring REDIS_PORT: it is an address that Kubernetes sets for a Service, not a port number"
+            );
+        }
+        !is_link(port)
+    });
+    if host.is_none() && port.is_none() {
+        return Ok(None);
+    }
+    let port = match port {
+        None => DEFAULT_REDIS_PORT,
+        Some(text) => text.parse().with_context(|| format!("REDIS_PORT is {text:?}, but must be a port number"))?,
+    };
+    Ok(Some(build_url(host.as_deref().unwrap_or(DEFAULT_REDIS_HOST), port)))
+}
+
+fn build_url(host: &str, port: u16) -> String {
+    // An IPv6 address contains colons.
+    if host.contains(':') && !host.starts_with('[') {
+        format!("redis://[{host}]:{port}")
+    } else {
+        format!("redis://{host}:{port}")
+    }
+}
+
+/// Returns `url` with its passwords masked: in the user part, and in the query (`?pass=`, for Unix sockets).
+fn masked(url: &str) -> String {
+    const MASK: &str = "***";
+    let mut shown = match Url::parse(url) {
+        Ok(parsed) if !parsed.cannot_be_a_base() => parsed,
+        // Nobody knows what such a text contains.
+        _ => return url.rsplit_once('@').map_or(url.to_owned(), |(_, place)| format!("{MASK}@{place}")),
+    };
+    if shown.password().is_some() {
+        // This fails for a URL without a host, which has no password.
+        let _ = shown.set_password(Some(MASK));
+    }
+    let without_pass = |parameter: &str| match parameter.split_once('=') {
+        Some((name, _)) if name.starts_with("pass") => format!("{name}={MASK}"),
+        _ => parameter.to_owned(),
+    };
+    let query = shown.query().map(|query| query.split('&').map(without_pass).collect::<Vec<_>>().join("&"));
+    shown.set_query(query.as_deref());
+    shown.to_string()
 }
 
 #[cfg(test)]

@@ -1,31 +1,90 @@
-//! Checks a file with test cases against the rules. The result is the cases to run, or a list of all problems.
+//! Test cases: checks a file with them against the rules. The result is the cases to run, or a list of all problems.
 //!
 //! Each intent of a step has its own fields, and its own answer.
 
 use std::collections::HashSet;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 
 use serde_json::{Map, Value};
 
-use super::case::{Action, Answer, Case, Expectation, Step};
-use super::file::{CaseFile, Pairs, RawCase, RawExpectation, RawLimit, RawStep, StepKeyword, problem};
-use super::times::{Elapsed, LAST_TIME};
+use super::file::{CaseFile, Elapsed, LAST_TIME, Pairs, RawCase, RawExpectation, RawStep, StepKeyword, problem};
 use divvy_core::clock::Timestamp;
 use divvy_core::config::Problem;
 use divvy_core::json::{Object, WholeNumber};
-use divvy_core::rules::{Operation, RuleSet, Scratch};
-use divvy_limiter::Settlement;
+use divvy_core::rules::{self, Operation, RuleSet, Scratch};
 use divvy_server::DEFAULT_MAX_BODY;
 use divvy_server::protocol::DEFAULT_MAX_PAIRS;
 
 /// Start of a case that states none: 2026-01-01, midnight UTC. Windows shorter than a day begin then, too.
 const DEFAULT_START: Timestamp = Timestamp::from_nanos(1_767_225_600_000_000_000);
 
+/// A sequence of requests to an empty store.
+#[derive(Debug)]
+pub struct Case<'a> {
+    pub name: &'a str,
+    pub start: Timestamp,
+    pub steps: Vec<Step<'a>>,
+}
+
+/// A step of a case, whose fields fit its intent. Displays as the request.
+#[derive(Debug)]
+pub struct Step<'a> {
+    /// Time since the start of the case.
+    pub at: Elapsed,
+    /// `None` for a limit of an actor.
+    pub word: Option<StepKeyword>,
+    pub written: &'a RawStep,
+    /// The pairs of the operation, if it has one.
+    pub operation: Operation,
+}
+
+impl Display for Step<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RawStep { cost, ttl, id, idempotency_key, limit, .. } = self.written;
+        if let Some(Object(limit)) = limit {
+            write!(f, "limit {} {}", limit.rule, Name(&limit.actor))?;
+            return match &limit.credits {
+                Some(WholeNumber(credits)) => write!(f, " {credits}"),
+                None => f.write_str(", removed"),
+            };
+        }
+        let cost = cost.as_ref().map(|WholeNumber(cost)| *cost);
+        let (cost, named) = match self.word {
+            Some(StepKeyword::Reserve) => (cost.or(Some(1)), id.as_deref()),
+            _ => (cost, None),
+        };
+        let subject = match id {
+            Some(id) if self.word != Some(StepKeyword::Reserve) => Name(id).to_string(),
+            _ if self.operation.iter().len() == 0 => "(no pairs)".to_owned(),
+            _ => rules::header(self.operation.iter()),
+        };
+        write!(f, "{} {subject}", self.word.unwrap_or(StepKeyword::Hit))?;
+        write_option(f, "cost", cost)?;
+        write_option(f, "idempotency key", idempotency_key.as_deref().map(Name))?;
+        write_option(f, "ttl", ttl.map(Elapsed::whole_seconds))?;
+        write_option(f, "id", named.map(Name))
+    }
+}
+
+/// A name for people: in quotes if it is empty, or if its end would not be clear without them.
+struct Name<'a>(&'a str);
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_clear = |c: char| !c.is_whitespace() && !c.is_control() && c != '"' && c != ',';
+        if !self.0.is_empty() && self.0.chars().all(is_clear) { f.write_str(self.0) } else { write!(f, "{:?}", self.0) }
+    }
+}
+
+fn write_option(f: &mut fmt::Formatter<'_>, name: &str, value: Option<impl fmt::Display>) -> fmt::Result {
+    value.map_or(Ok(()), |value| write!(f, ", {name} {value}"))
+}
+
 /// Returns the cases in `file`. `name` is its name in messages.
 ///
 /// # Errors
 /// All problems.
-pub fn check(file: &CaseFile, rules: &RuleSet, name: &str) -> Result<Vec<Case>, Vec<Problem>> {
+pub fn check<'a>(file: &'a CaseFile, rules: &RuleSet, name: &str) -> Result<Vec<Case<'a>>, Vec<Problem>> {
     let mut faults = Faults { file: name, found: Vec::new() };
     if file.cases.is_empty() {
         faults.add("cases", "there are no cases", "add one, or remove the file");
@@ -44,14 +103,14 @@ pub fn check(file: &CaseFile, rules: &RuleSet, name: &str) -> Result<Vec<Case>, 
     if faults.found.is_empty() { Ok(cases) } else { Err(faults.found) }
 }
 
-fn check_case(written: &RawCase, rules: &RuleSet, path: &str, faults: &mut Faults<'_>) -> Case {
+fn check_case<'a>(written: &'a RawCase, rules: &RuleSet, path: &str, faults: &mut Faults<'_>) -> Case<'a> {
     if written.steps.iter().all(|Object(step)| step.expect.is_none()) {
         let fix = "add a step with \"expect\", such as {\"allowed\": true}";
         faults.add(format_args!("{path}.steps"), "no step expects anything", fix);
     }
     let start = written.start.map_or(DEFAULT_START, |start| start.0);
     let mut checker = StepChecker::new(rules);
-    let (mut steps, mut now): (Vec<Step>, Elapsed) = (Vec::new(), Elapsed::ZERO);
+    let (mut steps, mut now): (Vec<Step<'_>>, Elapsed) = (Vec::new(), Elapsed::ZERO);
     for (index, Object(step)) in written.steps.iter().enumerate() {
         let path = format!("{path}.steps[{index}]");
         let at = step.at.unwrap_or(now);
@@ -72,13 +131,14 @@ fn check_case(written: &RawCase, rules: &RuleSet, path: &str, faults: &mut Fault
         let what = format!("the window of rule {rule} follows the calendar, but the case has no start");
         faults.add(path, what, "add \"start\": \"2026-03-01T09:30:00Z\", for example");
     }
-    Case { name: written.name.clone(), start, steps }
+    Case { name: &written.name, start, steps }
 }
 
 /// Returns the name of a rule that has a calendar window and matches the step's operation.
-fn calendar_rule(step: &Step, rules: &RuleSet) -> Option<String> {
+fn calendar_rule(step: &Step<'_>, rules: &RuleSet) -> Option<String> {
+    step.written.operation.as_ref()?;
     let mut scratch = Scratch::default();
-    let mut matches = rules.matches(step.operation()?, &mut scratch);
+    let mut matches = rules.matches(&step.operation, &mut scratch);
     let (index, rule) = matches.find(|(_, rule)| rule.settings.calendar.is_some())?;
     Some(rule.name(index).into_owned())
 }
@@ -140,7 +200,7 @@ impl<'a> StepChecker<'a> {
     }
 
     /// Returns the checked step. If it has faults, adds them to `faults` and returns `None`.
-    fn check(&mut self, step: &RawStep, at: Elapsed, path: &str, faults: &mut Faults<'_>) -> Option<Step> {
+    fn check<'b>(&mut self, step: &'b RawStep, at: Elapsed, path: &str, faults: &mut Faults<'_>) -> Option<Step<'b>> {
         let before = faults.found.len();
         let word = if step.limit.is_some() { None } else { Some(step.intent.unwrap_or(StepKeyword::Hit)) };
         let form = IntentFields::of(word);
@@ -156,14 +216,11 @@ impl<'a> StepChecker<'a> {
         if let Some(Object(limit)) = &step.limit {
             self.find_rule(&limit.rule, format!("{path}.limit.rule"), faults);
         }
-        let expect = match &step.expect {
-            None => Expectation::default(),
-            Some(Object(expect)) => self.expectation(expect, &form, &format!("{path}.expect"), faults),
-        };
-        if faults.found.len() > before {
-            return None;
+        if let Some(Object(expect)) = &step.expect {
+            self.check_expectation(expect, &form, &format!("{path}.expect"), faults);
         }
-        Some(Step { at, word, action: action(step, word, operation)?, expect })
+        let is_valid = faults.found.len() == before;
+        is_valid.then(|| Step { at, word, written: step, operation: operation.unwrap_or_default() })
     }
 
     fn check_id(&mut self, id: &str, word: Option<StepKeyword>, path: &str, faults: &mut Faults<'_>) {
@@ -179,15 +236,8 @@ impl<'a> StepChecker<'a> {
         }
     }
 
-    /// Returns the expected answer of a step. Adds a fault if it is empty, has a field that the intent's answer lacks, or names
-    /// an unknown rule.
-    fn expectation(
-        &self,
-        written: &RawExpectation,
-        form: &IntentFields,
-        path: &str,
-        faults: &mut Faults<'_>,
-    ) -> Expectation {
+    /// Adds a fault if the expected answer is empty, has a field that the intent's answer lacks, or names an unknown rule.
+    fn check_expectation(&self, written: &RawExpectation, form: &IntentFields, path: &str, faults: &mut Faults<'_>) {
         let RawExpectation { allowed, remaining, balance, reset, rule, error } = written;
         let given = [
             ("allowed", allowed.is_some()),
@@ -207,21 +257,17 @@ impl<'a> StepChecker<'a> {
                 faults.add(format_args!("{path}.{field}"), format!("{owner} has no `{field}`"), "remove it");
             }
         }
-        let rule = rule.as_deref().and_then(|name| self.find_rule(name, format!("{path}.rule"), faults));
-        let remaining = remaining.map(|WholeNumber(remaining)| remaining);
-        let answer =
-            Answer { allowed: *allowed, remaining, balance: *balance, reset: reset.map(|reset| reset.0), rule };
-        Expectation { answer, error: error.clone() }
+        if let Some(name) = rule {
+            self.find_rule(name, format!("{path}.rule"), faults);
+        }
     }
 
-    /// Returns the index of a rule. Adds a fault if no rule has this name.
-    fn find_rule(&self, name: &str, path: String, faults: &mut Faults<'_>) -> Option<usize> {
-        let found = self.rules.find_by_name(name);
-        if found.is_none() {
+    /// Adds a fault if no rule has this name.
+    fn find_rule(&self, name: &str, path: String, faults: &mut Faults<'_>) {
+        if self.rules.find_by_name(name).is_none() {
             let what = format!("no rule is called {name:?}");
             faults.add(path, what, &format!("the names are {}", self.names()));
         }
-        found
     }
 
     fn names(&self) -> String {
@@ -289,36 +335,6 @@ fn check_size(pairs: &Map<String, Value>, path: &str, faults: &mut Faults<'_>) -
     };
     faults.add(format_args!("{path}.operation"), what, "write a smaller operation");
     false
-}
-
-/// Returns the request of a step whose fields are valid.
-fn action(step: &RawStep, word: Option<StepKeyword>, operation: Option<Operation>) -> Option<Action> {
-    let ttl_seconds = step.ttl.map(|ttl| u32::try_from(ttl.whole_seconds()).unwrap_or(u32::MAX));
-    let cost = step.cost.map(|WholeNumber(cost)| cost);
-    let settle = |settlement| Some(Action::Settle { id: step.id.clone()?, settlement });
-    match word {
-        None => step.limit.as_ref().map(|Object(limit)| action_of_limit(limit)),
-        Some(StepKeyword::Hit | StepKeyword::Peek | StepKeyword::Charge | StepKeyword::Refund) => {
-            Some(Action::Ask { operation: operation?, cost, idempotency_key: step.idempotency_key.clone() })
-        }
-        Some(StepKeyword::Reserve) => Some(Action::Reserve {
-            operation: operation?,
-            credits: cost.unwrap_or(1),
-            ttl_seconds,
-            id: step.id.clone(),
-        }),
-        Some(StepKeyword::Commit) => settle(Settlement::Commit { cost: cost? }),
-        Some(StepKeyword::Release) => settle(Settlement::Release),
-        Some(StepKeyword::Renew) => settle(Settlement::Renew { ttl_seconds }),
-    }
-}
-
-fn action_of_limit(RawLimit { rule, actor, credits }: &RawLimit) -> Action {
-    let (rule, actor) = (rule.clone(), actor.clone());
-    match *credits {
-        Some(WholeNumber(credits)) => Action::SetLimit { rule, actor, credits },
-        None => Action::RemoveLimit { rule, actor },
-    }
 }
 
 #[cfg(test)]

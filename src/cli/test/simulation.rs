@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::case::{Action, Answer, Step};
-use super::file::StepKeyword;
+use super::check::Step;
+use super::file::{RawLimit, RawStep, StepKeyword};
 use divvy_core::clock::{Clock, Timestamp, ceil_seconds};
+use divvy_core::json::{Object, WholeNumber};
 use divvy_limiter::exceptions::{ExceptionTarget, ExceptionTerms};
 use divvy_limiter::store::{Backend, MemoryStore};
 use divvy_limiter::{
@@ -46,39 +47,48 @@ impl<'a> Simulation<'a> {
     ///
     /// # Errors
     /// The text of the error that a client would get over HTTP.
-    pub async fn run(&mut self, step: &'a Step) -> Result<Answer, String> {
+    pub async fn run(&mut self, step: &Step<'a>) -> Result<Answer, String> {
         let now = self.start.plus(step.at.nanos());
-        match &step.action {
-            Action::Ask { operation, cost, idempotency_key } => {
-                let intent = intent(step.word);
-                let add = |builder: &mut PlanBuilder| match idempotency_key {
-                    None => builder.add(operation, intent, *cost),
-                    Some(key) => builder.add_idempotent(operation, intent, *cost, key.as_bytes()),
-                };
-                answer(&self.apply(now, add).await)
-            }
-            Action::Reserve { operation, credits, ttl_seconds, id } => {
-                let reserve = Reserve { credits: *credits, ttl_seconds: *ttl_seconds, id: None };
-                let applied = self.apply(now, |builder| builder.add_reservation(operation, reserve)).await;
-                let reserved = applied.report().reserved(0).map_err(|refusal| describe(&refusal))?;
-                if let Some(id) = id {
-                    self.reservations.insert(id, reserved.id);
+        let RawStep { cost, ttl, id, idempotency_key, limit, .. } = step.written;
+        if let Some(Object(RawLimit { rule, actor, credits })) = limit {
+            let (target, everything) = (ExceptionTarget::limit(rule, actor), &Scope::EVERYTHING);
+            let changed = match credits {
+                Some(WholeNumber(credits)) => {
+                    let terms = ExceptionTerms { credits: Some(*credits), ..ExceptionTerms::default() };
+                    self.limiter.set_exception(target, terms, everything).await
                 }
-                answer(&applied)
-            }
-            Action::Settle { id, settlement } => self.settle(id, *settlement, now).await,
-            Action::SetLimit { rule, actor, credits } => {
-                let terms = ExceptionTerms { credits: Some(*credits), ..ExceptionTerms::default() };
-                let set =
-                    self.limiter.set_exception(ExceptionTarget::limit(rule, actor), terms, &Scope::EVERYTHING).await;
-                set.map(|()| Answer::default()).map_err(|error| describe(&error))
-            }
-            Action::RemoveLimit { rule, actor } => {
-                let removed =
-                    self.limiter.remove_exception(ExceptionTarget::limit(rule, actor), &Scope::EVERYTHING).await;
-                removed.map(|_| Answer::default()).map_err(|error| describe(&error))
-            }
+                None => self.limiter.remove_exception(target, everything).await.map(drop),
+            };
+            return changed.map(|()| Answer::default()).map_err(|error| describe(&error));
         }
+        let cost = cost.as_ref().map(|WholeNumber(cost)| *cost);
+        let ttl_seconds = ttl.map(|ttl| u32::try_from(ttl.whole_seconds()).unwrap_or(u32::MAX));
+        // The check has found all fields that the intent needs.
+        let id = id.as_deref().unwrap_or_default();
+        let intent = match step.word {
+            Some(StepKeyword::Reserve) => {
+                let reserve = Reserve { credits: cost.unwrap_or(1), ttl_seconds, id: None };
+                let applied = self.apply(now, |builder| builder.add_reservation(&step.operation, reserve)).await;
+                let reserved = applied.report().reserved(0).map_err(|refusal| describe(&refusal))?;
+                self.reservations.insert(id, reserved.id);
+                return answer(&applied);
+            }
+            Some(StepKeyword::Commit) => {
+                let settlement = Settlement::Commit { cost: cost.unwrap_or_default() };
+                return self.settle(id, settlement, now).await;
+            }
+            Some(StepKeyword::Release) => return self.settle(id, Settlement::Release, now).await,
+            Some(StepKeyword::Renew) => return self.settle(id, Settlement::Renew { ttl_seconds }, now).await,
+            Some(StepKeyword::Peek) => Intent::Peek,
+            Some(StepKeyword::Charge) => Intent::Charge,
+            Some(StepKeyword::Refund) => Intent::Refund,
+            Some(StepKeyword::Hit) | None => Intent::Hit,
+        };
+        let add = |builder: &mut PlanBuilder| match idempotency_key {
+            None => builder.add(&step.operation, intent, cost),
+            Some(key) => builder.add_idempotent(&step.operation, intent, cost, key.as_bytes()),
+        };
+        answer(&self.apply(now, add).await)
     }
 
     async fn settle(&self, name: &str, settlement: Settlement, now: Timestamp) -> Result<Answer, String> {
@@ -117,13 +127,16 @@ fn describe(error: &impl LimiterError) -> String {
     http::describe_error(error)
 }
 
-fn intent(word: Option<StepKeyword>) -> Intent {
-    match word {
-        Some(StepKeyword::Peek) => Intent::Peek,
-        Some(StepKeyword::Charge) => Intent::Charge,
-        Some(StepKeyword::Refund) => Intent::Refund,
-        _ => Intent::Hit,
-    }
+/// An answer. Fields that the step's intent does not have are `None`.
+#[derive(Debug, Default)]
+pub struct Answer {
+    pub allowed: Option<bool>,
+    pub remaining: Option<u64>,
+    pub balance: Option<i64>,
+    /// Seconds until the reset, rounded up.
+    pub reset: Option<u64>,
+    /// The index of the rule that answers.
+    pub rule: Option<usize>,
 }
 
 impl Answer {

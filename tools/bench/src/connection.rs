@@ -1,13 +1,16 @@
-//! A non-blocking connection to the server.
+//! A non-blocking connection to the server, and the counts of the replies that arrive on it.
+//!
+//! Replies are counted in a stream of bytes without building them. The stream may arrive in pieces of any size. Memory stays bounded for
+//! any input: nested arrays are a count of missing elements, and long strings a count of bytes to skip.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use divvy_server::protocol::{line, resp};
-
 use crate::args::Protocol;
-use crate::reply::{FirstNumber, ReplyCounter, ReplyCounts, StreamError};
+use anyhow::{Context, bail};
+
+use divvy_server::protocol::{line, resp};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -18,29 +21,15 @@ const INPUT_BYTES: usize = 64 * 1024;
 /// the connections.
 #[derive(Debug)]
 pub struct Connection<'a> {
-    socket: &'a TcpStream,
-    output: Vec<u8>,
+    pub socket: &'a TcpStream,
+    /// The requests that [`send`](Self::send) sends.
+    pub output: Vec<u8>,
     /// Bytes of `output` that have been sent.
     written: usize,
     input: Box<[u8]>,
     /// Bytes of `input` that hold the start of a line.
     filled: usize,
-    replies: ReplyCounter,
-}
-
-/// An error that makes a connection unusable.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectionError {
-    #[error("the server closed the connection")]
-    Closed,
-    #[error("the server sent a reply without a request")]
-    Unasked,
-    #[error("a reply has a line of more than {INPUT_BYTES} bytes")]
-    LongLine,
-    #[error(transparent)]
-    Stream(#[from] StreamError),
-    #[error(transparent)]
-    Io(#[from] io::Error),
+    pub replies: ReplyCounter,
 }
 
 /// A user, and its password.
@@ -84,43 +73,29 @@ fn authenticate(socket: &mut TcpStream, protocol: Protocol, Login { user, passwo
 }
 
 impl<'a> Connection<'a> {
-    pub fn new(socket: &'a TcpStream, protocol: Protocol, first_number: FirstNumber) -> Self {
+    pub fn new(socket: &'a TcpStream, protocol: Protocol, denial: &'static [u8]) -> Self {
         Self {
             socket,
             output: Vec::new(),
             written: 0,
             input: vec![0; INPUT_BYTES].into_boxed_slice(),
             filled: 0,
-            replies: ReplyCounter::new(protocol, first_number),
+            replies: ReplyCounter::new(protocol, denial),
         }
-    }
-
-    pub fn socket(&self) -> &'a TcpStream {
-        self.socket
-    }
-
-    /// Returns the buffer for requests. [`send`](Self::send) sends them.
-    pub fn output(&mut self) -> &mut Vec<u8> {
-        &mut self.output
     }
 
     pub fn has_unsent_output(&self) -> bool {
         self.written < self.output.len()
     }
 
-    /// Returns the first reply that was an error.
-    pub fn first_error(&self) -> Option<&str> {
-        self.replies.first_error()
-    }
-
     /// Sends as much as the socket accepts. The rest waits until it is writable.
-    pub fn send(&mut self) -> Result<(), ConnectionError> {
+    pub fn send(&mut self) -> io::Result<()> {
         while let Some(unsent @ [_, ..]) = self.output.get(self.written..) {
             match self.socket.write(unsent) {
                 Ok(written) => self.written += written,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             }
         }
         self.output.clear();
@@ -129,10 +104,12 @@ impl<'a> Connection<'a> {
     }
 
     /// Reads once, and counts the replies that are complete.
-    pub fn receive(&mut self) -> Result<ReplyCounts, ConnectionError> {
-        let Some(free @ [_, ..]) = self.input.get_mut(self.filled..) else { return Err(ConnectionError::LongLine) };
+    pub fn receive(&mut self) -> anyhow::Result<ReplyCounts> {
+        let Some(free @ [_, ..]) = self.input.get_mut(self.filled..) else {
+            bail!("a reply has a line of more than {INPUT_BYTES} bytes");
+        };
         match self.socket.read(free) {
-            Ok(0) => return Err(ConnectionError::Closed),
+            Ok(0) => bail!("the server closed the connection"),
             Ok(read) => self.filled += read,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             Err(error) => return Err(error.into()),
@@ -141,5 +118,255 @@ impl<'a> Connection<'a> {
         self.input.copy_within(used..self.filled, 0);
         self.filled -= used;
         Ok(counts)
+    }
+}
+
+/// Maximum length of a stored error, in bytes.
+const SHOWN_ERROR: usize = 200;
+
+/// Counts of replies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReplyCounts {
+    pub replies: u64,
+    /// Replies that deny: `OK false …`, or an array that starts with the integer of a denial (see [`number_of_a_denial`]).
+    pub denied: u64,
+    /// Replies that are errors: `ERR …`, or a RESP error.
+    pub errors: u64,
+}
+
+/// Returns the first number of a RESP reply that denies `command`: zero as in `DIVVY.HIT`, or one as in redis-cell.
+pub fn number_of_a_denial(command: &str) -> &'static [u8] {
+    let name = command.split_whitespace().next().unwrap_or_default();
+    if name.eq_ignore_ascii_case("CL.THROTTLE") { b"1" } else { b"0" }
+}
+
+/// Counts the replies of one connection.
+#[derive(Debug)]
+pub struct ReplyCounter {
+    protocol: Protocol,
+    /// The first number of a RESP reply that denies.
+    denial: &'static [u8],
+    counts: ReplyCounts,
+    /// The first error reply, cut to a length that can be shown.
+    pub first_error: Option<String>,
+    /// Remaining bytes of a string and its line break.
+    skip: u64,
+    reply: RespReply,
+}
+
+/// The RESP reply that is being read.
+#[derive(Debug, Clone, Copy)]
+struct RespReply {
+    /// Values that are missing, including those inside arrays.
+    missing: u64,
+    /// Values read so far.
+    seen: u64,
+    denied: bool,
+    error: bool,
+}
+
+const FRESH: RespReply = RespReply { missing: 1, seen: 0, denied: false, error: false };
+
+impl ReplyCounter {
+    pub fn new(protocol: Protocol, denial: &'static [u8]) -> Self {
+        Self { protocol, denial, counts: ReplyCounts::default(), first_error: None, skip: 0, reply: FRESH }
+    }
+
+    /// Counts the replies that end in `bytes`. Returns the counts and the number of bytes used. The unused bytes are
+    /// the start of a line. Pass them again, followed by the bytes after them.
+    pub fn count(&mut self, bytes: &[u8]) -> anyhow::Result<(ReplyCounts, usize)> {
+        let mut rest = bytes;
+        loop {
+            let skipped = usize::try_from(self.skip).map_or(rest.len(), |skip| skip.min(rest.len()));
+            rest = rest.get(skipped..).unwrap_or_default();
+            self.skip -= skipped as u64;
+            if self.skip == 0 && self.reply.missing == 0 {
+                self.end_resp_reply();
+            }
+            let Some(end) = memchr::memchr(b'\n', rest) else { break };
+            let (line, after) = rest.split_at(end);
+            match self.protocol {
+                Protocol::Line => self.line(line)?,
+                Protocol::Resp => self.resp_line(line.strip_suffix(b"\r").unwrap_or(line))?,
+            }
+            rest = after.get(1..).unwrap_or_default();
+        }
+        Ok((std::mem::take(&mut self.counts), bytes.len() - rest.len()))
+    }
+
+    fn line(&mut self, line: &[u8]) -> anyhow::Result<()> {
+        match line {
+            [b'O', b'K', b' ', b'f', ..] => self.counts.denied += 1,
+            [b'O', b'K', ..] => {}
+            [b'E', b'R', b'R', ..] => {
+                self.counts.errors += 1;
+                self.keep_error(line);
+            }
+            _ => bail!("the reply is not of the line protocol: {:?} (is this the RESP port?)", shown(line)),
+        }
+        self.counts.replies += 1;
+        Ok(())
+    }
+
+    /// Reads a RESP line: a whole value, or the length of a string or an aggregate.
+    fn resp_line(&mut self, line: &[u8]) -> anyhow::Result<()> {
+        let (kind, text) = line.split_first().unwrap_or((&b'\n', &[]));
+        match kind {
+            b':' => self.reply.denied |= self.reply.seen == 1 && text == self.denial,
+            b'+' | b'_' | b'#' | b',' | b'(' => {}
+            b'-' => self.resp_error(text),
+            b'$' | b'=' => self.skip = length(text)?.map_or(0, |bytes| bytes.saturating_add(2)),
+            b'!' => {
+                self.skip = length(text)?.map_or(0, |bytes| bytes.saturating_add(2));
+                self.resp_error(b"an error in RESP3's long form");
+            }
+            b'*' | b'~' => self.expect(length(text)?.unwrap_or(0)),
+            b'%' => self.expect(length(text)?.unwrap_or(0).saturating_mul(2)),
+            other => bail!(
+                "the reply is not RESP: it starts with {:?} (is this the line protocol's port?)",
+                char::from(*other)
+            ),
+        }
+        self.reply.seen += 1;
+        self.reply.missing -= 1;
+        Ok(())
+    }
+
+    fn end_resp_reply(&mut self) {
+        self.counts.replies += 1;
+        self.counts.denied += u64::from(self.reply.denied);
+        self.counts.errors += u64::from(self.reply.error);
+        self.reply = FRESH;
+    }
+
+    fn expect(&mut self, values: u64) {
+        self.reply.missing = self.reply.missing.saturating_add(values);
+    }
+
+    fn resp_error(&mut self, text: &[u8]) {
+        self.reply.error = true;
+        self.keep_error(text);
+    }
+
+    fn keep_error(&mut self, text: &[u8]) {
+        if self.first_error.is_none() {
+            self.first_error = Some(shown(text));
+        }
+    }
+}
+
+/// Parses a RESP length; `None` for `-1`, which is the null of RESP 2.
+fn length(text: &[u8]) -> anyhow::Result<Option<u64>> {
+    if text == b"-1" {
+        return Ok(None);
+    }
+    let digits = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    digits.map(Some).with_context(|| format!("a reply has {:?} in place of a length", shown(text)))
+}
+
+fn shown(text: &[u8]) -> String {
+    String::from_utf8_lossy(text.get(..SHOWN_ERROR).unwrap_or(text)).trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Counts `stream` in pieces that end at `cuts`. Like a connection, keeps the bytes that were not used.
+    fn count_in_pieces(protocol: Protocol, stream: &[u8], cuts: &[usize]) -> (ReplyCounts, Option<String>) {
+        let mut counter = ReplyCounter::new(protocol, b"0");
+        let mut total = ReplyCounts::default();
+        let mut start = 0;
+        for end in cuts.iter().copied().chain([stream.len()]) {
+            let (counts, used) = counter.count(&stream[start..end.max(start)]).unwrap();
+            start += used;
+            total.replies += counts.replies;
+            total.denied += counts.denied;
+            total.errors += counts.errors;
+        }
+        assert_eq!(start, stream.len());
+        (total, counter.first_error)
+    }
+
+    const LINES: &[u8] = b"OK true 57 60\nOK false 0 3\r\nERR unknown \"No\"\nERR b \"c\"\n";
+
+    const RESP: &[u8] = b"*3\r\n:1\r\n:57\r\n:60\r\n*3\r\n:0\r\n:0\r\n:3\r\n:0\r\n+OK\r\n-ERR no\r\n-ERR later\r\n\
+        $5\r\n*1\r\n\n\r\n$-1\r\n*-1\r\n*0\r\n$0\r\n\r\n*2\r\n*2\r\n:0\r\n$1\r\nx\r\n*0\r\n%1\r\n+a\r\n:0\r\n_\r\n";
+
+    #[test]
+    fn each_line_is_a_reply() {
+        let (counts, error) = count_in_pieces(Protocol::Line, LINES, &[]);
+        assert_eq!(counts, ReplyCounts { replies: 4, denied: 1, errors: 2 });
+        assert_eq!(error.as_deref(), Some("ERR unknown \"No\""));
+    }
+
+    #[test]
+    fn each_resp_value_is_a_reply_even_if_nested() {
+        let (counts, error) = count_in_pieces(Protocol::Resp, RESP, &[]);
+        assert_eq!(counts, ReplyCounts { replies: 14, denied: 1, errors: 2 });
+        assert_eq!(error.as_deref(), Some("ERR no"));
+    }
+
+    #[test]
+    fn redis_cells_first_number_is_1_for_a_denial() {
+        let denied_of = |command| {
+            let mut counter = ReplyCounter::new(Protocol::Resp, number_of_a_denial(command));
+            let (counts, _) = counter.count(b"*2\r\n:0\r\n:5\r\n*2\r\n:0\r\n:4\r\n*2\r\n:1\r\n:0\r\n").unwrap();
+            counts.denied
+        };
+        assert_eq!((denied_of("cl.throttle k 1 1 60"), denied_of("DIVVY.HIT ip=a")), (1, 2));
+    }
+
+    #[test]
+    fn error_inside_an_array_makes_the_reply_an_error() {
+        let (counts, _) = count_in_pieces(Protocol::Resp, b"*2\r\n:1\r\n-ERR x\r\n!3\r\nabc\r\n", &[]);
+        assert_eq!(counts, ReplyCounts { replies: 2, denied: 0, errors: 2 });
+    }
+
+    #[test]
+    fn deep_nesting_and_huge_lengths_need_no_memory() {
+        let mut counter = ReplyCounter::new(Protocol::Resp, b"0");
+        let deep = b"*1\r\n".repeat(100_000);
+        let mut count = |bytes: &[u8]| counter.count(bytes).unwrap();
+        assert_eq!(count(&deep), (ReplyCounts::default(), deep.len()));
+        assert_eq!(count(b":1\r\n"), (ReplyCounts { replies: 1, ..ReplyCounts::default() }, 4));
+        assert_eq!(count(b"$3\r\nabc\r"), (ReplyCounts::default(), 8));
+        assert_eq!(count(b"\n"), (ReplyCounts { replies: 1, ..ReplyCounts::default() }, 1));
+        let huge = b"*18446744073709551615\r\n$18446744073709551615\r\nabc";
+        assert_eq!(count(huge), (ReplyCounts::default(), huge.len()));
+    }
+
+    #[test]
+    fn foreign_streams_are_rejected() {
+        for (protocol, bytes, expected) in [
+            (Protocol::Resp, &b"OK true 1 1\n"[..], "the reply is not RESP: it starts with 'O'"),
+            (Protocol::Resp, b"$x\r\n", "a reply has \"x\" in place of a length"),
+            (Protocol::Resp, b"*-2\r\n", "a reply has \"-2\" in place of a length"),
+            (Protocol::Line, b"-ERR unknown\r\n", "the reply is not of the line protocol: \"-ERR unknown\""),
+        ] {
+            let error = ReplyCounter::new(protocol, b"0").count(bytes).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn counts_do_not_depend_on_the_cuts(mut cuts in prop::collection::vec(0..RESP.len(), 0..12)) {
+            cuts.sort_unstable();
+            prop_assert_eq!(count_in_pieces(Protocol::Resp, RESP, &cuts), count_in_pieces(Protocol::Resp, RESP, &[]));
+            cuts.retain(|cut| *cut < LINES.len());
+            prop_assert_eq!(count_in_pieces(Protocol::Line, LINES, &cuts), count_in_pieces(Protocol::Line, LINES, &[]));
+        }
+
+        #[test]
+        fn any_bytes_are_counted_or_rejected(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            for protocol in [Protocol::Line, Protocol::Resp] {
+                if let Ok((_, used)) = ReplyCounter::new(protocol, b"0").count(&bytes) {
+                    prop_assert!(used <= bytes.len());
+                }
+            }
+        }
     }
 }

@@ -1,17 +1,12 @@
 //! `divvy-bench`: the load generator.
 //!
-//! A `plan` contains what to send. Each thread's `worker` drives its `lane`s. A lane sends requests over a
-//! `connection`, at its own pace or by a schedule; the plan's template and a sequence of `keys` form the requests. `reply`
-//! counts the replies, and `report` presents the results. The generator does not interpret requests: any request of
-//! either protocol works.
+//! A `plan` contains what to send. Each thread's `worker` drives its lanes. A lane sends requests over a
+//! `connection`, at its own pace or by a schedule, and counts the replies. `report` watches the run, and presents the results. The
+//! generator does not interpret requests: any request of either protocol works.
 
 mod args;
 mod connection;
-mod keys;
-mod lane;
-mod monitor;
 mod plan;
-mod reply;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -28,10 +23,9 @@ use clap::Parser;
 
 use crate::args::{BenchArgs, Protocol};
 use crate::connection::Login;
-use crate::monitor::Monitor;
 use crate::plan::Plan;
-use crate::report::Report;
-use crate::worker::{Progress, ThreadId, Worker};
+use crate::report::{Monitor, Report};
+use crate::worker::{Progress, Worker};
 
 fn main() -> ExitCode {
     match run(&BenchArgs::parse()) {
@@ -109,8 +103,7 @@ fn measure(args: &BenchArgs, plan: &Plan, sockets: &[TcpStream]) -> anyhow::Resu
         let (done, finished) = channel();
         let mut monitor = Monitor::new(args, plan, &progress)?;
         for index in 0..count {
-            let thread = ThreadId { index, count };
-            let worker = Worker::new(args, plan, sockets, thread, monitor.began(), &progress)?;
+            let worker = Worker::new(args, plan, sockets, (index, count), monitor.began, &progress)?;
             let done = done.clone();
             // The receiver is only gone if the run has failed.
             scope.spawn(move || done.send(worker.run()).unwrap_or_default());

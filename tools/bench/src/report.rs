@@ -1,15 +1,22 @@
-//! The results of a run, as text for people and as JSON for programs.
+//! Watches a run from the main thread: shows its progress, samples resource usage, as the kernel reports it in `/proc`, and presents the
+//! results as text for people and as JSON for programs.
+
+#![expect(clippy::disallowed_methods, reason = "a load generator measures")]
 
 use std::fmt;
-use std::time::Duration;
+use std::io::{IsTerminal, Write};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
-use divvy_core::clock::NANOS_PER_SECOND;
+use anyhow::Context;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::args::{BenchArgs, Protocol};
-use crate::lane::Measurements;
 use crate::plan::Plan;
+use crate::worker::{Measurements, Progress, ThreadResults};
+use divvy_core::clock::NANOS_PER_SECOND;
 
 /// Commands whose replies show denials.
 const HITS: [&str; 4] = ["HIT", "DIVVY.HIT", "DIVVY.PEEK", "CL.THROTTLE"];
@@ -67,32 +74,29 @@ pub struct Server {
     pub resident_bytes: u64,
 }
 
-/// Resource usage while the requests were measured.
-#[derive(Debug, Clone, Copy)]
-pub struct Usage {
-    pub generator_cpu: Duration,
-    pub server: Option<ServerUsage>,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub struct ServerUsage {
-    pub cpu: Duration,
-    pub resident_bytes: u64,
-}
-
 impl Report {
     pub fn new(
         args: &BenchArgs,
         plan: &Plan,
         measured: &Measurements,
         first_error: Option<String>,
-        usage: Usage,
+        (cpu, resident_bytes): (CpuTimes, Option<u64>),
     ) -> Self {
         let requests = measured.latencies.len() - measured.unanswered;
         let seconds = measured.last_reply_ns.saturating_sub(plan.warmup_ns) as f64 / NANOS_PER_SECOND as f64;
         let per_request = |cpu: Duration| ratio(cpu.as_secs_f64() * 1e6, requests as f64);
         Self {
-            load: Load::new(args),
+            load: Load {
+                protocol: args.protocol,
+                command: args.command().to_owned(),
+                connections: args.connections.get(),
+                pipeline: args.pipeline.get(),
+                keys: args.keys,
+                distribution: args.distribution.to_string(),
+                rate: args.rate,
+                seed: args.seed,
+                threads: args.threads.get(),
+            },
             seconds,
             requests,
             requests_per_second: ratio(requests as f64, seconds),
@@ -102,34 +106,18 @@ impl Report {
             unanswered: measured.unanswered,
             warning: warning(args.command(), requests, measured.denied),
             latency_us: Latency::new(&measured.latencies),
-            server: usage.server.map(|server| Server {
-                cpu_us_per_request: per_request(server.cpu),
-                cores: ratio(server.cpu.as_secs_f64(), seconds),
-                resident_bytes: server.resident_bytes,
+            server: cpu.server.zip(resident_bytes).map(|(cpu, resident_bytes)| Server {
+                cpu_us_per_request: per_request(cpu),
+                cores: ratio(cpu.as_secs_f64(), seconds),
+                resident_bytes,
             }),
-            generator_cpu_us_per_request: per_request(usage.generator_cpu),
+            generator_cpu_us_per_request: per_request(cpu.generator),
         }
     }
 
     /// Returns whether every request got a reply that is not an error.
     pub fn is_clean(&self) -> bool {
         self.errors == 0 && self.unanswered == 0
-    }
-}
-
-impl Load {
-    fn new(args: &BenchArgs) -> Self {
-        Self {
-            protocol: args.protocol,
-            command: args.command().to_owned(),
-            connections: args.connections.get(),
-            pipeline: args.pipeline.get(),
-            keys: args.keys,
-            distribution: args.distribution.to_string(),
-            rate: args.rate,
-            seed: args.seed,
-            threads: args.threads.get(),
-        }
     }
 }
 
@@ -204,6 +192,153 @@ impl fmt::Display for Report {
     }
 }
 
+/// Time between two updates of the progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
+
+const CLEAR_TO_END_OF_LINE: &str = "\x1b[K";
+
+pub struct Monitor<'a> {
+    args: &'a BenchArgs,
+    plan: &'a Plan,
+    progress: &'a Progress,
+    pub began: Instant,
+    /// Whether standard error is a terminal. If so, progress is shown in one line.
+    is_terminal: bool,
+    /// Time of the last update, and the number of replies then.
+    shown: (Instant, u64),
+    /// CPU times of the generator and the server at the end of the warm-up.
+    start: CpuTimes,
+    warm: bool,
+}
+
+/// The CPU times of the generator and the server.
+#[derive(Debug, Clone, Copy)]
+pub struct CpuTimes {
+    generator: Duration,
+    server: Option<Duration>,
+}
+
+impl CpuTimes {
+    fn now(server: Option<u32>) -> anyhow::Result<Self> {
+        let server = server.map(cpu_time).transpose()?;
+        Ok(Self { generator: cpu_time(std::process::id()).unwrap_or_default(), server })
+    }
+}
+
+impl<'a> Monitor<'a> {
+    /// Starts watching at the beginning of a run.
+    pub fn new(args: &'a BenchArgs, plan: &'a Plan, progress: &'a Progress) -> anyhow::Result<Self> {
+        let start = CpuTimes::now(args.pid)?;
+        let began = Instant::now();
+        Ok(Self {
+            args,
+            plan,
+            progress,
+            began,
+            is_terminal: std::io::stderr().is_terminal(),
+            shown: (began, 0),
+            start,
+            warm: plan.warmup_ns == 0,
+        })
+    }
+
+    /// Waits for all threads, and merges their results.
+    pub fn collect(
+        &mut self,
+        finished: &Receiver<anyhow::Result<ThreadResults>>,
+    ) -> anyhow::Result<(Measurements, Option<String>)> {
+        let mut measured = Measurements::new()?;
+        let mut first_error = None;
+        loop {
+            match finished.recv_timeout(self.until_next_look()) {
+                Ok(findings) => {
+                    let findings = findings?;
+                    measured.merge(&findings.measured)?;
+                    first_error = first_error.or(findings.first_error);
+                }
+                Err(RecvTimeoutError::Timeout) => self.look()?,
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        if self.is_terminal {
+            // The run continues even if the terminal is gone.
+            let _ = writeln!(std::io::stderr());
+        }
+        Ok((measured, first_error))
+    }
+
+    fn until_next_look(&self) -> Duration {
+        let warmup = Duration::from_nanos(self.plan.warmup_ns);
+        if self.warm { PROGRESS_INTERVAL } else { warmup.saturating_sub(self.began.elapsed()).min(PROGRESS_INTERVAL) }
+    }
+
+    fn look(&mut self) -> anyhow::Result<()> {
+        if !self.warm && self.began.elapsed() >= Duration::from_nanos(self.plan.warmup_ns) {
+            self.warm = true;
+            self.start = CpuTimes::now(self.args.pid)?;
+        }
+        if self.is_terminal || self.args.progress {
+            self.show_progress();
+        }
+        Ok(())
+    }
+
+    fn show_progress(&mut self) {
+        let replies = self.progress.replies.load(Ordering::Relaxed);
+        let errors = self.progress.errors.load(Ordering::Relaxed);
+        let (shown_at, shown_replies) = std::mem::replace(&mut self.shown, (Instant::now(), replies));
+        let per_second = (replies - shown_replies) as f64 / shown_at.elapsed().as_secs_f64();
+        let seconds = self.began.elapsed().as_secs_f64();
+        let phase = if self.warm { "" } else { ", warming up" };
+        let line = format!("{seconds:6.1} s  {replies} replies  {per_second:.0} a second  {errors} errors{phase}");
+        // The run continues even if standard error is closed.
+        let _ = match self.is_terminal {
+            true => write!(std::io::stderr(), "\r{line}{CLEAR_TO_END_OF_LINE}"),
+            false => writeln!(std::io::stderr(), "{line}"),
+        };
+    }
+
+    /// Returns the CPU times since the end of the warm-up, and the server's resident memory (bytes).
+    pub fn usage(&self) -> anyhow::Result<(CpuTimes, Option<u64>)> {
+        let end = CpuTimes::now(self.args.pid)?;
+        let server = end.server.zip(self.start.server).map(|(end, start)| end.saturating_sub(start));
+        let generator = end.generator.saturating_sub(self.start.generator);
+        Ok((CpuTimes { generator, server }, self.args.pid.map(resident_bytes).transpose()?))
+    }
+}
+
+/// Returns the CPU time of all threads of a process, including those that have ended.
+///
+/// The kernel reports it in clock ticks (10 ms), so measure over at least a second.
+fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
+    let path = format!("/proc/{pid}/stat");
+    let stat = std::fs::read_to_string(&path).with_context(|| format!("reading {path} for the server's CPU time"))?;
+    let ticks = cpu_ticks(&stat).with_context(|| format!("{path} is not of the form that proc(5) documents"))?;
+    Ok(Duration::from_secs(ticks) / u32::try_from(rustix::param::clock_ticks_per_second())?.max(1))
+}
+
+/// Returns `utime` plus `stime`, fields 14 and 15 of `/proc/PID/stat` (see proc(5)). The second field is the program's
+/// name in parentheses, which may contain any character.
+fn cpu_ticks(stat: &str) -> Option<u64> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let mut fields = after_name.split_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+/// Returns the resident memory of a process in bytes.
+fn resident_bytes(pid: u32) -> anyhow::Result<u64> {
+    let path = format!("/proc/{pid}/status");
+    let status = std::fs::read_to_string(&path).with_context(|| format!("reading {path} for the server's memory"))?;
+    resident_kib(&status).map(|kib| kib * 1024).with_context(|| format!("{path} has no VmRSS"))
+}
+
+fn resident_kib(status: &str) -> Option<u64> {
+    let (_, value) = status.lines().filter_map(|line| line.split_once(':')).find(|(name, _)| *name == "VmRSS")?;
+    value.split_whitespace().next()?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,5 +356,26 @@ mod tests {
             let warning = warning(command, requests, denied);
             assert_eq!(warning.and_then(|warning| warning.split(':').next()), expected, "{command} {denied}");
         }
+    }
+
+    #[test]
+    fn cpu_ticks_are_found_after_any_program_name() {
+        let stat = "42 (a) b (c) S 1 42 42 0 -1 4194560 5 6 7 8 120 30 9 9 20 0 3 0 100 1 2";
+        assert_eq!(cpu_ticks(stat), Some(150));
+        assert_eq!(cpu_ticks("42 (x"), None);
+        assert_eq!(cpu_ticks("42 (x) S 1"), None);
+    }
+
+    #[test]
+    fn resident_memory_is_parsed() {
+        assert_eq!(resident_kib("Name:\tx\nVmHWM:\t 9 kB\nVmRSS:\t  1234 kB\n"), Some(1234));
+        assert_eq!(resident_kib("Name:\tx\n"), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn this_process_uses_memory() {
+        assert!(resident_bytes(std::process::id()).unwrap() > 100_000);
+        assert!(cpu_time(std::process::id()).is_ok());
     }
 }

@@ -1,75 +1,38 @@
-//! Decisions: the ones that divvy writes, and the ones that it reads. Their durations have the text format of Go's
+//! Messages of CrowdSec's Local API: decisions, and the query of a request for them. Their durations have the text format of Go's
 //! `time.Duration`, such as `3h59m58.938970518s`.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::collections::HashMap;
 use std::time::Duration;
 
-use divvy_core::json::Object;
 use divvy_core::rules::{Network, NetworkError};
 use divvy_core::units;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use url::form_urlencoded;
 
 /// The type of decisions that deny everything.
 pub const BAN: &str = "ban";
+/// Maximum length of a text that an error repeats (characters).
+const MAX_SHOWN: usize = 64;
+/// Maximum number of words in a list of the query. Each decision is compared with all of them.
+const MAX_WORDS: usize = 100;
 
-/// The kind of a decision's target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub enum Scope {
-    /// An address.
-    Ip,
-    /// A network.
-    Range,
-}
-
-impl Scope {
-    /// Returns the scope of a decision about this network.
-    pub fn of(network: Network) -> Self {
-        if network.is_address() { Self::Ip } else { Self::Range }
-    }
-
-    /// Finds the scope with this name, in any case.
-    pub fn parse(name: &str) -> Option<Self> {
-        [Self::Ip, Self::Range].into_iter().find(|scope| scope.name().eq_ignore_ascii_case(name))
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Ip => "Ip",
-            Self::Range => "Range",
-        }
-    }
-}
-
-/// A decision of divvy, with the fields in the order of CrowdSec's.
-#[derive(Debug, Serialize)]
-pub struct Decision<'a> {
-    /// Remaining time, in Go's format.
-    pub duration: String,
-    /// A positive number.
-    pub id: u64,
-    /// The program that decided.
-    pub origin: &'a str,
-    /// The reason.
-    pub scenario: &'a str,
-    /// The kind of `value`.
-    pub scope: Scope,
-    /// The treatment of requests from there.
-    #[serde(rename = "type")]
-    pub kind: &'static str,
-    /// The address or network.
-    pub value: String,
+/// Returns the scope of a decision about this network.
+pub fn scope_of(network: Network) -> &'static str {
+    if network.is_address() { "Ip" } else { "Range" }
 }
 
 /// A decision of CrowdSec, as it is written.
 #[derive(Debug, Deserialize)]
 pub struct RemoteDecision<'a> {
+    /// Names the decision. 0 if it has no id.
     #[serde(default)]
-    id: u64,
+    pub id: u64,
     #[serde(borrow)]
     duration: Cow<'a, str>,
+    /// The name of the scenario that led to it, or another reason.
     #[serde(borrow)]
-    scenario: Cow<'a, str>,
+    pub scenario: Cow<'a, str>,
     #[serde(borrow)]
     scope: Cow<'a, str>,
     #[serde(borrow, rename = "type")]
@@ -80,30 +43,12 @@ pub struct RemoteDecision<'a> {
     simulated: Option<bool>,
 }
 
-/// A decision to deny an address or a network everything.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Ban<'a> {
-    /// Names the decision. 0 if it has no id.
-    pub id: u64,
-    /// The address or network.
-    pub network: Network,
-    /// Remaining time.
-    pub remaining: Duration,
-    /// The name of the scenario that led to it, or another reason.
-    pub scenario: &'a str,
-}
-
-impl<'a> RemoteDecision<'a> {
-    /// Parses a decision; `None` if it is malformed.
-    pub fn parse(text: &'a [u8]) -> Option<Self> {
-        serde_json::from_slice(text).ok().map(|Object(decision)| decision)
-    }
-
-    /// Returns the ban; `None` if it is another kind of decision (a captcha, or one about a country or a user), only a
-    /// simulation, or about something that is no network.
-    pub fn ban(&self) -> Option<Ban<'_>> {
-        let is_ban = self.kind.eq_ignore_ascii_case(BAN) && self.simulated != Some(true);
-        if !is_ban || Scope::parse(&self.scope).is_none() {
+impl RemoteDecision<'_> {
+    /// Returns the banned network and the remaining time. `None` if it is another kind of decision (a captcha, or one about a
+    /// country or a user), only a simulation, or about something that is no network.
+    pub fn ban(&self) -> Option<(Network, Duration)> {
+        let is_scope = ["Ip", "Range"].iter().any(|scope| self.scope.eq_ignore_ascii_case(scope));
+        if !self.kind.eq_ignore_ascii_case(BAN) || self.simulated == Some(true) || !is_scope {
             return None;
         }
         let network = match Network::parse(&self.value) {
@@ -112,7 +57,7 @@ impl<'a> RemoteDecision<'a> {
             Err(NetworkError::HostBits { masked }) => masked,
             Err(_) => return None,
         };
-        Some(Ban { id: self.id, network, remaining: parse_duration(&self.duration)?, scenario: &self.scenario })
+        Some((network, parse_duration(&self.duration)?))
     }
 }
 
@@ -128,14 +73,120 @@ fn parse_duration(text: &str) -> Option<Duration> {
 /// Returns the text of a duration in whole seconds.
 pub fn write_duration(seconds: u64) -> String {
     let (hours, minutes, rest) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
-    let mut text = String::new();
-    // Writing to a string never fails.
-    let _ = match (hours, minutes) {
-        (0, 0) => write!(text, "{rest}s"),
-        (0, _) => write!(text, "{minutes}m{rest}s"),
-        _ => write!(text, "{hours}h{minutes}m{rest}s"),
-    };
-    text
+    match (hours, minutes) {
+        (0, 0) => format!("{rest}s"),
+        (0, _) => format!("{minutes}m{rest}s"),
+        _ => format!("{hours}h{minutes}m{rest}s"),
+    }
+}
+
+/// The decisions that a bouncer wants.
+#[derive(Debug, Default)]
+pub struct DecisionFilter {
+    /// Decisions whose network covers this one, or else is in it.
+    pub network: Option<Network>,
+    pub is_covering: bool,
+    value: Option<String>,
+    /// No decision of divvy is of the wanted type.
+    is_other_type: bool,
+    scopes: Vec<String>,
+    origins: Vec<String>,
+    scenarios: Vec<String>,
+    other_scenarios: Vec<String>,
+}
+
+impl DecisionFilter {
+    /// Parses the query of a URL. Like CrowdSec, divvy ignores other parameters. An empty parameter is like none.
+    ///
+    /// # Errors
+    /// A parameter is not valid, or given twice.
+    pub fn parse(query: &str) -> Result<Self, String> {
+        let mut given = HashMap::new();
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            if given.insert(name.clone(), value).is_some() {
+                return Err(format!("the query's parameter '{}' is given twice", shorten(&name)));
+            }
+        }
+        let get = |name: &str| given.get(name).map(|value| &**value).filter(|value| !value.is_empty());
+        let words = |name: &str| {
+            let words = get(name).unwrap_or_default().split(',').filter(|word| !word.is_empty());
+            let words: Vec<_> = words.map(str::to_owned).collect();
+            if words.len() > MAX_WORDS { Err(format!("{name} has more than {MAX_WORDS} words")) } else { Ok(words) }
+        };
+        let lowercase = |name: &str| Ok::<_, String>(words(name)?.iter().map(|word| word.to_lowercase()).collect());
+        let network = |name: &str| get(name).map(|value| parse_network(name, value)).transpose();
+        let is_covering = get("contains").map(|value| parse_boolean("contains", value)).transpose()?.unwrap_or(true);
+        let (ip, range) = (network("ip")?, network("range")?);
+        Ok(Self {
+            network: ip.or(range),
+            is_covering,
+            value: get("value").map(str::to_owned),
+            is_other_type: get("type").is_some_and(|kind| kind != BAN),
+            // CrowdSec's own clients write both names.
+            scopes: words(if get("scopes").is_some() { "scopes" } else { "scope" })?,
+            origins: words("origins")?,
+            scenarios: lowercase("scenarios_containing")?,
+            other_scenarios: lowercase("scenarios_not_containing")?,
+        })
+    }
+
+    /// Returns whether the bouncer wants this decision. `network` is its address or network.
+    pub fn admits(&self, network: Network, origin: &str, scenario: &str) -> bool {
+        self.admits_network(network)
+            && (self.origins.is_empty() || self.origins.iter().any(|wanted| wanted == origin))
+            && self.admits_scenario(scenario)
+    }
+
+    /// Returns whether the bouncer may want decisions about this network, for some reason.
+    pub fn admits_network(&self, network: Network) -> bool {
+        let is_wanted =
+            |wanted: Network| if self.is_covering { network.covers(wanted) } else { wanted.covers(network) };
+        let is_of_scope = |scope: &String| scope.eq_ignore_ascii_case(scope_of(network));
+        !self.is_other_type
+            && self.network.is_none_or(is_wanted)
+            && self.value.as_ref().is_none_or(|value| *value == network.to_string())
+            && (self.scopes.is_empty() || self.scopes.iter().any(is_of_scope))
+    }
+
+    fn admits_scenario(&self, scenario: &str) -> bool {
+        if self.scenarios.is_empty() && self.other_scenarios.is_empty() {
+            return true;
+        }
+        let scenario = scenario.to_lowercase();
+        let contains = |word: &String| scenario.contains(word.as_str());
+        (self.scenarios.is_empty() || self.scenarios.iter().any(contains)) && !self.other_scenarios.iter().any(contains)
+    }
+}
+
+/// Returns whether the query of a stream says that the bouncer starts, and needs all decisions.
+///
+/// # Errors
+/// It says neither true nor false.
+pub fn is_startup(query: &str) -> Result<bool, String> {
+    let startup = form_urlencoded::parse(query.as_bytes()).find(|(name, value)| name == "startup" && !value.is_empty());
+    startup.map_or(Ok(false), |(name, value)| parse_boolean(&name, &value))
+}
+
+/// Parses a boolean as Go writes it. pycrowdsec and others write `True`, too.
+fn parse_boolean(name: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err(format!("{name} must be true or false")),
+    }
+}
+
+fn parse_network(name: &str, value: &str) -> Result<Network, String> {
+    match Network::parse(value) {
+        Ok(network) | Err(NetworkError::HostBits { masked: network } | NetworkError::NotPlain { plain: network }) => {
+            Ok(network)
+        }
+        Err(error) => Err(format!("{name} is '{}', but {error}: {}", shorten(value), error.fix())),
+    }
+}
+
+fn shorten(text: &str) -> String {
+    text.chars().take(MAX_SHOWN).collect()
 }
 
 #[cfg(test)]
@@ -146,8 +197,8 @@ mod tests {
     const OF_CROWDSEC: &str = r#"{"duration":"9m58.938975385s","id":1,"origin":"cscli","scenario":"manual 'ban' from 'test'","scope":"Ip","type":"ban","value":"192.0.2.7"}"#;
 
     fn read(text: &str) -> Option<String> {
-        let decision = RemoteDecision::parse(text.as_bytes())?;
-        decision.ban().map(|ban| format!("{} {:?} {}", ban.network, ban.remaining, ban.scenario))
+        let decision: RemoteDecision<'_> = serde_json::from_str(text).ok()?;
+        decision.ban().map(|(network, remaining)| format!("{network} {remaining:?} {}", decision.scenario))
     }
 
     #[test]
@@ -180,27 +231,9 @@ mod tests {
 
     #[test]
     fn malformed_decisions_are_refused() {
-        for text in ["", "{}", "[]", "null", "{\"duration\":1}", &OF_CROWDSEC.replace("\"Ip\"", "null")] {
-            assert!(RemoteDecision::parse(text.as_bytes()).is_none(), "{text}");
+        for text in ["", "{}", "null", "{\"duration\":1}", &OF_CROWDSEC.replace("\"Ip\"", "null")] {
+            assert!(serde_json::from_str::<RemoteDecision<'_>>(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn decision_is_written_with_the_fields_of_crowdsec() {
-        let network = Network::parse("2001:db8::/32").unwrap();
-        let decision = Decision {
-            duration: write_duration(60),
-            id: 7,
-            origin: "divvy",
-            scenario: "divvy/login",
-            scope: Scope::of(network),
-            kind: BAN,
-            value: network.to_string(),
-        };
-        assert_eq!(
-            serde_json::to_string(&decision).unwrap(),
-            r#"{"duration":"1m0s","id":7,"origin":"divvy","scenario":"divvy/login","scope":"Range","type":"ban","value":"2001:db8::/32"}"#
-        );
     }
 
     #[test]
@@ -227,5 +260,80 @@ mod tests {
             assert_eq!(write_duration(seconds), text);
             assert_eq!(parse_duration(text), Some(Duration::from_secs(seconds)));
         }
+    }
+
+    const SCENARIO: &str = "divvy/Login";
+
+    fn admits(query: &str, network: &str) -> bool {
+        DecisionFilter::parse(query).unwrap().admits(Network::parse(network).unwrap(), "divvy", SCENARIO)
+    }
+
+    #[test]
+    fn decisions_are_chosen_by_address_and_range() {
+        for (query, network, expected) in [
+            ("", "192.0.2.1", true),
+            ("ip=192.0.2.1", "192.0.2.1", true),
+            ("ip=192.0.2.1&banned=true", "192.0.2.0/24", true),
+            ("ip=::ffff:192.0.2.1", "192.0.2.0/24", true),
+            ("ip=192.0.2.2", "192.0.2.1", false),
+            ("ip=192.0.2.1", "2001:db8::/32", false),
+            ("ip=192.0.2.1&contains=false", "192.0.2.0/24", false),
+            ("range=192.0.2.0/24", "192.0.2.1", false),
+            ("range=192.0.2.0/24&contains=false", "192.0.2.1", true),
+            ("range=192.0.2.9/24&contains=False", "192.0.2.1", true),
+            ("range=2001:db8::/32&contains=false", "2001:db8:5::/48", true),
+            ("value=192.0.2.1", "192.0.2.1", true),
+            ("value=192.0.2.1", "192.0.2.0/24", false),
+            ("scope=ip&value=192.0.2.1", "192.0.2.1", true),
+            ("scopes=ip,range", "192.0.2.0/24", true),
+            ("scopes=Ip", "192.0.2.0/24", false),
+            ("scopes=Country", "192.0.2.1", false),
+            ("scopes=&type=&ip=&origins=", "192.0.2.1", true),
+            ("type=ban", "192.0.2.1", true),
+            ("type=captcha", "192.0.2.1", false),
+        ] {
+            assert_eq!(admits(query, network), expected, "{query} {network}");
+        }
+    }
+
+    #[test]
+    fn decisions_are_chosen_by_origin_and_scenario() {
+        for (query, expected) in [
+            ("origins=cscli,divvy", true),
+            ("origins=CAPI", false),
+            ("scenarios_containing=ssh,login", true),
+            ("scenarios_containing=SSH", false),
+            ("scenarios_not_containing=ssh", true),
+            ("scenarios_not_containing=ssh,LOGIN", false),
+            ("scenarios_containing=divvy&scenarios_not_containing=login", false),
+        ] {
+            assert_eq!(admits(query, "192.0.2.1"), expected, "{query}");
+        }
+    }
+
+    #[test]
+    fn invalid_parameters_are_explained() {
+        for (query, expected) in [
+            ("ip=nonsense", "ip is 'nonsense', but it is neither an address nor a network: write an address, or"),
+            ("range=10.0.0.0/33", "range is '10.0.0.0/33', but its prefix is not a number of bits from 0 to 32"),
+            ("contains=maybe", "contains must be true or false"),
+            ("ip=192.0.2.1&ip=192.0.2.2", "the query's parameter 'ip' is given twice"),
+            (&format!("origins={}", "x,".repeat(101)), "origins has more than 100 words"),
+            (
+                &format!("scenarios_not_containing={}", "x,".repeat(15_000)),
+                "scenarios_not_containing has more than 100",
+            ),
+        ] {
+            let error = DecisionFilter::parse(query).unwrap_err();
+            assert!(error.starts_with(expected), "{error}");
+        }
+        let long = DecisionFilter::parse(&format!("ip={}", "x".repeat(1_000))).unwrap_err();
+        assert!(long.len() < 250, "{long}");
+        for (query, expected) in
+            [("startup=true", Ok(true)), ("startup=False", Ok(false)), ("startup=", Ok(false)), ("", Ok(false))]
+        {
+            assert_eq!(is_startup(query), expected, "{query}");
+        }
+        assert_eq!(is_startup("a=b&startup=x").unwrap_err(), "startup must be true or false");
     }
 }

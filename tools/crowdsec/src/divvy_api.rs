@@ -1,18 +1,20 @@
 //! Requests to divvy's API about blocks.
 
+use std::ops::AddAssign;
+
+use anyhow::{Context, bail};
 use bytes::Bytes;
 use divvy_core::clock::{Timestamp, ceil_seconds};
 use divvy_core::rules::{Address, Network};
-use hyper::Method;
-use hyper::StatusCode;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use hyper::{Method, StatusCode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::task::yield_now;
 use url::form_urlencoded;
 
-use crate::client::{Client, ClientError, whole_body};
+use crate::client::{Client, whole_body};
 
 /// The owner of the blocks that are bans of CrowdSec.
 pub const OWNER: &str = "crowdsec";
@@ -24,6 +26,10 @@ const PAGE: &str = "1000";
 const MAX_ANSWER: usize = 32 << 20;
 /// Maximum length of a request's body (bytes). divvy's own maximum is 64 KiB, unless it was changed.
 const MAX_BODY: usize = 56 << 10;
+/// Maximum length of an edit: a long scenario, escaped.
+const MAX_ENTRY: usize = 2 << 10;
+/// Maximum number of edits in a request.
+const MAX_EDITS: usize = 1_000;
 /// Maximum length of a refusal's text that is logged (bytes).
 const MAX_REFUSAL: usize = 300;
 /// Maximum time that a block lasts (seconds).
@@ -31,28 +37,9 @@ const MAX_LASTS_SECONDS: u64 = 3_155_760_000;
 
 /// A divvy server.
 pub struct Divvy {
-    client: Client,
-    key: Option<HeaderValue>,
-}
-
-/// A request that failed.
-#[derive(Debug, thiserror::Error)]
-pub enum DivvyError {
-    /// There is no answer.
-    #[error("{0}")]
-    Client(#[from] ClientError),
-    /// The key lacks rights, or is wrong.
-    #[error("it refuses the key (status {0}): the user needs the categories read and block, and the scope ~*")]
-    Key(StatusCode),
-    /// The request was refused, or failed.
-    #[error("it answers with status {0}: {1}")]
-    Status(StatusCode, String),
-    /// The answer is too long.
-    #[error("the answer is too long")]
-    TooLong,
-    /// The answer is not what divvy sends.
-    #[error("the answer is not divvy's: {0}")]
-    Answer(#[from] serde_json::Error),
+    pub client: Client,
+    /// A user's token, or the server's password.
+    pub key: Option<HeaderValue>,
 }
 
 /// A block.
@@ -71,19 +58,20 @@ pub struct Block {
     pub owner: Option<String>,
 }
 
-/// The rule and the actor of a block that is gone.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Removed {
-    /// The rule, or [`ALL_RULES`].
-    pub rule: String,
-    /// The actor.
-    pub actor: String,
+impl Block {
+    /// Returns the address or the network of a block of this field; `None` if it is about something else.
+    pub fn network(&self, field: &str) -> Option<Network> {
+        let of_all = || self.actor.strip_prefix(field)?.strip_prefix('=');
+        let value = if self.rule == ALL_RULES { of_all()? } else { &self.actor };
+        let of_address = |address: Address| Network::of(address, address.length());
+        Network::parse(value).ok().or_else(|| Address::parse(value).map(of_address))
+    }
 }
 
 #[derive(Deserialize)]
 struct Page {
     blocks: Vec<Block>,
-    removed: Vec<Removed>,
+    removed: Vec<Block>,
     sequence: String,
     reset: bool,
     next: Option<String>,
@@ -96,8 +84,8 @@ pub struct Update {
     pub is_whole: bool,
     /// The blocks that were set or changed.
     pub set: Vec<Block>,
-    /// The blocks that are gone.
-    pub removed: Vec<Removed>,
+    /// The rules and the actors of the blocks that are gone.
+    pub removed: Vec<Block>,
 }
 
 /// The blocks that a query finds, followed from one update to the next.
@@ -107,14 +95,9 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// Follows the blocks that this program has set.
-    pub fn of_own() -> Self {
-        Self { query: query(&[("rule", ALL_RULES), ("owner", OWNER)]), sequence: None }
-    }
-
-    /// Follows the blocks of addresses of this field.
-    pub fn of_addresses(field: &str) -> Self {
-        Self { query: query(&[("field", field)]), sequence: None }
+    /// Follows the blocks that the query with these pairs finds.
+    pub fn new(pairs: &[(&str, &str)]) -> Self {
+        Self { query: query(pairs), sequence: None }
     }
 }
 
@@ -131,34 +114,40 @@ pub struct Edited {
     pub full: u64,
 }
 
-/// A block to set or to remove.
-#[derive(Debug, Clone)]
-pub enum Edit {
+impl AddAssign for Edited {
+    fn add_assign(&mut self, other: Self) {
+        self.set += other.set;
+        self.removed += other.removed;
+        self.kept += other.kept;
+        self.full += other.full;
+    }
+}
+
+/// A block to set or to remove: the list of the request that it is in, and its entry there.
+pub struct Edit(&'static str, Value);
+
+impl Edit {
     /// Blocks the actor until then, with this reason.
-    Set { actor: String, ends: Timestamp, reason: String },
+    pub fn set(actor: String, now: Timestamp, ends: Timestamp, reason: String) -> Self {
+        let seconds = ceil_seconds(ends.since(now)).clamp(1, MAX_LASTS_SECONDS);
+        Self("set", json!({ "rule": ALL_RULES, "actor": actor, "expiresIn": seconds, "reason": reason }))
+    }
+
     /// Removes the actor's block.
-    Remove { actor: String },
+    pub fn remove(actor: String) -> Self {
+        Self("remove", json!({ "rule": ALL_RULES, "actor": actor }))
+    }
 }
 
 impl Divvy {
-    /// Returns the server at this URL. Requests have the key, which is a user's token or the server's password.
-    pub fn new(client: Client, key: Option<HeaderValue>) -> Self {
-        Self { client, key }
-    }
-
-    /// Returns the address, for the log.
-    pub fn address(&self) -> &str {
-        self.client.address()
-    }
-
     /// Returns what has changed since the last call that succeeded.
     ///
     /// # Errors
-    /// [`DivvyError`]
-    pub async fn follow(&self, feed: &mut Feed) -> Result<Update, DivvyError> {
+    /// divvy does not answer, or refuses the request.
+    pub async fn follow(&self, feed: &mut Feed) -> anyhow::Result<Update> {
         let mut update = Update::default();
         while let Some(since) = &feed.sequence {
-            let page = self.page(&format!("{}&{}", feed.query, query(&[("since", since)]))).await?;
+            let page = self.page(&feed.query, Some(("since", since))).await?;
             if page.reset {
                 feed.sequence = None;
                 break;
@@ -170,11 +159,10 @@ impl Divvy {
             }
             feed.sequence = Some(page.sequence);
         }
-        let mut update = Update { is_whole: true, ..Update::default() };
-        let (mut cursor, mut sequence) = (None, None);
+        update = Update { is_whole: true, ..Update::default() };
+        let (mut cursor, mut sequence) = (None::<String>, None);
         loop {
-            let more = cursor.map(|cursor: String| format!("&{}", query(&[("cursor", &cursor)]))).unwrap_or_default();
-            let page = self.page(&format!("{}{more}", feed.query)).await?;
+            let page = self.page(&feed.query, cursor.as_deref().map(|cursor| ("cursor", cursor))).await?;
             update.set.extend(page.blocks);
             // Later pages miss none of the changes since the first one.
             sequence.get_or_insert(page.sequence);
@@ -186,102 +174,57 @@ impl Divvy {
         }
     }
 
-    async fn page(&self, query: &str) -> Result<Page, DivvyError> {
-        self.ask(Method::GET, &format!("/v1/blocks?{query}&count={PAGE}"), None).await
+    async fn page(&self, of_feed: &str, place: Option<(&str, &str)>) -> anyhow::Result<Page> {
+        let place: Vec<_> = place.into_iter().chain([("count", PAGE)]).collect();
+        self.ask(Method::GET, &format!("/v1/blocks?{of_feed}&{}", query(&place)), None).await
     }
 
-    /// Makes these changes, removals first. Calls `note` with the numbers of each part of them.
+    /// Makes these changes. Adds the numbers of each request to `edited`.
     ///
     /// # Errors
-    /// [`DivvyError`]. Some of the changes may be made.
-    pub async fn edit(
-        &self,
-        edits: impl Iterator<Item = Edit>,
-        now: Timestamp,
-        mut note: impl FnMut(Edited),
-    ) -> Result<(), DivvyError> {
-        let mut part = Part::default();
-        for edit in edits {
-            let (entry, is_new) = match edit {
-                Edit::Remove { actor } => (json!({ "rule": ALL_RULES, "actor": actor }), false),
-                Edit::Set { actor, ends, reason } => {
-                    let seconds = ceil_seconds(ends.since(now)).clamp(1, MAX_LASTS_SECONDS);
-                    (json!({ "rule": ALL_RULES, "actor": actor, "expiresIn": seconds, "reason": reason }), true)
-                }
-            };
-            if !part.add(entry, is_new) {
-                note(self.send(std::mem::take(&mut part)).await?);
-                yield_now().await;
-            }
-        }
-        if !part.is_empty() {
-            note(self.send(part).await?);
+    /// divvy does not answer, or refuses a request. Some of the changes may be made.
+    pub async fn edit(&self, edits: impl Iterator<Item = Edit>, edited: &mut Edited) -> anyhow::Result<()> {
+        let mut edits = edits.peekable();
+        while edits.peek().is_some() {
+            *edited += self.ask(Method::POST, "/v1/blocks/bulk", Some(next_request(&mut edits))).await?;
+            yield_now().await;
         }
         Ok(())
     }
 
-    async fn send(&self, Part { set, remove, .. }: Part) -> Result<Edited, DivvyError> {
-        let body = json!({ "owner": OWNER, "set": set, "remove": remove });
-        self.ask(Method::POST, "/v1/blocks/bulk", Some(body)).await
-    }
-
-    async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Option<Value>) -> Result<T, DivvyError> {
+    async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Option<Value>) -> anyhow::Result<T> {
         let bytes = body.as_ref().map(|body| Bytes::from(body.to_string())).unwrap_or_default();
         let mut request = self.client.request(method, path, bytes)?;
         if body.is_some() {
             request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        if let Some(key) = &self.key {
-            request.headers_mut().insert(AUTHORIZATION, key.clone());
-        }
-        self.client
-            .send(request, async |response| {
-                let status = response.status();
-                let body = whole_body(response.into_body(), MAX_ANSWER).await?.ok_or(DivvyError::TooLong)?;
-                match status {
-                    StatusCode::OK => Ok(serde_json::from_slice(&body)?),
-                    StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(DivvyError::Key(status)),
-                    status => Err(DivvyError::Status(status, refusal(&body))),
-                }
-            })
-            .await
+        request.headers_mut().extend(self.key.clone().map(|key| (AUTHORIZATION, key)));
+        let read = async |response: hyper::Response<hyper::body::Incoming>| {
+            let status = response.status();
+            let body = whole_body(response.into_body(), MAX_ANSWER).await?;
+            match status {
+                StatusCode::OK => serde_json::from_slice(&body).context("the answer is not divvy's"),
+                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => bail!(
+                    "it refuses the key (status {status}): the user needs the categories read and block, and the scope ~*"
+                ),
+                status => bail!("it answers with status {status}: {}", refusal(&body)),
+            }
+        };
+        self.client.send(request, read).await
     }
 }
 
-/// Edits of one request.
-#[derive(Default)]
-struct Part {
-    set: Vec<Value>,
-    remove: Vec<Value>,
-    bytes: usize,
-}
-
-impl Part {
-    /// Adds an edit. Returns whether there is room for another one of any length.
-    fn add(&mut self, entry: Value, is_new: bool) -> bool {
-        /// Maximum length of an edit: a long scenario, escaped.
-        const MAX_ENTRY: usize = 2 << 10;
-        /// Maximum number of edits in a request.
-        const MAX_EDITS: usize = 1_000;
-        self.bytes += entry.to_string().len() + 1;
-        if is_new {
-            self.set.push(entry)
-        } else {
-            self.remove.push(entry)
-        }
-        self.bytes + MAX_ENTRY <= MAX_BODY && self.set.len() + self.remove.len() < MAX_EDITS
+/// Returns the body of a request with as many of the next edits as fit into it.
+fn next_request(edits: &mut impl Iterator<Item = Edit>) -> Value {
+    let (mut set, mut remove, mut bytes) = (Vec::new(), Vec::new(), 0);
+    while bytes + MAX_ENTRY <= MAX_BODY
+        && set.len() + remove.len() < MAX_EDITS
+        && let Some(Edit(list, entry)) = edits.next()
+    {
+        bytes += entry.to_string().len() + 1;
+        if list == "set" { set.push(entry) } else { remove.push(entry) }
     }
-
-    fn is_empty(&self) -> bool {
-        self.set.is_empty() && self.remove.is_empty()
-    }
-}
-
-/// Returns the address or the network of a block of this field; `None` if it is about something else.
-pub fn network_of(rule: &str, actor: &str, field: &str) -> Option<Network> {
-    let value = if rule == ALL_RULES { actor.strip_prefix(field)?.strip_prefix('=')? } else { actor };
-    let of_address = |address: Address| Network::of(address, address.length());
-    Network::parse(value).ok().or_else(|| Address::parse(value).map(of_address))
+    json!({ "owner": OWNER, "set": set, "remove": remove })
 }
 
 /// Returns the text of an error, or the start of another body.
@@ -316,17 +259,21 @@ mod tests {
             ("login", "198.51.100.0/24", Some("198.51.100.0/24")),
             ("login", "ip=192.0.2.1", None),
         ] {
-            let found = network_of(rule, actor, "ip").map(|network| network.to_string());
+            let block: Block = serde_json::from_value(json!({ "rule": rule, "actor": actor })).unwrap();
+            let found = block.network("ip").map(|network| network.to_string());
             assert_eq!(found.as_deref(), expected, "{rule} {actor}");
         }
     }
 
     #[test]
-    fn parts_fit_into_a_request() {
-        let mut part = Part::default();
-        let entry = json!({ "rule": "*", "actor": "ip=192.0.2.1", "expiresIn": 14_400, "reason": "x".repeat(300) });
-        while part.add(entry.clone(), true) {}
-        let body = json!({ "owner": OWNER, "set": part.set, "remove": part.remove }).to_string();
+    fn edits_fit_into_requests() {
+        let now = Timestamp::EPOCH;
+        let mut edits = std::iter::repeat_with(|| Edit::set("ip=192.0.2.1".to_owned(), now, now, "x".repeat(300)));
+        let body = next_request(&mut edits).to_string();
         assert!((MAX_BODY / 2..MAX_BODY + 100).contains(&body.len()), "{}", body.len());
+        let mut edits = std::iter::repeat_with(|| Edit::remove(String::new())).take(MAX_EDITS + 1);
+        let removed =
+            [next_request(&mut edits), next_request(&mut edits)].map(|body| body["remove"].as_array().unwrap().len());
+        assert_eq!(removed, [MAX_EDITS, 1]);
     }
 }

@@ -3,19 +3,27 @@
 //!
 //! There is one decision for each address or network, however many blocks it has: of those that the bouncer wants, the one that
 //! ends last. Memory is bounded by the number of blocks (divvy's `--max-blocks`) and by [`MAX_ENDED`].
+//!
+//! Answers are written piece by piece, so that a long answer takes little memory however slowly it is read. A piece is empty if
+//! the bouncer wants none of the decisions that were looked at for it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hasher;
-use std::ops::Bound::{Excluded, Included};
+use std::iter;
+use std::net::IpAddr;
+use std::ops::Bound::{Excluded, Included, Unbounded};
+use std::ops::Range;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp, ceil_seconds};
-use divvy_core::rules::{Address, Network};
+use divvy_core::rules::Network;
+use parking_lot::Mutex;
+use serde_json::json;
 use siphasher::sip::SipHasher13;
 
-use crate::answer::is_same_end;
-use crate::answer_reader::DecisionList;
-use crate::decision::{BAN, Decision, Scope, write_duration};
-use crate::filter::DecisionFilter;
+use crate::decision::{BAN, DecisionFilter, scope_of, write_duration};
+use crate::upstream::{DecisionList, is_same_end};
 
 /// Maximum number of ended decisions that are remembered.
 const MAX_ENDED: usize = 50_000;
@@ -27,23 +35,23 @@ const MAX_DURATION_NS: u64 = 7 * 24 * 3_600 * NANOS_PER_SECOND;
 const ANNOUNCE_AGAIN_NS: u64 = MAX_DURATION_NS / 2;
 /// Ids are whole numbers in every language.
 const MAX_ID: u64 = (1 << 53) - 1;
-/// Number of lengths of prefixes, from 0 to 128.
-const PREFIXES: usize = 129;
-
-/// A network, in the order of addresses.
-pub type Place = (Address, u8);
+/// Maximum number of decisions that are looked at for a piece of an answer. The journal is locked for that long.
+const PIECE: usize = 256;
+/// Maximum number of bouncers that are known. Others get all decisions with each answer.
+const MAX_BOUNCERS: usize = 1_024;
+/// Maximum length of a program's name that distinguishes bouncers (bytes).
+const MAX_AGENT: usize = 128;
 
 /// The decisions.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Journal {
-    entries: BTreeMap<Place, Entry>,
+    entries: BTreeMap<Network, Entry>,
     /// The decisions in force, by their last changes.
-    in_force: BTreeMap<u64, Place>,
+    in_force: BTreeMap<u64, Network>,
     /// The ended decisions, by their last changes.
-    ended: BTreeMap<u64, Place>,
-    ends: BTreeSet<(Timestamp, Place)>,
-    /// Number of entries with each length of prefix. IPv4 and IPv6 share it.
-    lengths: [usize; PREFIXES],
+    ended: BTreeMap<u64, Network>,
+    /// The ends of the reasons of the decisions in force.
+    ends: BTreeSet<(Timestamp, Network)>,
     last_change: u64,
     /// The latest change that is not remembered anymore.
     forgotten: u64,
@@ -61,8 +69,6 @@ pub struct Entry {
     reasons: Vec<Reason>,
     /// Whether it had other reasons before, while it was in force.
     has_lost_reasons: bool,
-    /// The reasons of the blocks that the current update has found.
-    found: Vec<Reason>,
 }
 
 /// The reason for a decision, and its end.
@@ -79,6 +85,11 @@ pub struct Reason {
 }
 
 impl Reason {
+    /// Returns the end. A permanent block never ends.
+    fn end(&self) -> Timestamp {
+        self.ends.unwrap_or(Timestamp::from_nanos(u64::MAX))
+    }
+
     /// Returns whether the other reason says the same. Ends that are told in seconds differ a little.
     fn is_same(&self, other: &Self) -> bool {
         let is_same_end = match (self.ends, other.ends) {
@@ -89,101 +100,52 @@ impl Reason {
     }
 }
 
-impl Default for Journal {
-    fn default() -> Self {
-        Self {
-            entries: BTreeMap::new(),
-            in_force: BTreeMap::new(),
-            ended: BTreeMap::new(),
-            ends: BTreeSet::new(),
-            lengths: [0; PREFIXES],
-            last_change: 0,
-            forgotten: 0,
-        }
-    }
-}
-
 impl Journal {
-    /// Takes note of blocks that an update of all finds.
-    pub fn note_all(&mut self, blocks: impl IntoIterator<Item = (Network, Reason)>) {
-        for (network, reason) in blocks {
-            self.note(network, reason);
-        }
+    /// Returns the reasons of the decision in force about this network.
+    pub fn reasons(&self, network: Network) -> &[Reason] {
+        self.entries.get(&network).filter(|entry| entry.is_in_force).map_or(&[], |entry| &entry.reasons)
     }
 
-    /// Puts a block in force, in place of an earlier one of the same rule and actor.
-    pub fn set(&mut self, network: Network, reason: Reason, now: Timestamp) {
-        self.keep_others(network, &reason.block);
-        self.note(network, reason);
-        self.settle_one(place(network), now);
-    }
-
-    /// Removes the block of this rule and actor.
-    pub fn remove(&mut self, network: Network, block: &str, now: Timestamp) {
-        self.keep_others(network, block);
-        self.settle_one(place(network), now);
-    }
-
-    /// Takes note of the known blocks of a network, but for one.
-    fn keep_others(&mut self, network: Network, block: &str) {
-        if let Some(entry) = self.entries.get_mut(&place(network)).filter(|entry| entry.is_in_force) {
-            entry.found = entry.reasons.iter().filter(|reason| *reason.block != *block).cloned().collect();
-        }
-    }
-
-    fn note(&mut self, network: Network, reason: Reason) {
-        let entry = self.entries.entry(place(network)).or_insert_with(|| {
-            if let Some(count) = self.lengths.get_mut(usize::from(network.prefix())) {
-                *count += 1;
-            }
-            // Not in force until the update is complete.
-            Entry {
-                network,
-                change: 0,
-                since: Timestamp::EPOCH,
-                is_in_force: false,
-                reasons: vec![reason.clone()],
-                has_lost_reasons: false,
-                found: Vec::new(),
-            }
+    /// Replaces the reasons of the decision about this network. Without reasons, it ends.
+    pub fn replace(&mut self, network: Network, mut reasons: Vec<Reason>, now: Timestamp) {
+        reasons.retain(|reason| reason.end() > now);
+        reasons.sort_by(|one, other| {
+            (other.end(), other.origin, &other.scenario).cmp(&(one.end(), one.origin, &one.scenario))
         });
-        let is_before = |found: &Reason| {
-            (end_of(found), found.origin, &found.scenario) > (end_of(&reason), reason.origin, &reason.scenario)
-        };
-        let at = entry.found.partition_point(is_before);
-        entry.found.insert(at, reason);
-    }
-
-    /// Completes an update for the next `count` entries after `from`: decisions without a block end, and the others get the
-    /// block that ends last. Returns the place to go on after; `None` at the end.
-    pub fn settle(&mut self, from: Option<Place>, count: usize, now: Timestamp) -> Option<Place> {
-        let range = match from {
-            None => self.entries.range(..),
-            Some(from) => self.entries.range((Excluded(from), std::ops::Bound::Unbounded)),
-        };
-        let places: Vec<Place> = range.map(|(place, _)| *place).take(count).collect();
-        for place in &places {
-            self.settle_one(*place, now);
+        let known = self.reasons(network);
+        let is_same = known.len() == reasons.len() && known.iter().zip(&reasons).all(|(a, b)| a.is_same(b));
+        if !is_same {
+            self.change(network, reasons, now);
         }
-        places.last().copied().filter(|_| places.len() == count)
     }
 
-    fn settle_one(&mut self, place: Place, now: Timestamp) {
-        let Some(entry) = self.entries.get_mut(&place) else { return };
-        let mut found = std::mem::take(&mut entry.found);
-        found.retain(|found| end_of(found) > now);
-        if !found.is_empty() {
-            let is_same =
-                entry.reasons.len() == found.len() && entry.reasons.iter().zip(&found).all(|(a, b)| a.is_same(b));
-            if !entry.is_in_force || !is_same {
-                self.put_in_force(place, found, now);
+    fn change(&mut self, network: Network, reasons: Vec<Reason>, now: Timestamp) {
+        self.last_change += 1;
+        let (change, is_in_force) = (self.last_change, !reasons.is_empty());
+        let mut entry = Entry { network, change, since: now, is_in_force, reasons, has_lost_reasons: false };
+        if let Some(before) = self.entries.remove(&network) {
+            self.in_force.remove(&before.change);
+            self.ended.remove(&before.change);
+            for ends in before.reasons.iter().filter_map(|reason| reason.ends) {
+                self.ends.remove(&(ends, network));
             }
-        } else if entry.is_in_force {
-            self.end(place, now);
-        } else if entry.change == 0 {
-            // Its only block ended before it was put in force.
-            self.forget(place);
+            let is_kept = |old: &Reason| {
+                entry.reasons.iter().any(|new| (new.origin, &new.scenario) == (old.origin, &old.scenario))
+            };
+            let has_lost = is_in_force && before.is_in_force && !before.reasons.iter().all(is_kept);
+            entry.has_lost_reasons = before.has_lost_reasons || has_lost;
+            if !is_in_force {
+                entry.reasons = before.reasons;
+            }
         }
+        if is_in_force {
+            // Each end changes what some bouncer wants.
+            self.ends.extend(entry.reasons.iter().filter_map(|reason| Some((reason.ends?, network))));
+            self.in_force.insert(change, network);
+        } else {
+            self.ended.insert(change, network);
+        }
+        self.entries.insert(network, entry);
     }
 
     /// Ends decisions whose time has come, forgets old ones, and announces others again: at most `count` of them. Returns whether
@@ -194,29 +156,29 @@ impl Journal {
 
     /// Returns whether there was one.
     fn advance_one(&mut self, now: Timestamp) -> bool {
-        if let Some(&(ends, place)) = self.ends.first().filter(|(ends, _)| *ends <= now) {
-            self.ends.remove(&(ends, place));
-            let reasons = self.entries.get(&place).map(|entry| entry.reasons.clone()).unwrap_or_default();
-            let rest: Vec<_> = reasons.into_iter().filter(|reason| end_of(reason) > now).collect();
-            if rest.is_empty() {
-                self.end(place, now)
-            } else {
-                self.put_in_force(place, rest, now)
-            }
+        let is_over = self.ends.first().is_some_and(|(ends, _)| *ends <= now);
+        if let Some((_, network)) = is_over.then(|| self.ends.pop_first()).flatten() {
+            let rest = self.reasons(network).iter().filter(|reason| reason.end() > now).cloned().collect();
+            self.change(network, rest, now);
             return true;
         }
-        let age = |place: &Place| self.entries.get(place).map_or(u64::MAX, |entry| now.since(entry.since));
-        if let Some((_, oldest)) = self.ended.first_key_value()
-            && (self.ended.len() > MAX_ENDED || age(oldest) > REMEMBER_ENDED_NS)
+        let age = |network: &Network| self.entries.get(network).map_or(u64::MAX, |entry| now.since(entry.since));
+        let is_old = |oldest: &Network| self.ended.len() > MAX_ENDED || age(oldest) > REMEMBER_ENDED_NS;
+        if self.ended.first_key_value().is_some_and(|(_, oldest)| is_old(oldest))
+            && let Some((change, network)) = self.ended.pop_first()
         {
-            self.forget_first_ended();
+            self.forgotten = change;
+            self.entries.remove(&network);
             return true;
         }
         // Changes are in the order of time.
-        let Some((_, oldest)) = self.in_force.first_key_value() else { return false };
-        let Some(entry) = self.entries.get(oldest).filter(|_| age(oldest) >= ANNOUNCE_AGAIN_NS) else { return false };
-        self.put_in_force(*oldest, entry.reasons.clone(), now);
-        true
+        match self.in_force.first_key_value() {
+            Some((_, oldest)) if age(oldest) >= ANNOUNCE_AGAIN_NS => {
+                self.change(*oldest, self.reasons(*oldest).to_vec(), now);
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Returns the last change.
@@ -229,129 +191,66 @@ impl Journal {
         change == 0 || change >= self.forgotten
     }
 
-    /// Returns the number of decisions in force.
-    #[cfg(test)]
-    pub fn len(&self) -> usize {
-        self.in_force.len()
-    }
-
-    /// Returns the decisions of a list whose last change is after `after` and not after `through`, with their changes.
-    pub fn changes(&self, list: DecisionList, after: u64, through: u64) -> impl Iterator<Item = (u64, &Entry)> {
+    /// Returns the decisions of a list whose last change is after `after` and not after `through`.
+    fn changes(&self, list: DecisionList, after: u64, through: u64) -> impl Iterator<Item = &Entry> {
         let by_change = match list {
             DecisionList::New => &self.in_force,
             DecisionList::Deleted => &self.ended,
         };
         let range = (after < through).then(|| by_change.range((Excluded(after), Included(through))));
-        range.into_iter().flatten().filter_map(|(change, place)| Some((*change, self.entries.get(place)?)))
+        range.into_iter().flatten().filter_map(|(_, network)| self.entries.get(network))
     }
 
     /// Returns the decisions in force about networks that contain all of this one.
-    pub fn covering(&self, network: Network) -> impl Iterator<Item = &Entry> {
-        let lengths = (0..=network.prefix()).filter(|length| self.lengths.get(usize::from(*length)) > Some(&0));
-        let entries = lengths.filter_map(move |length| self.entries.get(&place(Network::of(network.first(), length))));
-        entries.filter(|entry| entry.is_in_force)
+    fn covering(&self, network: Network) -> impl Iterator<Item = &Entry> {
+        let entries = (0..=network.prefix()).map(move |length| Network::of(network.first(), length));
+        entries.filter_map(|network| self.entries.get(&network)).filter(|entry| entry.is_in_force)
     }
 
     /// Returns the decisions in force about networks in this one, or about any, after `after`.
-    pub fn within(&self, network: Option<Network>, after: Option<Place>) -> impl Iterator<Item = (Place, &Entry)> {
-        let first = network.map(place);
-        let last = network.map(|network| (network.last(), u8::MAX));
-        let start = match (after, first) {
-            (Some(after), _) => Excluded(after),
-            (None, Some(first)) => Included(first),
-            (None, None) => std::ops::Bound::Unbounded,
-        };
-        let entries = self.entries.range((start, std::ops::Bound::Unbounded));
-        let entries = entries.take_while(move |(place, _)| last.is_none_or(|last| **place <= last));
-        entries.filter(|(_, entry)| entry.is_in_force).map(|(place, entry)| (*place, entry))
+    fn within(&self, network: Option<Network>, after: Option<Network>) -> impl Iterator<Item = &Entry> {
+        let start = after.map(Excluded).or(network.map(Included)).unwrap_or(Unbounded);
+        let entries = self.entries.range((start, Unbounded)).map(|(_, entry)| entry);
+        let entries = entries.take_while(move |entry| network.is_none_or(|network| network.covers(entry.network)));
+        entries.filter(|entry| entry.is_in_force)
     }
 
-    fn put_in_force(&mut self, place: Place, reasons: Vec<Reason>, now: Timestamp) {
-        let change = self.next_change(place);
-        let Some(entry) = self.entries.get_mut(&place) else { return };
-        // Each end changes what some bouncer wants.
-        let is_kept =
-            |old: &Reason| reasons.iter().any(|new| (new.origin, &new.scenario) == (old.origin, &old.scenario));
-        entry.has_lost_reasons |= entry.is_in_force && !entry.reasons.iter().all(is_kept);
-        self.ends.extend(reasons.iter().filter_map(|reason| Some((reason.ends?, place))));
-        (entry.change, entry.since, entry.is_in_force, entry.reasons) = (change, now, true, reasons);
-        self.in_force.insert(change, place);
-    }
-
-    fn end(&mut self, place: Place, now: Timestamp) {
-        let change = self.next_change(place);
-        let Some(entry) = self.entries.get_mut(&place) else { return };
-        (entry.change, entry.since, entry.is_in_force) = (change, now, false);
-        self.ended.insert(change, place);
-    }
-
-    /// Begins a change of this entry: removes it from the lists.
-    fn next_change(&mut self, place: Place) -> u64 {
-        if let Some(entry) = self.entries.get(&place) {
-            self.in_force.remove(&entry.change);
-            self.ended.remove(&entry.change);
-            for ends in entry.reasons.iter().filter_map(|reason| reason.ends) {
-                self.ends.remove(&(ends, place));
-            }
-        }
-        self.last_change += 1;
-        self.last_change
-    }
-
-    fn forget_first_ended(&mut self) {
-        let Some((change, place)) = self.ended.pop_first() else { return };
-        self.forgotten = change;
-        self.forget(place);
-    }
-
-    fn forget(&mut self, place: Place) {
-        let (_, prefix) = place;
-        if self.entries.remove(&place).is_some()
-            && let Some(count) = self.lengths.get_mut(usize::from(prefix))
-        {
-            *count = count.saturating_sub(1);
-        }
+    /// Returns some networks with decisions in force after `after`; none at the end.
+    pub fn networks(&self, after: Option<Network>) -> Vec<Network> {
+        self.within(None, after).map(|entry| entry.network).take(PIECE).collect()
     }
 }
 
 impl Entry {
     /// Returns the reason that the bouncer wants, if it wants one: the one that ends last.
-    pub fn wanted(&self, filter: &DecisionFilter) -> Option<&Reason> {
+    fn wanted(&self, filter: &DecisionFilter) -> Option<&Reason> {
         self.reasons.iter().find(|reason| filter.admits(self.network, reason.origin, &reason.scenario))
     }
 
     /// Returns a reason if the bouncer wants none of them, and may have wanted one that the decision had before.
-    pub fn lost(&self, filter: &DecisionFilter) -> Option<&Reason> {
+    fn lost(&self, filter: &DecisionFilter) -> Option<&Reason> {
         let may_have_been_wanted = self.has_lost_reasons && filter.admits_network(self.network);
         self.reasons.first().filter(|_| may_have_been_wanted && self.wanted(filter).is_none())
     }
 
-    /// Appends the decision with this reason to `out`, after a comma unless it is the first. Without `is_in_force`, it has ended.
-    pub fn write(&self, reason: &Reason, is_in_force: bool, now: Timestamp, is_first: bool, out: &mut Vec<u8>) {
+    /// Appends the decision with this reason to `out`, after a comma if others are before it. Without `is_in_force`, it has ended.
+    fn write(&self, reason: &Reason, is_in_force: bool, now: Timestamp, has_others: bool, out: &mut Vec<u8>) {
         let remaining = match (is_in_force, reason.ends) {
             (false, _) => 0,
             (true, Some(ends)) => ends.since(now).min(MAX_DURATION_NS),
             (true, None) => MAX_DURATION_NS,
         };
-        let decision = Decision {
-            duration: write_duration(ceil_seconds(remaining)),
-            id: id(self.network),
-            origin: reason.origin,
-            scenario: &reason.scenario,
-            scope: Scope::of(self.network),
-            kind: BAN,
-            value: self.network.to_string(),
-        };
-        if !is_first {
+        // In the order of CrowdSec's own.
+        let decision = json!({
+            "duration": write_duration(ceil_seconds(remaining)), "id": id(self.network), "origin": reason.origin,
+            "scenario": reason.scenario, "scope": scope_of(self.network), "type": BAN, "value": self.network.to_string(),
+        });
+        if has_others {
             out.push(b',');
         }
         // Writing to memory never fails.
         let _ = serde_json::to_writer(out, &decision);
     }
-}
-
-fn place(network: Network) -> Place {
-    (network.first(), network.prefix())
 }
 
 /// Returns the id of the decision about a network: the same one on every server, and after a restart.
@@ -361,9 +260,136 @@ fn id(network: Network) -> u64 {
     hasher.finish() & MAX_ID | 1
 }
 
-/// Returns the end of a reason. A permanent block never ends.
-fn end_of(reason: &Reason) -> Timestamp {
-    reason.ends.unwrap_or(Timestamp::from_nanos(u64::MAX))
+/// A part of the answer with changes.
+struct Part {
+    /// The text before its decisions.
+    start: &'static [u8],
+    list: DecisionList,
+    is_in_force: bool,
+    /// Finds the reason of a decision that has this part.
+    reason: for<'a> fn(&'a Entry, &DecisionFilter) -> Option<&'a Reason>,
+}
+
+const PARTS: [Part; 3] = [
+    Part { start: b"{\"new\":[", list: DecisionList::New, is_in_force: true, reason: Entry::wanted },
+    Part { start: b"],\"deleted\":[", list: DecisionList::Deleted, is_in_force: false, reason: Entry::wanted },
+    // Decisions whose reason has changed. The bouncer does not want the present one.
+    Part { start: b"", list: DecisionList::New, is_in_force: false, reason: Entry::lost },
+];
+
+/// Returns the pieces of the answer to `GET /v1/decisions/stream`: the decisions with the changes after the start of the range, up
+/// to its end. Calls `done` once the connection has accepted the whole answer.
+pub fn write_changes(
+    journal: Arc<Mutex<Journal>>,
+    filter: DecisionFilter,
+    now: Timestamp,
+    changes: Range<u64>,
+    mut done: impl FnMut() + Send + 'static,
+) -> impl Iterator<Item = Bytes> + Send + 'static {
+    // The place that is reached: the part, and its last change.
+    let (mut place, mut has_decisions) = ((0, None), false);
+    iter::from_fn(move || {
+        let (at, last) = place;
+        let Some(part) = PARTS.get(at) else {
+            done();
+            return None;
+        };
+        let mut out = Vec::new();
+        if last.is_none() {
+            out.extend_from_slice(part.start);
+            has_decisions &= part.start.is_empty();
+        }
+        let (journal, mut last, mut count) = (journal.lock(), last.unwrap_or(changes.start), 0);
+        for entry in journal.changes(part.list, last, changes.end).take(PIECE) {
+            (last, count) = (entry.change, count + 1);
+            if let Some(reason) = (part.reason)(entry, &filter) {
+                entry.write(reason, part.is_in_force, now, has_decisions, &mut out);
+                has_decisions = true;
+            }
+        }
+        place = if count == PIECE { (at, Some(last)) } else { (at + 1, None) };
+        if place.0 == PARTS.len() {
+            out.extend_from_slice(b"]}");
+        }
+        Some(out.into())
+    })
+}
+
+/// Returns the pieces of the answer to `GET /v1/decisions`: the decisions in force.
+pub fn write_list(
+    journal: Arc<Mutex<Journal>>,
+    filter: DecisionFilter,
+    now: Timestamp,
+) -> impl Iterator<Item = Bytes> + Send + 'static {
+    let (mut after, mut has_decisions, mut is_written) = (None, false, false);
+    iter::from_fn(move || {
+        if is_written {
+            return None;
+        }
+        let (mut out, journal) = (Vec::new(), journal.lock());
+        let entries: Vec<&Entry> = match filter.network {
+            // At most one for each length of a prefix, which is less than a piece.
+            Some(network) if filter.is_covering => journal.covering(network).collect(),
+            network => journal.within(network, after).take(PIECE).collect(),
+        };
+        for entry in &entries {
+            after = Some(entry.network);
+            if let Some(reason) = entry.wanted(&filter) {
+                out.extend_from_slice(if has_decisions { b"" } else { b"[" });
+                entry.write(reason, true, now, has_decisions, &mut out);
+                has_decisions = true;
+            }
+        }
+        is_written = entries.len() < PIECE;
+        if is_written {
+            // Bouncers in Lua look for exactly this text.
+            out.extend_from_slice(if has_decisions { b"]" } else { b"null" });
+        }
+        Some(out.into())
+    })
+}
+
+/// A bouncer. Bouncers with the same key are different if they are on different machines, or are different programs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Bouncer {
+    /// The name of its key; `None` without keys.
+    pub user: Option<Arc<str>>,
+    address: IpAddr,
+    agent: Box<[u8]>,
+}
+
+impl Bouncer {
+    /// Returns the bouncer with the key of this name at this address, whose program is called `agent`.
+    pub fn new(user: Option<Arc<str>>, address: IpAddr, agent: &[u8]) -> Self {
+        Self { user, address, agent: agent.get(..MAX_AGENT).unwrap_or(agent).into() }
+    }
+}
+
+/// The last change that each bouncer has got. The bouncer that has not asked for the longest time is forgotten first.
+#[derive(Debug, Default)]
+pub struct Bouncers {
+    /// The change, and the number of the bouncer's last use.
+    positions: HashMap<Bouncer, (u64, u64)>,
+    uses: u64,
+}
+
+impl Bouncers {
+    /// Returns the last change that the bouncer has got; 0 if it is not known.
+    pub fn position(&self, bouncer: &Bouncer) -> u64 {
+        self.positions.get(bouncer).map_or(0, |(change, _)| *change)
+    }
+
+    /// Records that the bouncer has got all changes up to this one.
+    pub fn advance(&mut self, bouncer: Bouncer, change: u64) {
+        self.uses += 1;
+        if !self.positions.contains_key(&bouncer) && self.positions.len() >= MAX_BOUNCERS {
+            let oldest = self.positions.iter().min_by_key(|(_, (_, last_use))| *last_use);
+            if let Some(oldest) = oldest.map(|(bouncer, _)| bouncer.clone()) {
+                self.positions.remove(&oldest);
+            }
+        }
+        self.positions.insert(bouncer, (change, self.uses));
+    }
 }
 
 #[cfg(test)]

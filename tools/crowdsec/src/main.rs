@@ -1,9 +1,9 @@
-//! `divvy-crowdsec`: a client of divvy that follows a CrowdSec server, and serves CrowdSec's bouncers.
+//! `divvy-crowdsec`: a client of divvy that follows a CrowdSec server, and serves CrowdSec's bouncers. This file has the flags and
+//! the start.
 //!
-//! [`follower`] makes the bans of a CrowdSec server blocks of divvy: [`upstream`] asks for its decisions, [`answer_reader`] finds
-//! them in what arrives, and [`answer`] has the bans among them. [`server`] answers bouncers: [`decisions`] follows divvy's
-//! blocks, [`journal`] has them in the order of their changes, and [`listing`] writes the answers. [`decision`] and [`filter`] are
-//! the messages of CrowdSec's Local API. Source: `pkg/models/localapi_swagger.yaml` in
+//! [`follower`] makes the bans of a CrowdSec server blocks of divvy: [`upstream`] asks for its decisions, and finds the bans among
+//! them. [`server`] answers bouncers: it follows divvy's blocks, and [`journal`] has them in the order of their changes, and writes
+//! the answers. [`decision`] has the messages of CrowdSec's Local API. Source: `pkg/models/localapi_swagger.yaml` in
 //! <https://github.com/crowdsecurity/crowdsec>. [`divvy_api`] is the way to divvy, over the same [`client`] as to CrowdSec.
 //!
 //! Nothing is kept on disk: after a start, divvy says which blocks there are.
@@ -21,41 +21,133 @@
     )
 )]
 
-mod answer;
-mod answer_reader;
-mod args;
 mod client;
 mod decision;
-mod decisions;
 mod divvy_api;
-mod filter;
 mod follower;
 mod journal;
-mod keys;
-mod listing;
-mod metrics;
 mod server;
 mod upstream;
 
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
+use clap::{Parser, ValueEnum};
 use divvy_core::clock::Clock;
+use divvy_core::files;
+use divvy_core::units::{self, MAX_SECONDS, Time};
 use divvy_telemetry::logging::{self, Format};
+use hyper::header::HeaderValue;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
-use crate::args::{Args, LogFormat, Settings};
-use crate::decisions::Decisions;
+use crate::client::Client;
+use crate::divvy_api::Divvy;
 use crate::follower::Follower;
-use crate::metrics::Metrics;
-use crate::server::BouncerServer;
+use crate::server::{BouncerKeys, BouncerServer, Metrics, tls_acceptor};
+use crate::upstream::Upstream;
+
+/// Default time between two requests, that of CrowdSec's own bouncers.
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(10);
+/// Common prefix of the flags' environment variables.
+const PREFIX: &str = "DIVVY_CROWDSEC_";
+/// Maximum size of a file with secrets in bytes, far more than a few hundred keys need.
+const MAX_FILE: u64 = 64 << 10;
+
+/// Blocks in divvy what a CrowdSec server bans, and answers CrowdSec's bouncers with divvy's blocks
+///
+/// Each flag has an environment variable, such as DIVVY_CROWDSEC_LISTEN for --listen.
+#[derive(Debug, Parser)]
+#[command(name = "divvy-crowdsec", version, next_help_heading = "divvy", mut_args(with_variable))]
+struct Args {
+    /// URL of divvy's HTTP API
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8322")]
+    divvy_url: String,
+    /// File that contains a key for divvy and nothing else: the token of a user with the categories read and block and the scope
+    /// ~*, or the server's password
+    #[arg(long, value_name = "FILE")]
+    divvy_key_file: Option<PathBuf>,
+    /// divvy's certificate must come from an authority in this file (PEM) instead of the system's
+    #[arg(long, value_name = "FILE")]
+    divvy_ca: Option<PathBuf>,
+    /// Field of the clients' addresses. Its blocks are decisions for bouncers, and bans of CrowdSec become blocks of it
+    #[arg(long, value_name = "FIELD", default_value = "ip", value_parser = field)]
+    field: String,
+
+    /// Block the addresses that this CrowdSec server bans: the URL of its Local API, such as http://127.0.0.1:8080
+    #[arg(long, value_name = "URL", help_heading = "CrowdSec server to follow")]
+    url: Option<String>,
+    /// File that contains the key of --url and nothing else. `cscli bouncers add divvy` makes one
+    #[arg(long, value_name = "FILE", help_heading = "CrowdSec server to follow")]
+    key_file: Option<PathBuf>,
+    /// CrowdSec's certificate must come from an authority in this file (PEM) instead of the system's
+    #[arg(long, value_name = "FILE", help_heading = "CrowdSec server to follow")]
+    ca: Option<PathBuf>,
+    /// Time between two requests to CrowdSec [default: 10s]
+    #[arg(long, value_name = "SECONDS", value_parser = units::seconds(1..=MAX_SECONDS), help_heading = "CrowdSec server to follow")]
+    interval: Option<Time>,
+
+    /// Address for bouncers and for /metrics, such as 127.0.0.1:8325
+    #[arg(long, value_name = "ADDRESS", help_heading = "Bouncers")]
+    listen: Option<String>,
+    /// File with the bouncers' keys: on each line a name, and what `divvy access hash --sha256` prints. Without it, any key will do
+    #[arg(long, value_name = "FILE", help_heading = "Bouncers")]
+    bouncer_keys: Option<PathBuf>,
+    /// Certificate for --listen, followed by the intermediate ones (PEM)
+    #[arg(long, value_name = "FILE", help_heading = "Bouncers")]
+    tls_cert: Option<PathBuf>,
+    /// Private key of --tls-cert (PEM)
+    #[arg(long, value_name = "FILE", help_heading = "Bouncers")]
+    tls_key: Option<PathBuf>,
+
+    /// Format of log lines. RUST_LOG chooses the level
+    #[arg(long, value_enum, default_value_t = LogFormat::Human, help_heading = "Log")]
+    log_format: LogFormat,
+
+    /// Print the manual page
+    #[cfg(feature = "packaging")]
+    #[arg(long, hide = true)]
+    man: bool,
+    /// Print a script that completes the flags in this shell
+    #[cfg(feature = "packaging")]
+    #[arg(long, hide = true, value_name = "SHELL")]
+    completions: Option<clap_complete::Shell>,
+}
+
+/// The format of log lines.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LogFormat {
+    /// Text for people
+    Human,
+    /// One JSON object per line
+    Json,
+}
+
+/// Lets a variable set a flag, such as DIVVY_CROWDSEC_LISTEN for --listen.
+fn with_variable(flag: clap::Arg) -> clap::Arg {
+    match flag.get_long().filter(|_| !flag.is_hide_set()) {
+        Some(name) => {
+            let variable = format!("{PREFIX}{}", name.to_uppercase().replace('-', "_"));
+            flag.env(variable).hide_env(true)
+        }
+        None => flag,
+    }
+}
+
+fn field(text: &str) -> Result<String, String> {
+    let is_field =
+        !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c.is_control() || "=&*".contains(c));
+    if is_field { Ok(text.to_owned()) } else { Err("must be the name of a field, such as ip".to_owned()) }
+}
 
 fn main() -> ExitCode {
-    match run(&Args::from_command_line()) {
+    match run(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // The exit code does not depend on whether standard error still exists.
@@ -67,7 +159,7 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> anyhow::Result<()> {
     #[cfg(feature = "packaging")]
-    if args.print_package_file()? {
+    if print_package_file(args)? {
         return Ok(());
     }
     let filter = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());
@@ -76,27 +168,45 @@ fn run(args: &Args) -> anyhow::Result<()> {
         LogFormat::Json => Format::Json,
     };
     let _log = logging::begin(format, filter.as_deref().unwrap_or("info"))?;
-    let settings = args.read()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(serve(settings))
+    runtime.block_on(serve(args))
+}
+
+/// Prints the manual page or a script for a shell, if a flag asks for it. Returns whether one does.
+#[cfg(feature = "packaging")]
+fn print_package_file(args: &Args) -> anyhow::Result<bool> {
+    let (mut command, mut file) = (<Args as clap::CommandFactory>::command(), Vec::new());
+    match args.completions {
+        Some(shell) => clap_complete::generate(shell, &mut command, "divvy-crowdsec", &mut file),
+        None if args.man => clap_mangen::Man::new(command).render(&mut file)?,
+        None => return Ok(false),
+    }
+    io::stdout().write_all(&file)?;
+    Ok(true)
 }
 
 /// Serves until a signal asks to end. There is nothing to write at the end.
-async fn serve(settings: Settings) -> anyhow::Result<()> {
-    let Settings { divvy, upstream, bouncers, field, interval } = settings;
-    let (metrics, clock) = (Arc::new(Metrics::new()?), Clock::system());
-    let (divvy, mut tasks) = (Arc::new(divvy), JoinSet::new());
-    if let Some(bouncers) = bouncers {
-        let listen = &*bouncers.listen;
+async fn serve(args: &Args) -> anyhow::Result<()> {
+    let (metrics, clock, mut tasks) = (Arc::new(Metrics::new()?), Clock::system(), JoinSet::new());
+    // All files are read before anything is served.
+    let (upstream, (keys, tls)) = (args.upstream()?, args.bouncer_access()?);
+    ensure!(
+        upstream.is_some() || args.listen.is_some(),
+        "nothing to do: add --url to follow a CrowdSec server, or --listen to serve bouncers"
+    );
+    let client = Client::new("--divvy-url", &args.divvy_url, "--divvy-ca", args.divvy_ca.as_deref())?;
+    let key = args.divvy_key_file.as_deref().map(|path| read_key(path, "Bearer "));
+    let divvy = Arc::new(Divvy { client, key: key.transpose().context("--divvy-key-file")? });
+    let field: Arc<str> = args.field.as_str().into();
+    if let Some(listen) = &args.listen {
         let listener = TcpListener::bind(listen).await.with_context(|| format!("--listen {listen}"))?;
-        let decisions = Arc::new(Decisions::new(Arc::clone(&divvy), Arc::clone(&field), clock));
         writeln!(io::stdout(), "bouncers on {}", listener.local_addr()?)?;
-        let server = BouncerServer::new(decisions, bouncers.keys, Arc::clone(&metrics));
-        tasks.spawn(Arc::new(server).run(listener, bouncers.tls));
+        let (divvy, field, metrics) = (Arc::clone(&divvy), Arc::clone(&field), Arc::clone(&metrics));
+        tasks.spawn(Arc::new(BouncerServer::new(divvy, field, clock, keys, metrics)).run(listener, tls));
     }
     if let Some(upstream) = upstream {
-        let follower = Follower::new(upstream, divvy, field, interval, clock, metrics);
-        tasks.spawn(async move { follower.run().await });
+        let interval = args.interval.map_or(DEFAULT_INTERVAL, |Time(interval)| interval);
+        tasks.spawn(Follower::new(upstream, divvy, field, interval, clock, metrics).run());
     }
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::select! {
@@ -106,4 +216,85 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         ended = tasks.join_next() => bail!("a task ended: {ended:?}"),
     }
     Ok(())
+}
+
+impl Args {
+    /// Returns the CrowdSec server to follow.
+    fn upstream(&self) -> anyhow::Result<Option<Upstream>> {
+        let Some(url) = &self.url else {
+            refuse("--key-file", self.key_file.is_some(), "--url")?;
+            refuse("--interval", self.interval.is_some(), "--url")?;
+            refuse("--ca", self.ca.is_some(), "--url")?;
+            return Ok(None);
+        };
+        let Some(path) = &self.key_file else {
+            bail!("--url needs --key-file: a file with the key from `cscli bouncers add divvy`");
+        };
+        let client = Client::new("--url", url, "--ca", self.ca.as_deref())?;
+        Ok(Some(Upstream { client, key: read_key(path, "").context("--key-file")? }))
+    }
+
+    /// Returns the keys of bouncers, and TLS for them.
+    fn bouncer_access(&self) -> anyhow::Result<(Option<BouncerKeys>, Option<TlsAcceptor>)> {
+        if self.listen.is_none() {
+            refuse("--bouncer-keys", self.bouncer_keys.is_some(), "--listen")?;
+            refuse("--tls-cert", self.tls_cert.is_some(), "--listen")?;
+            refuse("--tls-key", self.tls_key.is_some(), "--listen")?;
+        }
+        let keys = self.bouncer_keys.as_deref().map(BouncerKeys::read).transpose().context("--bouncer-keys")?;
+        let tls = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => Some(tls_acceptor(certificate, key)?),
+            (None, None) => None,
+            _ => bail!("--tls-cert and --tls-key need each other"),
+        };
+        Ok((keys, tls))
+    }
+}
+
+/// Refuses a flag that is given in vain.
+fn refuse(flag: &str, is_given: bool, needed: &str) -> anyhow::Result<()> {
+    ensure!(!is_given, "{flag} (or its {PREFIX} variable) has no effect without {needed}: add it");
+    Ok(())
+}
+
+/// Reads a file that contains a key and nothing else, for a header that has `before` in front of it.
+fn read_key(path: &Path, before: &str) -> anyhow::Result<HeaderValue> {
+    header_of(&read_secret(path)?, before)
+}
+
+fn header_of(text: &str, before: &str) -> anyhow::Result<HeaderValue> {
+    let key = text.trim_ascii();
+    // A password may have spaces.
+    let is_printable = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
+    ensure!(is_printable, "the key must be the only line of the file, in printable ASCII characters");
+    let mut key = HeaderValue::from_str(&format!("{before}{key}"))?;
+    key.set_sensitive(true);
+    Ok(key)
+}
+
+/// Reads a file with secrets.
+///
+/// # Errors
+/// The file cannot be read, or is not a text.
+fn read_secret(path: &Path) -> anyhow::Result<String> {
+    let file = path.display();
+    let bytes = files::read(path, MAX_FILE).with_context(|| format!("cannot read {file}"))?;
+    if files::is_public(path) {
+        tracing::warn!("{file}: every user of this machine can read it; run `chmod o-r {file}`");
+    }
+    String::from_utf8(bytes).with_context(|| format!("{file} is not a text"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_is_one_line() {
+        assert_eq!(header_of("abc\n", "Bearer ").unwrap(), "Bearer abc");
+        assert_eq!(header_of("correct horse\n", "").unwrap(), "correct horse");
+        for text in ["", "\n", "a\nb", "\u{fc}"] {
+            assert!(header_of(text, "").unwrap_err().to_string().contains("the key must be the only line"), "{text}");
+        }
+    }
 }

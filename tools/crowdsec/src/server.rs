@@ -1,14 +1,20 @@
 //! The server for bouncers: the read side of CrowdSec's Local API (`GET /v1/decisions`, `GET /v1/decisions/stream` and
-//! `POST /v1/usage-metrics`), and `/metrics`.
+//! `POST /v1/usage-metrics`), and `/metrics`. The decisions are the blocks of divvy about addresses and networks.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::iter;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
+use divvy_core::clock::{Clock, NANOS_PER_SECOND, Timestamp};
+use divvy_core::rules::Network;
+use divvy_telemetry::logging::{Escaped, LogThrottle};
 use futures_util::stream;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited, StreamBody};
@@ -18,6 +24,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use prometheus::{
+    IntCounterVec, IntGauge, Registry, TextEncoder, register_int_counter_vec_with_registry,
+    register_int_gauge_with_registry,
+};
+use ring::digest::{SHA256, digest};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, crypto};
@@ -29,11 +41,11 @@ use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-use crate::decisions::Decisions;
-use crate::filter::{DecisionQuery, FilterError};
-use crate::keys::BouncerKeys;
-use crate::listing::Bouncer;
-use crate::metrics::Metrics;
+use crate::decision::{DecisionFilter, is_startup};
+use crate::divvy_api::{ALL_RULES, Block, Divvy, Feed, OWNER, Update};
+use crate::follower::MARK;
+use crate::journal::{Bouncer, Bouncers, Journal, Reason, write_changes, write_list};
+use crate::read_secret;
 use crate::upstream::API_KEY;
 
 /// Maximum number of connections at a time. Bouncers ask every few seconds.
@@ -47,35 +59,59 @@ const MAX_BODY: usize = 64 << 10;
 /// Number of low bits of an IPv6 address that one machine may choose.
 const HOST_BITS: u32 = 64;
 
+/// Pause after an error such as too many open files, which the end of a connection may solve.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Minimum time between two questions to divvy.
+const UPDATE_EVERY_NS: u64 = NANOS_PER_SECOND;
+/// Number of decisions that are changed before other tasks of the thread run.
+const PAGE: usize = 500;
+
+const JSON: &str = "application/json";
+
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// The answers for bouncers.
+/// The answers for bouncers, from the decisions about the blocks of one field.
 pub struct BouncerServer {
-    decisions: Arc<Decisions>,
+    divvy: Arc<Divvy>,
+    field: Arc<str>,
+    clock: Clock,
     /// The keys of bouncers; `None` lets all of them ask.
     keys: Option<BouncerKeys>,
     metrics: Arc<Metrics>,
+    journal: Arc<Mutex<Journal>>,
+    bouncers: Arc<Mutex<Bouncers>>,
+    /// Its lock admits one update at a time.
+    feed: tokio::sync::Mutex<Feed>,
+    /// Time of the last update (nanoseconds since 1970); 0 before the first one that divvy answered.
+    updated: AtomicU64,
 }
 
 /// A request that is refused.
 struct Refusal(StatusCode, String);
 
-impl From<FilterError> for Refusal {
-    fn from(error: FilterError) -> Self {
-        Self(StatusCode::BAD_REQUEST, error.to_string())
+/// A query that is not valid.
+impl From<String> for Refusal {
+    fn from(message: String) -> Self {
+        Self(StatusCode::BAD_REQUEST, message)
     }
 }
 
 impl BouncerServer {
-    /// Creates a server of these decisions.
-    pub fn new(decisions: Arc<Decisions>, keys: Option<BouncerKeys>, metrics: Arc<Metrics>) -> Self {
-        Self { decisions, keys, metrics }
+    /// Creates a server that follows the blocks of this field.
+    pub fn new(
+        divvy: Arc<Divvy>,
+        field: Arc<str>,
+        clock: Clock,
+        keys: Option<BouncerKeys>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let feed = tokio::sync::Mutex::new(Feed::new(&[("field", &field)]));
+        let (journal, bouncers, updated) = (Arc::default(), Arc::default(), AtomicU64::new(0));
+        Self { divvy, field, clock, keys, metrics, journal, bouncers, feed, updated }
     }
 
     /// Serves bouncers, and never returns.
     pub async fn run(self: Arc<Self>, listener: TcpListener, tls: Option<TlsAcceptor>) {
-        /// Pause after an error such as too many open files, which the end of a connection may solve.
-        const PAUSE: Duration = Duration::from_millis(100);
         let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         loop {
             let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
@@ -119,11 +155,14 @@ impl BouncerServer {
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>, peer: IpAddr) -> Response<Body> {
+    async fn answer(self: &Arc<Self>, request: Request<Incoming>, peer: IpAddr) -> Response<Body> {
         // The answer to HEAD is that to GET, without its body.
         let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
         let answer = match (method, request.uri().path()) {
-            (&Method::GET, "/metrics") => return self.scrape(),
+            (&Method::GET, "/metrics") => {
+                let text = self.metrics.text().unwrap_or_default();
+                return response(StatusCode::OK, "text/plain; version=0.0.4", whole(text));
+            }
             (&Method::GET, "/v1/decisions") => self.list(&request).await,
             (&Method::GET, "/v1/decisions/stream") => self.stream(&request, peer).await,
             (&Method::POST, "/v1/usage-metrics") => self.usage_metrics(request).await,
@@ -133,16 +172,9 @@ impl BouncerServer {
             _ => Err(Refusal(StatusCode::NOT_FOUND, "there is nothing here".to_owned())),
         };
         let response = answer.unwrap_or_else(|Refusal(status, message)| {
-            json_response(status, whole(json!({ "message": message }).to_string()))
+            response(status, JSON, whole(json!({ "message": message }).to_string()))
         });
-        self.metrics.answered_bouncer(response.status().as_str());
-        response
-    }
-
-    fn scrape(&self) -> Response<Body> {
-        let text = self.metrics.text().unwrap_or_default();
-        let mut response = Response::new(whole(text));
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4"));
+        self.metrics.bouncer_requests.with_label_values(&[response.status().as_str()]).inc();
         response
     }
 
@@ -161,63 +193,153 @@ impl BouncerServer {
     }
 
     /// Answers with the decisions in force.
-    async fn list(&self, request: &Request<Incoming>) -> Result<Response<Body>, Refusal> {
+    async fn list(self: &Arc<Self>, request: &Request<Incoming>) -> Result<Response<Body>, Refusal> {
         self.admit(request.headers())?;
-        let filter = DecisionQuery::parse(request.uri().query().unwrap_or_default())?.filter()?;
-        self.update().await?;
-        let mut answer = self.decisions.list(filter).await;
-        let mut first = Bytes::new();
-        while first.is_empty() && !answer.is_written() {
-            first = answer.next().unwrap_or_default();
+        let filter = DecisionFilter::parse(request.uri().query().unwrap_or_default())?;
+        let now = self.bring_up_to_date().await?;
+        let mut pieces = write_list(Arc::clone(&self.journal), filter, now).peekable();
+        let mut first = pieces.next().unwrap_or_default();
+        while first.is_empty() {
             yield_now().await;
+            first = pieces.next().unwrap_or_else(|| Bytes::from_static(b"null"));
         }
         // A short answer has its length in its head.
-        let is_short = answer.is_written();
-        let body = if is_short { whole(first) } else { in_pieces(std::iter::once(first).chain(answer)) };
-        Ok(json_response(StatusCode::OK, body))
+        let is_short = pieces.peek().is_none();
+        let body = if is_short { whole(first) } else { in_pieces(iter::once(first).chain(pieces)) };
+        Ok(response(StatusCode::OK, JSON, body))
     }
 
-    /// Answers with the decisions that are new, and those that have ended, since the bouncer's last request.
-    async fn stream(&self, request: &Request<Incoming>, peer: IpAddr) -> Result<Response<Body>, Refusal> {
+    /// Answers with the decisions that are new, and those that have ended, since the bouncer's last request, or with all of them
+    /// if it starts or is not known.
+    async fn stream(self: &Arc<Self>, request: &Request<Incoming>, peer: IpAddr) -> Result<Response<Body>, Refusal> {
         let user = self.admit(request.headers())?;
-        let query = DecisionQuery::parse(request.uri().query().unwrap_or_default())?;
-        let (is_startup, filter) = (query.is_startup()?, query.filter()?);
+        let query = request.uri().query().unwrap_or_default();
+        let (filter, is_startup) = (DecisionFilter::parse(query)?, is_startup(query)?);
         let agent = request.headers().get(USER_AGENT).map_or(&[][..], HeaderValue::as_bytes);
-        let bouncer = Bouncer::new(user, Some(machine(peer)), agent);
-        self.update().await?;
-        let answer = self.decisions.stream(bouncer, is_startup, filter).await;
-        Ok(json_response(StatusCode::OK, in_pieces(answer)))
+        let bouncer = Bouncer::new(user, machine(peer), agent);
+        let now = self.bring_up_to_date().await?;
+        let after = if is_startup { 0 } else { self.bouncers.lock().position(&bouncer) };
+        let (through, is_late) = {
+            let journal = self.journal.lock();
+            (journal.last_change(), !journal.remembers_since(after))
+        };
+        if is_late {
+            static LATE: LogThrottle = LogThrottle::new();
+            let user = bouncer.user.as_deref().unwrap_or("-");
+            LATE.say(|more| {
+                tracing::warn!(
+                    user,
+                    more,
+                    "a CrowdSec bouncer has not asked for long, and may keep decisions that have ended: restart it"
+                );
+            });
+        }
+        let bouncers = Arc::clone(&self.bouncers);
+        // The bouncer is taken to have the decisions once its connection has accepted all of them.
+        let done = move || bouncers.lock().advance(bouncer.clone(), through);
+        let answer = write_changes(Arc::clone(&self.journal), filter, now, after..through, done);
+        Ok(response(StatusCode::OK, JSON, in_pieces(answer)))
     }
 
     /// Accepts what a bouncer reports about itself, so that it does not log an error every few minutes.
     async fn usage_metrics(&self, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
         self.admit(request.headers())?;
-        let refused = |detail: String| Refusal(StatusCode::BAD_REQUEST, detail);
         let body = timeout(PIECE_TIMEOUT, Limited::new(request.into_body(), MAX_BODY).collect()).await;
-        let body = body.map_err(|_| refused("the body takes too long".to_owned()))?;
-        let body = body.map_err(|error| refused(error.to_string()))?.to_bytes();
+        let body =
+            body.map_err(|_| "the body takes too long".to_owned())?.map_err(|error| error.to_string())?.to_bytes();
         match serde_json::from_slice(&body) {
-            Ok(Value::Object(_)) => Ok(json_response(StatusCode::CREATED, whole("{}"))),
-            _ => Err(refused("the body is not a JSON object".to_owned())),
+            Ok(Value::Object(_)) => Ok(response(StatusCode::CREATED, JSON, whole("{}"))),
+            _ => Err("the body is not a JSON object".to_owned().into()),
         }
     }
 
-    /// Updates the decisions, even if the bouncer does not wait for it.
-    async fn update(&self) -> Result<(), Refusal> {
-        let decisions = Arc::clone(&self.decisions);
-        let failed =
-            |error: String| Refusal(StatusCode::SERVICE_UNAVAILABLE, format!("divvy does not answer: {error}"));
-        match tokio::spawn(async move { decisions.update().await }).await {
-            Ok(updated) => updated.map_err(|error| failed(error.to_string())),
-            Err(error) => Err(failed(error.to_string())),
+    /// Brings the decisions to the present, even if the bouncer does not wait for it. Returns the time.
+    async fn bring_up_to_date(self: &Arc<Self>) -> Result<Timestamp, Refusal> {
+        let server = Arc::clone(self);
+        let updated = tokio::spawn(async move { server.update().await }).await;
+        updated
+            .map_err(anyhow::Error::new)
+            .flatten()
+            .map_err(|error| Refusal(StatusCode::SERVICE_UNAVAILABLE, format!("divvy does not answer: {error:#}")))?;
+        let now = self.clock.now();
+        // This may take long if many blocks have ended. Other tasks run in between.
+        while !self.journal.lock().advance(PAGE, now) {
+            yield_now().await;
+        }
+        Ok(now)
+    }
+
+    /// Asks divvy for the blocks that have changed, unless it was asked a moment ago. If it does not answer, the known blocks
+    /// stay until they end. Run it to its end, because half an update would keep blocks that do not exist anymore.
+    ///
+    /// # Errors
+    /// divvy has never answered.
+    async fn update(&self) -> anyhow::Result<()> {
+        let mut feed = self.feed.lock().await;
+        let (now, updated) = (self.clock.now(), self.updated.load(Relaxed));
+        // Another request may have updated it a moment ago. After the clock was set back, the last update is no recent one.
+        if (updated..updated.saturating_add(UPDATE_EVERY_NS)).contains(&now.as_nanos()) {
+            return Ok(());
+        }
+        match self.divvy.follow(&mut feed).await {
+            Ok(update) => self.apply(update, now).await,
+            Err(error) if updated == 0 => return Err(error),
+            Err(error) => {
+                static FAILED: LogThrottle = LogThrottle::new();
+                let (divvy, error) = (self.divvy.client.address(), format!("{error:#}"));
+                let error = Escaped::error(&error);
+                FAILED.say(
+                    |more| tracing::warn!(divvy, %error, more, "cannot follow the blocks: bouncers get the known ones"),
+                );
+            }
+        }
+        self.updated.store(now.as_nanos(), Relaxed);
+        Ok(())
+    }
+
+    /// Puts an update in force, some decisions at a time.
+    async fn apply(&self, update: Update, now: Timestamp) {
+        let mut changed: BTreeMap<Network, Vec<Reason>> = BTreeMap::new();
+        if update.is_whole {
+            // Those that the update lacks have ended.
+            let mut last = None;
+            loop {
+                let known = self.journal.lock().networks(last);
+                last = known.last().copied();
+                if last.is_none() {
+                    break;
+                }
+                changed.extend(known.into_iter().map(|network| (network, Vec::new())));
+                yield_now().await;
+            }
+        }
+        let is_whole = update.is_whole;
+        let set = update.set.into_iter().map(|block| (block, true));
+        for (block, is_set) in set.chain(update.removed.into_iter().map(|block| (block, false))) {
+            let Some(network) = block.network(&self.field) else { continue };
+            let reason = reason_of(block, now);
+            let reasons = changed.entry(network).or_insert_with(|| match is_whole {
+                true => Vec::new(),
+                false => self.journal.lock().reasons(network).to_vec(),
+            });
+            reasons.retain(|known| known.block != reason.block);
+            reasons.extend(Some(reason).filter(|_| is_set));
+        }
+        let mut changed = changed.into_iter().peekable();
+        while changed.peek().is_some() {
+            {
+                let mut journal = self.journal.lock();
+                changed.by_ref().take(PAGE).for_each(|(network, reasons)| journal.replace(network, reasons, now));
+            }
+            yield_now().await;
         }
     }
 }
 
-fn json_response(status: StatusCode, body: Body) -> Response<Body> {
+fn response(status: StatusCode, content_type: &'static str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
 
@@ -247,6 +369,60 @@ fn machine(peer: IpAddr) -> IpAddr {
     }
 }
 
+/// Returns the reason for the decision about a block.
+fn reason_of(Block { rule, actor, expires_in, reason, owner }: Block, now: Timestamp) -> Reason {
+    let is_ban = rule == ALL_RULES && owner.as_deref() == Some(OWNER);
+    let scenario = reason.as_deref().and_then(|reason| reason.strip_prefix(MARK)).filter(|_| is_ban);
+    let (origin, scenario) = match (scenario, &reason) {
+        (Some(scenario), _) => ("crowdsec", scenario.to_owned()),
+        (None, Some(reason)) => ("divvy", format!("divvy/{rule}: {reason}")),
+        (None, None) => ("divvy", format!("divvy/{rule}")),
+    };
+    let ends = expires_in.map(|seconds| now.plus(seconds.saturating_mul(NANOS_PER_SECOND)));
+    Reason { block: format!("{rule} {actor}").into(), ends, origin, scenario: scenario.into() }
+}
+
+/// The keys of bouncers, by their hashes.
+#[derive(Debug)]
+pub struct BouncerKeys(Vec<(String, String)>);
+
+impl BouncerKeys {
+    /// Reads a file with a name and a hash on each line, which `divvy access hash --sha256` makes. A line may be empty, or begin
+    /// with `#` and a space.
+    ///
+    /// # Errors
+    /// The file cannot be read, or a line is something else.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        Self::parse(&read_secret(path)?).with_context(|| path.display().to_string())
+    }
+
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        let mut keys = Vec::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            let words: Vec<_> = line.split_whitespace().collect();
+            match *words {
+                [] | ["#", ..] => {}
+                [name, word] => {
+                    let hash = word.strip_prefix('#').filter(|hash| hash.len() == 64).unwrap_or_default();
+                    let is_hash = !hash.is_empty() && hash.bytes().all(|digit| digit.is_ascii_hexdigit());
+                    ensure!(is_hash, "line {number}: the hash must be as `divvy access hash --sha256` prints it");
+                    keys.push((name.to_owned(), hash.to_ascii_lowercase()));
+                }
+                _ => bail!("line {number}: write a name and a hash"),
+            }
+        }
+        ensure!(!keys.is_empty(), "it has no keys");
+        Ok(Self(keys))
+    }
+
+    /// Returns the name of a key; `None` if there is no such key.
+    pub fn find(&self, key: &[u8]) -> Option<&str> {
+        // How far two hashes are equal says nothing about the key.
+        let hash: String = digest(&SHA256, key).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        self.0.iter().find(|(_, known)| *known == hash).map(|(name, _)| name.as_str())
+    }
+}
+
 /// Reads the certificate and the key of the server.
 ///
 /// # Errors
@@ -261,4 +437,134 @@ pub fn tls_acceptor(certificate: &Path, key: &Path) -> anyhow::Result<TlsAccepto
     let builder = builder.with_safe_default_protocol_versions()?.with_no_client_auth();
     let config = builder.with_single_cert(chain, secret).with_context(|| named("--tls-cert", certificate))?;
     Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Requests to a CrowdSec server and their effects, and requests of bouncers.
+pub struct Metrics {
+    registry: Registry,
+    /// Requests of bouncers, by status.
+    pub bouncer_requests: IntCounterVec,
+    /// Requests to CrowdSec and divvy: `ok` and `failed`.
+    pub polls: IntCounterVec,
+    /// 1 if the last of these failed.
+    pub failing: IntGauge,
+    /// Decisions by their effect: the block was `set` or `removed`, an operator's was `kept`, or there was no room (`full`). Other
+    /// decisions are no bans of networks (`ignored`), or `malformed`.
+    pub decisions: IntCounterVec,
+}
+
+impl Metrics {
+    /// Registers all metrics.
+    ///
+    /// # Errors
+    /// A name is used twice.
+    pub fn new() -> prometheus::Result<Self> {
+        let registry = Registry::new();
+        let counters = |name: &str, help: &str, label, values: &[&str]| {
+            let counters = register_int_counter_vec_with_registry!(name, help, &[label], registry)?;
+            for value in values {
+                counters.with_label_values(&[value]);
+            }
+            prometheus::Result::Ok(counters)
+        };
+        let effects = ["set", "removed", "kept", "full", "ignored", "malformed"];
+        let polls = "Requests to CrowdSec and divvy, by result.";
+        let decisions = "Decisions of CrowdSec, by their effect.";
+        let requests = "Requests of bouncers, by status.";
+        let failing = "1 if the last request to CrowdSec or divvy failed. Blocks stay in force until they end.";
+        Ok(Self {
+            polls: counters("divvy_crowdsec_polls_total", polls, "result", &["ok", "failed"])?,
+            decisions: counters("divvy_crowdsec_decisions_total", decisions, "effect", &effects)?,
+            bouncer_requests: counters("divvy_crowdsec_bouncer_requests_total", requests, "status", &[])?,
+            failing: register_int_gauge_with_registry!("divvy_crowdsec_failing", failing, registry)?,
+            registry,
+        })
+    }
+
+    /// Returns the metrics in Prometheus's text format.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn text(&self) -> prometheus::Result<String> {
+        TextEncoder::new().encode_to_string(&self.registry.gather())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OF_ABC: &str = "#ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+    #[test]
+    fn key_is_found_by_its_hash() {
+        let keys = BouncerKeys::parse(&format!("# a comment\n\nfirewall {OF_ABC}\n")).unwrap();
+        assert_eq!((keys.find(b"abc"), keys.find(b"abd"), keys.find(b"")), (Some("firewall"), None, None));
+    }
+
+    #[test]
+    fn wrong_lines_are_named() {
+        for (text, expected) in [
+            ("", "no keys"),
+            ("a\n", "line 1: write a name and a hash"),
+            ("\na abc\n", "line 2: the hash must be"),
+            (&format!("a {}", &OF_ABC[1..]), "line 1: the hash must be"),
+            (&format!("a {OF_ABC}0"), "line 1: the hash must be"),
+            (&format!("a {OF_ABC} b"), "line 1: write a name and a hash"),
+        ] {
+            let error = BouncerKeys::parse(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    fn described(rule: &str, owner: Option<&str>, reason: Option<&str>) -> String {
+        let actor = if rule == ALL_RULES { "ip=192.0.2.1" } else { "192.0.2.1" };
+        let (owner, reason) = (owner.map(str::to_owned), reason.map(str::to_owned));
+        let block = Block { rule: rule.into(), actor: actor.into(), expires_in: None, reason, owner };
+        let Reason { origin, scenario, .. } = reason_of(block, Timestamp::EPOCH);
+        format!("{origin} {scenario}")
+    }
+
+    #[test]
+    fn scenario_names_the_rule_and_the_reason() {
+        assert_eq!(described("*", None, None), "divvy divvy/*");
+        assert_eq!(described("login", None, Some("5 denials")), "divvy divvy/login: 5 denials");
+        assert_eq!(described("*", Some("crowdsec"), Some("crowdsec: ssh-bf")), "crowdsec ssh-bf");
+        assert_eq!(described("*", None, Some("crowdsec: x")), "divvy divvy/*: crowdsec: x", "an operator's");
+        assert_eq!(described("login", Some("crowdsec"), Some("crowdsec: x")), "divvy divvy/login: crowdsec: x");
+    }
+
+    #[tokio::test]
+    async fn single_changes_have_the_effect_of_an_update() {
+        let client = crate::client::Client::new("--divvy-url", "http://127.0.0.1:1", "--divvy-ca", None).unwrap();
+        let (divvy, metrics) = (Arc::new(Divvy { client, key: None }), Arc::new(Metrics::new().unwrap()));
+        let server = BouncerServer::new(divvy, "ip".into(), Clock::system(), None, metrics);
+        let block = |rule: &str, seconds: u64| {
+            let (rule, actor) = (rule.to_owned(), "192.0.2.1".to_owned());
+            Block { rule, actor, expires_in: Some(seconds), reason: None, owner: None }
+        };
+        let scenarios = || {
+            let network = Network::parse("192.0.2.1").unwrap();
+            let journal = server.journal.lock();
+            journal.reasons(network).iter().map(|reason| reason.scenario.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        let update = |is_whole, set: &[Block], removed: &[&str]| Update {
+            is_whole,
+            set: set.to_vec(),
+            removed: removed.iter().map(|rule| block(rule, 0)).collect(),
+        };
+        for (update, expected) in [
+            (update(true, &[block("a", 60)], &[]), "divvy/a"),
+            (update(false, &[block("b", 120)], &[]), "divvy/b divvy/a"),
+            (update(false, &[block("a", 180)], &[]), "divvy/a divvy/b"),
+            (update(false, &[block("c", 30)], &["a", "other"]), "divvy/b divvy/c"),
+            (update(true, &[block("c", 30), block("d", 20)], &[]), "divvy/c divvy/d"),
+            (update(false, &[], &["c", "d"]), ""),
+            (update(true, &[block("e", 20)], &[]), "divvy/e"),
+            (update(true, &[], &[]), ""),
+        ] {
+            server.apply(update, Timestamp::EPOCH).await;
+            assert_eq!(scenarios(), expected);
+        }
+    }
 }

@@ -10,8 +10,9 @@ const TRANSLATED_BITS: u8 = 96;
 /// A network in its canonical form: no bit is set after its prefix. A single address is a network, too. Displays as
 /// `10.0.0.0/8`, or as the address alone if the prefix has all bits.
 ///
-/// IPv4 addresses are in IPv4 networks only, because an [`Address`] that contains one is that one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// IPv4 addresses are in IPv4 networks only, because an [`Address`] that contains one is that one. In order, a network comes
+/// before those within it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Network {
     first: Address,
     prefix: u8,

@@ -44,7 +44,7 @@ impl Fixture {
     }
 
     fn reload_if_changed(&mut self) {
-        self.file.reload_if_changed(&Arc::downgrade(&self.limiter), &self.audit);
+        self.file.reload(Reason::Changed, &Arc::downgrade(&self.limiter), &self.audit);
     }
 
     fn reload(&mut self) {
@@ -150,7 +150,7 @@ fn change_of_a_list_is_put_in_force_once_it_stops_changing() {
         policy.rules().matches(&operation, &mut Default::default()).next().is_some_and(|(index, _)| index == 0)
     };
     let looks = |file: &mut RulesFile, audit: &Arc<AuditLog>, number: usize| {
-        (0..number).for_each(|_| file.reload_if_changed(&Arc::downgrade(&limiter), audit));
+        (0..number).for_each(|_| file.reload(Reason::Changed, &Arc::downgrade(&limiter), audit));
     };
     let (mut file, audit) = (fixture.file, fixture.audit);
     looks(&mut file, &audit, 3);

@@ -2,7 +2,7 @@ use clap::Parser;
 
 use super::*;
 
-#[derive(Debug, Parser)]
+#[derive(Parser)]
 struct Flags {
     #[command(flatten)]
     store: StoreArgs,
@@ -100,4 +100,20 @@ fn build_without_rocksdb_defaults_to_memory_and_rejects_rocksdb() {
     assert!(error.contains("built without RocksDB") && error.contains("feature `rocksdb`"), "{error}");
     let error = choose("--data-dir d", &[]).unwrap_err();
     assert!(error.contains("for the rocksdb store, but the store is memory"), "{error}");
+}
+
+#[test]
+fn only_passwords_are_masked() {
+    let shown = [
+        ("redis://127.0.0.1:6379/2", "redis://127.0.0.1:6379/2"),
+        ("redis://:secret@cache:6379", "redis://:***@cache:6379"),
+        ("rediss://ann:secret@cache:6380/1", "rediss://ann:***@cache:6380/1"),
+        ("redis://ann:se@cr:et@cache", "redis://ann:***@cache"),
+        ("redis://ann@cache", "redis://ann@cache"),
+        ("redis+unix:///run/redis.sock?db=1&pass=secret", "redis+unix:///run/redis.sock?db=1&pass=***"),
+        ("ann:secret@cache", "***@cache"),
+    ];
+    for (url, expected) in shown {
+        assert_eq!(masked(url), expected);
+    }
 }

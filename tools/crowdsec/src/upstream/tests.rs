@@ -1,14 +1,197 @@
+use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::client::MAX_BUFFER;
+
+fn now() -> Timestamp {
+    Timestamp::from_nanos(1_000 * NANOS_PER_SECOND)
+}
+
+/// Reads an answer in pieces of this length.
+fn parse_in_pieces(answer: &[u8], length: usize) -> Result<Answer, String> {
+    let pieces = answer.chunks(length).map(Bytes::copy_from_slice);
+    parse(pieces, Answer::new(1_000, now())).map_err(|error| error.to_string())
+}
+
+fn decision(value: &str, duration: &str, scenario: &str) -> String {
+    let id = scenario.bytes().map(u64::from).sum::<u64>();
+    let scope = if value.contains('/') { "Range" } else { "Ip" };
+    let decision = serde_json::json!({
+        "duration": duration, "id": id, "origin": "CAPI", "scenario": scenario, "scope": scope, "type": "ban",
+        "value": value,
+    });
+    decision.to_string()
+}
+
+/// Describes the decisions of an answer: those in force, and those that have ended.
+fn describe(answer: &Answer) -> String {
+    let text = |(network, ban): (&Network, &Vec<Followed>)| {
+        let ban = ban.first().unwrap();
+        format!("{network} {} {}", ban.ends.since(now()) / NANOS_PER_SECOND, ban.scenario)
+    };
+    let mut bans: Vec<_> = answer.bans.iter().map(text).collect();
+    let mut ended: Vec<_> = answer.ended.iter().map(|(network, id)| format!("{network} {id}")).collect();
+    bans.sort();
+    ended.sort();
+    let counts = format!("{} {} {}", answer.others, answer.malformed, answer.excess);
+    format!("{}; {}; {counts}", bans.join(", "), ended.join(", "))
+}
+
+#[test]
+fn decisions_are_found_in_both_lists() {
+    let ban = decision("192.0.2.1", "1h", "a}]\"{[\\");
+    for (answer, expected) in [
+        (r#"{"deleted":null,"new":null}"#, "; ; 0 0 0"),
+        (r#"{"new": [], "deleted": []}"#, "; ; 0 0 0"),
+        (" { \"new\" : [ {} , { } ] , \"deleted\" : null } \n", "; ; 0 2 0"),
+        (&format!(r#"{{"deleted":[{ban}],"new":[{{"b":[{{}}]}}]}}"#), "; 192.0.2.1 655; 0 1 0"),
+        (
+            &format!(
+                r#"{{"links":{{"new":[{{"a":1}}]}},"deleted":null,"new":[{ban}],"x":"]}}\\","y":[[],{{}}],"z":-1}}"#
+            ),
+            "192.0.2.1 3600 a}]\"{[\\; ; 0 0 0",
+        ),
+        (&format!(r#"{{"n\"w":[{{}}],"\u006eew":[{ban}],"deleted":[]}}"#), "192.0.2.1 3600 a}]\"{[\\; ; 0 0 0"),
+    ] {
+        for length in [1, 2, 3, usize::MAX] {
+            let found = parse_in_pieces(answer.as_bytes(), length).map(|answer| describe(&answer));
+            assert_eq!(found.as_deref(), Ok(expected), "{answer}");
+        }
+    }
+}
+
+#[test]
+fn malformed_answers_are_refused() {
+    for answer in [
+        "[]",
+        "null",
+        "<html>",
+        r#"{"new":{}}"#,
+        r#"{"new":[1]}"#,
+        r#"{"new":[[]]}"#,
+        r#"{"new":[{},]}"#,
+        r#"{"new":[{}{}]}"#,
+        r#"{"new":[,{}]}"#,
+        r#"{"new":[]"deleted":[]}"#,
+        r#"{"new" []}"#,
+        r#"{,}"#,
+        r#"{"x":]}"#,
+        "{} {}",
+        "{}",
+        r#"{"message":"no such table: decisions"}"#,
+        r#"{"new":[]}"#,
+        r#"{"deleted":null}"#,
+        r#"{"new":nil,"deleted":null}"#,
+        r#"{"new":nu ll,"deleted":null}"#,
+        r#"{"new":[],"new":[],"deleted":null}"#,
+        r#"{"new":[],"\u006eew":[],"deleted":null}"#,
+        r#"{"new":"","deleted":null}"#,
+    ] {
+        let error = parse_in_pieces(answer.as_bytes(), 3).unwrap_err();
+        assert!(error.starts_with("the answer is not JSON"), "{answer}: {error}");
+    }
+    for answer in ["", "{", r#"{"new":["#, r#"{"new":[{}"#, r#"{"new":[{}]"#, r#"{"x":1"#, r#"{"x":"}"#, r#"{"x"#] {
+        let error = parse_in_pieces(answer.as_bytes(), 3).unwrap_err();
+        assert_eq!(error, "the answer ends too early", "{answer}");
+    }
+}
+
+#[test]
+fn memory_is_bounded() {
+    for (start, filler, most) in [
+        (r#"{"new":[{"value":""#, b'x', MAX_DECISION),
+        (r#"{"new":[{}, {"value":""#, b'x', MAX_DECISION),
+        ("{\"", b'x', MAX_DECISION),
+        (r#"{"x":"#, b'[', MAX_UNKNOWN),
+    ] {
+        let mut read = 0;
+        let endless = iter::repeat_with(|| Bytes::from(vec![filler; 1_024])).inspect(|piece| read += piece.len());
+        let error = parse(iter::once(start.into()).chain(endless), Answer::new(1, now())).unwrap_err();
+        assert_eq!(error.to_string(), "a decision in the answer is longer than 16384 bytes", "{start}");
+        assert!((most - 1_024..most + 1_024).contains(&read), "{start}: {read}");
+    }
+}
+
+#[test]
+fn longest_ban_of_a_network_counts() {
+    let mut answer = Answer::new(10, now());
+    for (list, value, duration, scenario) in [
+        (DecisionList::New, "192.0.2.1", "2h", "b"),
+        (DecisionList::New, "192.0.2.1", "1h", "a"),
+        (DecisionList::New, "10.0.0.0/8", "4h", "c"),
+        (DecisionList::New, "192.0.2.2", "-4s", "c"),
+        (DecisionList::Deleted, "192.0.2.1", "-4s", "x"),
+        (DecisionList::Deleted, "192.0.2.3", "-4s", "x"),
+    ] {
+        answer.add(list, &decision(value, duration, scenario));
+    }
+    assert_eq!(describe(&answer), "10.0.0.0/8 14400 c, 192.0.2.1 7200 b; 192.0.2.1 120, 192.0.2.3 120; 0 0 0");
+    let bans = &answer.bans[&Network::parse("192.0.2.1").unwrap()];
+    assert_eq!(bans.iter().map(|ban| &*ban.scenario).collect::<Vec<_>>(), ["b", "a"]);
+}
+
+#[test]
+fn other_decisions_are_counted() {
+    let mut answer = Answer::new(1, now());
+    answer.add(DecisionList::New, "{}");
+    for (list, value, duration) in [
+        (DecisionList::New, "nobody", "1h"),
+        (DecisionList::New, "192.0.2.1", "1h"),
+        (DecisionList::New, "192.0.2.2", "1h"),
+        (DecisionList::New, "192.0.2.1", "2h"),
+        (DecisionList::Deleted, "192.0.2.3", "1h"),
+        (DecisionList::Deleted, "192.0.2.4", "1h"),
+    ] {
+        answer.add(list, &decision(value, duration, "a"));
+    }
+    assert_eq!(describe(&answer), "192.0.2.1 7200 a; 192.0.2.3 97; 1 1 2");
+}
+
+#[test]
+fn scenarios_are_truncated_and_share_memory() {
+    let mut answer = Answer::new(10, now());
+    let long = "\u{fc}".repeat(MAX_SCENARIO);
+    answer.add(DecisionList::New, &decision("192.0.2.1", "1h", &long));
+    answer.add(DecisionList::New, &decision("192.0.2.2", "1h", &long));
+    let scenarios: Vec<_> = answer.bans.values().flatten().map(|ban| Arc::clone(&ban.scenario)).collect();
+    assert!(Arc::ptr_eq(&scenarios[0], &scenarios[1]) && scenarios[0].len() <= MAX_SCENARIO);
+}
+
+#[test]
+fn rounded_ends_are_the_same() {
+    let later = |seconds: u64| now().plus(seconds * NANOS_PER_SECOND);
+    assert!(is_same_end(now(), later(5)) && is_same_end(later(5), now()) && !is_same_end(now(), later(6)));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_without_panic(bytes: Vec<u8>, length in 1..16_usize) {
+        prop_assert_eq!(parse_in_pieces(&bytes, usize::MAX).is_ok(), parse_in_pieces(&bytes, length).is_ok());
+    }
+
+    #[test]
+    fn decisions_with_any_text_are_found(texts: Vec<String>, length in 1..16_usize) {
+        let value = |n| std::net::Ipv4Addr::from_bits(n).to_string();
+        let decisions: Vec<_> = (0..).zip(&texts).map(|(n, text)| decision(&value(n), "1h", text)).collect();
+        let other = serde_json::json!(texts);
+        let answer = format!(r#"{{"other":{other},"new":[{}],"deleted":null}}"#, decisions.join(" , "));
+        let found = parse_in_pieces(answer.as_bytes(), length).unwrap();
+        prop_assert_eq!((found.bans.len(), found.malformed), (texts.len(), 0));
+        for (n, text) in (0..).zip(&texts) {
+            let ban = &found.bans[&Network::parse(&value(n)).unwrap()][0];
+            let shown = text.replace(char::is_control, "?");
+            prop_assert!(shown.starts_with(&*ban.scenario), "{:?} {}", ban, text);
+        }
+    }
+}
 
 /// Answers one request with these bytes, and returns the request.
-async fn exchange(answer: &[u8], is_startup: bool) -> (String, Result<String, FetchError>) {
+async fn exchange(answer: &[u8], is_startup: bool) -> (String, anyhow::Result<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/lapi/", listener.local_addr().unwrap());
-    let upstream = Upstream::new(&url.parse().unwrap(), HeaderValue::from_static("key"), None).unwrap();
+    let client = Client::new("--url", &url, "--ca", None).unwrap();
+    let upstream = Upstream { client, key: HeaderValue::from_static("key") };
     let answering = async {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut request = Vec::new();
@@ -19,12 +202,8 @@ async fn exchange(answer: &[u8], is_startup: bool) -> (String, Result<String, Fe
         let _ = stream.write_all(answer).await;
         String::from_utf8(request).unwrap()
     };
-    let mut found = Vec::new();
-    let fetching = upstream.fetch(is_startup, |list, text| {
-        found.push(format!("{list:?} {}", String::from_utf8_lossy(text)));
-    });
-    let (request, fetched) = futures_util::future::join(answering, fetching).await;
-    (request, fetched.map(|()| found.join(", ")))
+    let (request, fetched) = tokio::join!(answering, upstream.fetch(is_startup, Answer::new(10, now())));
+    (request, fetched.map(|answer| describe(&answer)))
 }
 
 fn ok(body: &str) -> String {
@@ -34,7 +213,7 @@ fn ok(body: &str) -> String {
 #[tokio::test]
 async fn decisions_are_fetched() {
     let (request, found) = exchange(ok(r#"{"new":[{"a":1}],"deleted":[{}]}"#).as_bytes(), true).await;
-    assert_eq!(found.unwrap(), r#"New {"a":1}, Deleted {}"#);
+    assert_eq!(found.unwrap(), "; ; 0 2 0");
     let (line, head) = request.split_once("\r\n").unwrap();
     assert_eq!(line, "GET /lapi/v1/decisions/stream?startup=true&scopes=ip,range HTTP/1.1");
     for expected in ["x-api-key: key\r\n", "user-agent: divvy/", "host: 127.0.0.1:", "connection: close\r\n"] {
@@ -42,14 +221,14 @@ async fn decisions_are_fetched() {
     }
     let chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n8\r\n{\"new\":[\r\n13\r\n{}],\"deleted\":null}\r\n0\r\n\r\n";
     let (request, found) = exchange(chunked, false).await;
-    assert_eq!(found.unwrap(), "New {}");
+    assert_eq!(found.unwrap(), "; ; 0 1 0");
     assert!(request.starts_with("GET /lapi/v1/decisions/stream?startup=false&"), "{request}");
 }
 
 #[tokio::test]
 async fn other_answers_are_errors() {
     let too_long = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{{", MAX_ANSWER + 1);
-    let long_head = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n{{", "x".repeat(2 * MAX_BUFFER));
+    let long_head = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n{{", "x".repeat(1 << 17));
     for (answer, expected) in [
         ("HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n", "refuses the key (status 403 Forbidden)"),
         ("HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1/\r\ncontent-length: 0\r\n\r\n", "status 302 Found"),
@@ -64,41 +243,17 @@ async fn other_answers_are_errors() {
     ] {
         let (_, found) = exchange(answer.as_bytes(), false).await;
         let error = found.unwrap_err();
-        assert!(error.to_string().contains(expected), "{error}");
-        assert_eq!(error.may_have_been_answered(), !expected.contains("key"), "{error}");
+        assert!(format!("{error:#}").contains(expected), "{error:#}");
+        assert_eq!(error.is::<Unread>(), expected.contains("key"), "{error:#}");
     }
 }
 
 #[tokio::test]
 async fn missing_server_is_an_error() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
-    let upstream =
-        Upstream::new(&format!("http://{address}").parse().unwrap(), HeaderValue::from_static("key"), None).unwrap();
-    let error = upstream.fetch(true, |_, _| ()).await.unwrap_err();
-    assert!(error.to_string().starts_with(&format!("cannot connect to {address}: ")), "{error}");
-    assert!(!error.may_have_been_answered());
-}
-
-#[test]
-fn address_is_checked() {
-    let key = HeaderValue::from_static("k");
-    let new = |url: &str| match url.parse() {
-        Ok(url) => Upstream::new(&url, key.clone(), None)
-            .map(|upstream| format!("{} {}", upstream.address(), upstream.request(true).unwrap().uri().path())),
-        Err(error) => Err(InvalidUrl::NoUrl(error)),
-    };
-    assert_eq!(new("http://crowdsec:8080").unwrap(), "crowdsec:8080 /v1/decisions/stream");
-    assert_eq!(new("http://[::1]/a/").unwrap(), "[::1]:80 /a/v1/decisions/stream");
-    for (url, expected) in [
-        ("127.0.0.1:8080", "it is not a URL"),
-        ("redis://127.0.0.1:8080", "write a URL such as"),
-        ("http://me:secret@127.0.0.1:8080", "without a user"),
-        ("http://127.0.0.1:8080/?a=b", "without a user, a query"),
-        ("unix:/run/crowdsec.sock", "write a URL such as"),
-    ] {
-        let error = new(url).unwrap_err().to_string();
-        assert!(error.contains(expected) && !error.contains("secret"), "{url}: {error}");
-    }
+    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let client = Client::new("--url", &format!("http://{address}"), "--ca", None).unwrap();
+    let upstream = Upstream { client, key: HeaderValue::from_static("key") };
+    let error = upstream.fetch(true, Answer::new(1, now())).await.unwrap_err();
+    assert!(format!("{error:#}").starts_with(&format!("cannot connect to {address}: ")), "{error:#}");
+    assert!(error.is::<Unread>());
 }
