@@ -26,7 +26,7 @@ use super::pairs::{Pair, operation_of};
 use super::progress::Progress;
 use super::server::Request;
 use divvy_api::{ENDPOINTS, Endpoint, Kind, Shape, Task};
-use divvy_core::rules::operation_text;
+use divvy_core::rules::operation;
 
 /// Maximum time for an answer. The server may have to skip many expired counters before a page is full.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -128,7 +128,7 @@ impl OperationArgs {
         for (field, given) in &self.given {
             let value: Value = match given {
                 Given::Pairs(pairs) if field.kind == Kind::Rule => {
-                    let text = operation_text::write(pairs.iter().map(Pair::as_strs));
+                    let text = operation::write(pairs.iter().map(Pair::as_strs));
                     text.context("--operation is not that of a rule")?.into()
                 }
                 Given::Pairs(pairs) if field.is_in_body => operation_of(pairs)?.into(),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::document::{MAX_FILE_BYTES, RawSetting, RawValue};
-use super::problem::{Location, Problems};
+use super::{Location, Problems};
 use crate::files;
 use crate::rules::setting_name::{ACTOR_FIELD, ACTOR_PREFIX, LIST, NETWORKS};
 use crate::rules::{

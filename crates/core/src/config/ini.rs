@@ -3,15 +3,19 @@
 //! divvy has its own small reader so that each problem is reported with its line. The INI crates either keep no line
 //! numbers, or treat dots, quotes and brackets in a section header differently. Each line is read independently, so one
 //! run reports every malformed line.
+//!
+//! How Button's Divvy 1.7.1 reads a line of an INI file or a value of a JSON file is only used to report differences. Button's Divvy reads INI with npm's `ini` package (1.3), and headers and numbers
+//! with its own code. Sources: `ini.js` of <https://github.com/npm/ini>, `src/config.js` of
+//! <https://github.com/button/divvy>.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::document::{DEFAULT, Document, RawRule, RawSetting, RawValue};
-use super::original::{self, Section, Setting, is_escaped, trim, without_comment};
-use super::problem::{Location, Problems};
-use super::{number, operation_mistakes};
-use crate::rules::operation_text::{self, PairSpans};
+use serde_json::Value;
+
+use super::document::{self, DEFAULT, Document, RawRule, RawSetting, RawValue};
+use super::{Location, Problems};
+use crate::rules::operation::{self, PairSpans, SyntaxError};
 use crate::rules::setting_name::{ACTOR_FIELD, CREDIT_LIMIT, LABEL, MATCH_POLICY, RESET_SECONDS};
 
 pub(super) fn read(text: &str, problems: &mut Problems) -> Document {
@@ -55,8 +59,8 @@ pub(super) fn header_pairs(header: &str) -> Option<Vec<(String, String)>> {
     if has_comment { None } else { owned_pairs(&text).ok() }
 }
 
-fn owned_pairs(text: &str) -> Result<Vec<(String, String)>, operation_text::SyntaxError> {
-    operation_text::pairs(text).map(|pair| pair.map(|(key, value)| (key.to_owned(), value.to_owned()))).collect()
+fn owned_pairs(text: &str) -> Result<Vec<(String, String)>, operation::SyntaxError> {
+    operation::pairs(text).map(|pair| pair.map(|(key, value)| (key.to_owned(), value.to_owned()))).collect()
 }
 
 /// Reads the header in `text`, which follows the opening bracket.
@@ -83,7 +87,7 @@ fn read_header(line: usize, text: &str, problems: &mut Problems) -> RawRule {
     }
     warn_of_commas(line, header, problems);
     owned_pairs(header).map(|pairs| RawRule::new(line, pairs)).unwrap_or_else(|error| {
-        let (what, fix) = operation_mistakes::describe_syntax_error(header, &error);
+        let (what, fix) = describe_syntax_error(header, &error);
         problems.error(Location { line, operation: Some(header) }, what, fix);
         RawRule::unreadable(line, header)
     })
@@ -91,7 +95,7 @@ fn read_header(line: usize, text: &str, problems: &mut Problems) -> RawRule {
 
 /// Warns of values without quotes that end with a comma, because it separates no pairs.
 fn warn_of_commas(line: usize, header: &str, problems: &mut Problems) {
-    for PairSpans { key, value } in operation_text::pair_spans(header.as_bytes(), 0).filter_map(Result::ok) {
+    for PairSpans { key, value } in operation::pair_spans(header.as_bytes(), 0).filter_map(Result::ok) {
         let is_quoted = header.get(value.end..).is_some_and(|rest| rest.starts_with('"'));
         let (key, value) = (header.get(key).unwrap_or_default(), header.get(value).unwrap_or_default());
         if let Some(meant) = value.strip_suffix(',').filter(|_| !is_quoted) {
@@ -188,7 +192,7 @@ impl Sections {
         let mut differs = |what: String, fix: &str| {
             problems.difference(Location { line: rule.line, operation: Some(&rule.header) }, what, fix);
         };
-        let theirs = match original::section(written) {
+        let theirs = match section(written) {
             Section::None => {
                 let what =
                     "Button's Divvy 1.7.1 sees no section here, and applies the settings below to the section above";
@@ -243,14 +247,14 @@ fn read_setting(place: Location<'_>, text: &str, problems: &mut Problems) -> Opt
 
 /// Reports a value that Button's Divvy reads differently from `ours`. Values that divvy rejects are reported elsewhere.
 fn compare_setting(place: Location<'_>, key: &str, written: &str, ours: &RawValue, problems: &mut Problems) {
-    let theirs = original::setting(written);
+    let theirs = setting(written);
     let is_same = match key {
         CREDIT_LIMIT | RESET_SECONDS => {
-            let Ok(seconds) = number::seconds(ours) else { return };
-            let whole = if let Setting::Text(text) = &theirs { original::whole_number(text) } else { None };
+            let Ok(seconds) = document::seconds(ours) else { return };
+            let whole = if let Setting::Text(text) = &theirs { whole_number(text) } else { None };
             whole.is_some_and(|whole| seconds.0 == Duration::from_secs(whole))
         }
-        ACTOR_FIELD | LABEL | MATCH_POLICY => original::is_same_text(ours, &theirs),
+        ACTOR_FIELD | LABEL | MATCH_POLICY => is_same_text(ours, &theirs),
         // Neither program uses the value, or only divvy does.
         _ => true,
     };
@@ -258,7 +262,7 @@ fn compare_setting(place: Location<'_>, key: &str, written: &str, ours: &RawValu
         return;
     }
     let what = match (key, &theirs) {
-        (CREDIT_LIMIT | RESET_SECONDS, Setting::Text(text)) => match original::whole_number(text) {
+        (CREDIT_LIMIT | RESET_SECONDS, Setting::Text(text)) => match whole_number(text) {
             Some(whole) => format!("`{key}` is {whole} in Button's Divvy 1.7.1, which drops fractions"),
             None => format!("`{key}` is not a number in Button's Divvy 1.7.1, which reads {text:?}"),
         },
@@ -335,121 +339,287 @@ fn starts_comment(text: &str) -> bool {
     text.starts_with([';', '#'])
 }
 
+/// The content of a section header's line.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Section {
+    /// No section: the settings below belong to the previous section.
+    None,
+    /// A nested section, because its name contains a dot. It is not a rule.
+    Nested,
+    /// A rule for this operation.
+    Rule(Vec<(String, String)>),
+}
+
+/// A setting's value.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// The setting counts as missing.
+    Absent,
+    Text(String),
+    /// A list, an object, or a number that is not written as a plain whole number.
+    Other,
+}
+
+/// Reads a line, including white space, that is a section header for divvy.
+pub fn section(line: &str) -> Section {
+    let inside = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let Some(inside) = inside.filter(|inside| !inside.contains(']')) else { return Section::None };
+    let name = match unquoted(inside) {
+        Value::String(name) => name,
+        other => other.to_string(),
+    };
+    if name.contains('.') { Section::Nested } else { Section::Rule(operation(&name)) }
+}
+
+/// Returns the pairs of a section's name. Quotes are ordinary characters, and the last value of a repeated key wins.
+fn operation(name: &str) -> Vec<(String, String)> {
+    let mut pairs: Vec<(String, String)> = Vec::new();
+    if name == DEFAULT {
+        return pairs;
+    }
+    for pair in name.split(is_space).filter(|pair| !pair.is_empty()) {
+        let mut parts = pair.split('=');
+        let (key, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        pairs.retain(|(other, _)| other != key);
+        pairs.push((key.to_owned(), value.to_owned()));
+    }
+    pairs
+}
+
+/// Reads the text after the `=` of a setting.
+pub fn setting(text: &str) -> Setting {
+    // Button's Divvy does not recognize a line with one of these characters as a setting.
+    if text.contains(['\u{2028}', '\u{2029}']) {
+        return Setting::Absent;
+    }
+    match unquoted(text) {
+        Value::String(text) => match text.as_str() {
+            "" | "null" | "false" => Setting::Absent,
+            _ => Setting::Text(text),
+        },
+        Value::Null | Value::Bool(false) => Setting::Absent,
+        Value::Bool(true) => Setting::Text("true".to_owned()),
+        Value::Number(number) => match number.as_u64() {
+            Some(0) => Setting::Text("0".to_owned()),
+            // Beyond 2^53, JavaScript's numbers are not exact.
+            Some(whole) if whole < 1 << 53 => Setting::Text(whole.to_string()),
+            _ => Setting::Other,
+        },
+        Value::Array(_) | Value::Object(_) => Setting::Other,
+    }
+}
+
+/// Returns the whole number at the start of a text, if any.
+pub fn whole_number(text: &str) -> Option<u64> {
+    let text = trim(text);
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    digits.get(..end)?.parse().ok()
+}
+
+/// Converts a number in a JSON operation as JavaScript does: to floating point, and back to text.
+pub fn number(text: &str) -> String {
+    let number: f64 = text.parse().unwrap_or(f64::INFINITY);
+    if !number.is_finite() {
+        return "null".to_owned();
+    }
+    if number == 0.0 {
+        return "0".to_owned();
+    }
+    let sign = if number < 0.0 { "-" } else { "" };
+    let (digits, exponent) = shortest_digits(number.abs());
+    sign.to_owned() + &write_decimal(&digits, exponent)
+}
+
+/// Returns the fewest decimal digits that identify this number, and the power of ten of the first digit. If two numbers
+/// are equally close, JavaScript writes the even one. Rust does the same if the number of digits is given.
+fn shortest_digits(number: f64) -> (String, i32) {
+    let shortest = format!("{number:e}");
+    let decimals = shortest.split_once('e').map_or(0, |(mantissa, _)| mantissa.len().saturating_sub("1.".len()));
+    let even = format!("{number:.decimals$e}");
+    let scientific = if even.parse() == Ok(number) { even } else { shortest };
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    (mantissa.replace('.', ""), exponent.parse().unwrap_or_default())
+}
+
+/// Writes decimal digits as JavaScript does. `exponent` is the power of ten of the first digit.
+fn write_decimal(digits: &str, exponent: i32) -> String {
+    let zeros = |count: i32| "0".repeat(usize::try_from(count).unwrap_or_default());
+    let count = i32::try_from(digits.len()).unwrap_or(i32::MAX);
+    let split = |at: i32| digits.split_at_checked(usize::try_from(at).unwrap_or_default()).unwrap_or((digits, ""));
+    match exponent {
+        -6..=-1 => format!("0.{}{digits}", zeros(-1 - exponent)),
+        0..=20 if exponent + 1 >= count => format!("{digits}{}", zeros(exponent + 1 - count)),
+        0..=20 => {
+            let (whole, decimals) = split(exponent + 1);
+            format!("{whole}.{decimals}")
+        }
+        _ => {
+            let (first, rest) = split(1);
+            let point = if rest.is_empty() { "" } else { "." };
+            format!("{first}{point}{rest}e{exponent:+}")
+        }
+    }
+}
+
+/// Returns whether both programs give a rule's pattern the same meaning. In Button's Divvy only the first `*` stands
+/// for any characters. The others repeat the character before them, and any text may follow the match.
+pub fn has_same_meaning(pattern: &str) -> bool {
+    pattern.strip_suffix('*').unwrap_or(pattern).chars().all(|c| c != '*')
+}
+
+/// Removes quotes. A double-quoted text is JSON, and so is the content of a single-quoted one. Any other text ends at a
+/// comment, and loses a backslash before `;`, `#` or another backslash.
+fn unquoted(text: &str) -> Value {
+    let text = trim(text);
+    if text.starts_with('"') && text.ends_with('"') {
+        return json(text);
+    }
+    if text.starts_with('\'') && text.ends_with('\'') {
+        let inside = text.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')).unwrap_or_default();
+        return json(inside);
+    }
+    Value::String(trim(&without_comment(text)).to_owned())
+}
+
+/// Returns the text up to the first `;` or `#`. A backslash before one of them, or before another backslash, makes it
+/// literal.
+pub fn without_comment(text: &str) -> String {
+    let mut value = String::new();
+    let mut characters = text.chars().peekable();
+    while let Some(c) = characters.next() {
+        match c {
+            ';' | '#' => break,
+            '\\' => value.push(characters.next_if(is_escaped).unwrap_or(c)),
+            _ => value.push(c),
+        }
+    }
+    value
+}
+
+/// Returns whether a backslash escapes the character. Before any other character, a backslash is literal.
+pub fn is_escaped(c: &char) -> bool {
+    matches!(c, ';' | '#' | '\\')
+}
+
+/// Parses JSON. Any other text is a string.
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
+}
+
+/// Removes surrounding white space, like JavaScript's `trim`.
+pub fn trim(text: &str) -> &str {
+    text.trim_matches(is_space)
+}
+
+fn is_space(c: char) -> bool {
+    c == '\u{feff}' || (c.is_whitespace() && c != '\u{85}')
+}
+
+/// Returns whether both programs have read the same value.
+pub fn is_same_text(ours: &RawValue, theirs: &Setting) -> bool {
+    match (ours.as_text().filter(|text| !text.is_empty()), theirs) {
+        (None, Setting::Absent) => true,
+        (Some(ours), Setting::Text(theirs)) => ours == theirs,
+        _ => false,
+    }
+}
+
+/// Returns the problem with a header, and the fix.
+pub(super) fn describe_syntax_error(header: &str, error: &SyntaxError) -> (String, String) {
+    if has_spaced_equals(header) && !matches!(error, SyntaxError::UnclosedQuote) {
+        return ("the section header has a space next to `=`".to_owned(), fix_spaced_equals(header));
+    }
+    let what = match error {
+        SyntaxError::UnclosedQuote => "a double quote in the section header is not closed".to_owned(),
+        SyntaxError::UnexpectedEnd | SyntaxError::ExpectedEquals(_) => {
+            let mut words = bare_parts(header).flat_map(str::split_whitespace);
+            let word = words.find(|word| !word.contains('=')).unwrap_or(header);
+            format!("the section header is not an operation: {word:?} is not followed by `=` and a value")
+        }
+        SyntaxError::ExpectedWhitespace('=') => "a value in the section header contains a bare `=`".to_owned(),
+        SyntaxError::ExpectedWhitespace(next) => {
+            format!("a quoted value in the section header is followed by {next:?} without a space")
+        }
+    };
+    (what, form_for(header, error))
+}
+
+fn form_for(header: &str, error: &SyntaxError) -> String {
+    match error {
+        SyntaxError::ExpectedWhitespace('=') => "put the value in double quotes: [key=\"a=b\"]".to_owned(),
+        SyntaxError::UnclosedQuote => "end it with a `\"`".to_owned(),
+        _ if header.eq_ignore_ascii_case("default") => "write [default]".to_owned(),
+        _ if header.starts_with('/') && !header.contains(['=', ' ', '"']) => format!("write [path={header}]"),
+        _ => "write [key=value key2=value2] or [default], and put values with spaces in double quotes".to_owned(),
+    }
+}
+
+/// Returns advice with the header as it was probably meant.
+fn fix_spaced_equals(header: &str) -> String {
+    let fix = "remove the spaces around `=`";
+    if header.contains('"') {
+        return fix.to_owned();
+    }
+    let parts: Vec<_> = header.split('=').map(str::trim).collect();
+    format!("{fix}: [{}]", parts.join("="))
+}
+
+/// Returns whether white space precedes or follows an `=` outside quotes.
+fn has_spaced_equals(header: &str) -> bool {
+    let is_spaced = |part: &str| {
+        part.match_indices('=').any(|(at, _)| {
+            let (before, after) = (part.get(..at).unwrap_or_default(), part.get(at + 1..).unwrap_or_default());
+            before.ends_with(char::is_whitespace) || after.starts_with(char::is_whitespace)
+        })
+    };
+    bare_parts(header).any(is_spaced)
+}
+
+/// Returns the parts of a header outside quotes.
+fn bare_parts(header: &str) -> impl Iterator<Item = &str> {
+    header.split('"').step_by(2)
+}
+
+/// Parts of a regular expression that ordinary text rarely contains.
+const REGEX_PARTS: [&str; 12] = ["[0-9", "[a-z", "[A-Z", "[^", "\\d", "\\w", "\\s", "\\.", "(?", ".+", "]+", "]*"];
+
+/// Returns a description of the foreign pattern. `None` if the value looks like ordinary text or a pattern of divvy's.
+pub(super) fn describe_foreign_pattern(value: &str) -> Option<&'static str> {
+    if is_regex(value) {
+        Some("looks like a regular expression, but there are no regular expressions")
+    } else if is_route(value) {
+        Some("looks like a route with a placeholder, but it matches only this text")
+    } else {
+        None
+    }
+}
+
+fn is_regex(value: &str) -> bool {
+    // After a letter or digit, it is a pattern of divvy's: `10.0.*`.
+    let is_wildcard =
+        |at| !value.get(..at).is_some_and(|text| text.ends_with(|c: char| c.is_alphanumeric() || c == '*'));
+    let has_any_text = value.match_indices(".*").any(|(at, _)| is_wildcard(at));
+    let has_alternatives = value
+        .split_once('(')
+        .and_then(|(_, rest)| rest.split_once(')'))
+        .is_some_and(|(inside, _)| inside.contains('|'));
+    let is_anchored = value.ends_with('$') || value.starts_with("^/");
+    is_anchored || has_alternatives || has_any_text || REGEX_PARTS.iter().any(|part| value.contains(part))
+}
+
+/// Returns whether a path has a segment such as `{id}`, `<id>` or `:id`.
+fn is_route(value: &str) -> bool {
+    let is_placeholder = |segment: &str| {
+        let is_in = |open, close| segment.len() > 2 && segment.starts_with(open) && segment.ends_with(close);
+        let is_named =
+            segment.strip_prefix(':').is_some_and(|name| name.starts_with(|c: char| c.is_ascii_alphabetic()));
+        is_in('{', '}') || is_in('<', '>') || is_named
+    };
+    value.starts_with('/') && value.split('/').any(is_placeholder)
+}
+
 #[cfg(test)]
 mod rust_ini_comparison;
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::Report;
-
-    fn value(text: &str) -> Result<RawValue, &'static str> {
-        read_value(text).map_err(|error| error.what)
-    }
-
-    fn text(text: &str) -> Result<RawValue, &'static str> {
-        Ok(RawValue::Text(text.to_owned()))
-    }
-
-    #[test]
-    fn values_are_bare_or_quoted() {
-        assert_eq!(value("canary  # <- canary this rule"), text("canary"));
-        assert_eq!(value("60;seconds"), text("60"));
-        assert_eq!(value(r"a\;b\#c\\d\e ; comment"), text(r"a;b#c\d\e"));
-        assert_eq!(value("'#1; it''s \"it\"' ; don't"), text("#1; it''s \"it\""));
-        assert_eq!(value(r#""a\tb \"c\" ;" # d"#), text("a\tb \"c\" ;"));
-        assert_eq!(value(""), text(""));
-        assert_eq!(value("; nothing"), text(""));
-    }
-
-    #[test]
-    fn only_a_bare_null_is_absent() {
-        assert_eq!(value("null"), Ok(RawValue::Null));
-        assert_eq!(value("null ; no label"), Ok(RawValue::Null));
-        assert_eq!(value("'null'"), text("null"));
-        assert_eq!(value("\"null\""), text("null"));
-    }
-
-    #[test]
-    fn broken_quotes_are_rejected() {
-        assert_eq!(value("'a"), Err("the single quote is not closed"));
-        assert_eq!(value("'a' b"), Err("the single quote is not closed"));
-        assert_eq!(value("\"a\\\""), Err("the double quote is not closed"));
-        assert_eq!(value("\"a\" b"), Err("text follows the closing quote"));
-        assert_eq!(value("\"C:\\dir\""), Err("it contains an escape or a character that double quotes do not allow"));
-    }
-
-    fn header(text: &str) -> Option<Vec<(String, String)>> {
-        let mut problems = Problems::new("test.ini");
-        let rule = read(text, &mut problems).rules.pop().and_then(|rule| rule.operation);
-        assert_eq!(rule.is_none(), problems.has_errors());
-        rule
-    }
-
-    fn pairs(pairs: &[(&str, &str)]) -> Option<Vec<(String, String)>> {
-        Some(pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect())
-    }
-
-    #[test]
-    fn headers_are_operations() {
-        assert_eq!(header("[default]"), pairs(&[]));
-        assert_eq!(header("  [ host=a.b.c path=/x ]  "), pairs(&[("host", "a.b.c"), ("path", "/x")]));
-        assert_eq!(header("[path=/a[0]] ; see [b]"), pairs(&[("path", "/a[0]")]));
-        assert_eq!(header("[\"a b\"=\"] # c\"] # d"), pairs(&[("a b", "] # c")]));
-        assert_eq!(header("[a=b\"c]"), pairs(&[("a", "b\"c")]));
-    }
-
-    #[test]
-    fn header_ends_at_a_comment_as_in_buttons_divvy() {
-        assert_eq!(header("[path=/a#top]"), pairs(&[("path", "/a")]));
-        assert_eq!(header("[path=/a ; old]"), pairs(&[("path", "/a")]));
-        assert_eq!(header(r"[path=/a\#b\;c\\d\e]"), pairs(&[("path", r"/a#b;c\d\e")]));
-        assert_eq!(header("[default # the rest]"), pairs(&[]));
-        assert_eq!(header("[path=\"/a#b;c\\#\"]"), pairs(&[("path", "/a#b;c\\#")]), "in quotes nothing is special");
-        assert_eq!(header("[; all]"), None);
-        let mut problems = Problems::new("test.ini");
-        read("[path=/a#top]\n[path=\"/a#b\"]\n[path=/a\\#b] ; old", &mut problems);
-        let warnings: Vec<_> = Report::from(problems).warnings.iter().map(|problem| problem.line).collect();
-        assert_eq!(warnings, [Some(1)]);
-    }
-
-    /// Returns the lines where a difference from Button's Divvy is reported.
-    fn differing(text: &str) -> Vec<usize> {
-        let mut problems = Problems::new("test.ini");
-        read(text, &mut problems);
-        problems.take_differences().into_iter().filter_map(|problem| problem.line).collect()
-    }
-
-    #[test]
-    fn lines_that_buttons_divvy_reads_differently_are_reported() {
-        let same = "[path=/a#top]\ncreditLimit = 5\nresetSeconds = 60.0\nactorField = 'ip'\nlabel = \"x\"\n\
-                    comment = 'a' ; b\nresetSeconds = '7'\nmatchPolicy = null\n";
-        assert!(differing(same).is_empty(), "{:?}", differing(same));
-        assert_eq!(differing("[path=/b] ; old"), [1]);
-        assert_eq!(differing(" [path=/b]"), [1]);
-        assert_eq!(differing("\u{feff}[path=/b]"), [1]);
-        assert_eq!(differing("[host=a.b]"), [1]);
-        assert_eq!(differing("[kind=\"weekly digest\"]"), [1]);
-        assert_eq!(differing("[a=b]\nresetSeconds = 60.9\ncreditLimit = \"5\" ; five"), [2, 3]);
-        assert_eq!(differing("[a=b]\nactorField = \"ip\" ; address\nlabel = 'null'\nmatchPolicy = false"), [2, 3, 4]);
-        assert_eq!(differing("[a=b]\nlabel = x\u{2028}\n"), [2]);
-        assert_eq!(differing("; old\r[a=b]\r\n[a=b]\r\n"), [1]);
-        assert_eq!(differing("[a=b c=d]\n[c=e]\n[c=d a=b]\n[a=b c=d]"), [4]);
-    }
-
-    #[test]
-    fn broken_headers_are_rejected() {
-        for text in ["[a=b", "[]", "[a]", "[a=\"b]", "[a=b] c"] {
-            assert_eq!(header(text), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn lines_end_in_lf_or_crlf_after_a_byte_order_mark() {
-        let mut problems = Problems::new("test.ini");
-        let document = read("\u{feff}; x\r\n[default]\r\ncreditLimit = 5\r\n", &mut problems);
-        let rule = &document.rules[0];
-        assert_eq!((rule.line, rule.settings[0].line), (2, 3));
-        assert_eq!(rule.settings[0].value, RawValue::Text("5".into()));
-        assert!(!problems.has_errors());
-    }
-}
+mod tests;

@@ -11,11 +11,9 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue as Slice;
 
 use super::document::{Document, RawRule, RawSetting, RawValue};
-use super::original;
-use super::problem::{Location, Problems};
-use crate::json;
+use super::{Location, Problems, ini};
 use crate::nearest::nearest;
-use crate::rules;
+use crate::{json, rules};
 
 const TOP_LEVEL_KEYS: [&str; 2] = ["overrides", "default"];
 
@@ -156,7 +154,7 @@ impl<'a> Reader<'a, '_> {
     /// Reports a value in an operation that Button's Divvy reads differently from `ours`.
     fn compare(&mut self, operation: &[(String, String)], key: &str, slice: &'a Slice, ours: &RawValue) {
         let RawValue::Number(text) = ours else { return };
-        let theirs = original::number(text);
+        let theirs = ini::number(text);
         if theirs == *text {
             return;
         }

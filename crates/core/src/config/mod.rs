@@ -3,33 +3,32 @@
 //! INI and JSON are read into one raw document, which is then validated. Rules can be written in both formats. The
 //! configuration of envoyproxy/ratelimit can be converted to rules. [`crate::rules`] defines what rules mean and how
 //! they are matched.
+//!
+//! A [`Problem`] in a file of the operator's is reported so that they can be fixed: where, what, and how. Rules files, access files
+//! and key files have the same form of problems.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use conditions::Lists;
+use document::read_text;
+
+use crate::rules::{RuleSet, Spellings};
 
 mod conditions;
 mod document;
 mod ini;
 mod json;
-mod number;
-mod operation_mistakes;
-mod original;
-mod problem;
 mod ratelimit;
 mod ruleset;
 mod validate;
 mod write;
 
-#[cfg(test)]
-mod tests;
-
-use std::path::{Path, PathBuf};
-
 pub use document::{Format, MAX_FILE_BYTES};
-pub use problem::{Location, Problem, Problems, Report};
 pub use ratelimit::{Import, import, import_text, is_yaml};
 pub use write::{Unwritable, fingerprint, write};
-
-use crate::rules::{RuleSet, Spellings};
-use conditions::Lists;
-use document::read_text;
 
 /// Rules that are ready to be served.
 #[derive(Debug)]
@@ -132,3 +131,170 @@ fn unknown_format(path: &Path) -> (&'static str, &'static str) {
         ("unknown file extension", "name the file *.ini or *.json")
     }
 }
+
+/// One error or warning. Displays as `file:line: [operation] what is wrong; what to do`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Name of the file, as given by the operator.
+    pub file: Arc<str>,
+    /// The line number, from 1. `None` for the file as a whole.
+    pub line: Option<usize>,
+    /// The rule, as written in its section header, if the problem is in one.
+    pub operation: Option<String>,
+    /// Description of the problem, without a final period.
+    pub what: String,
+    /// Advice for correcting it.
+    pub fix: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.file)?;
+        if let Some(line) = self.line {
+            write!(f, "{line}:")?;
+        }
+        if let Some(operation) = &self.operation {
+            write!(f, " [{operation}]")?;
+        }
+        write!(f, " {}; {}", self.what, self.fix)
+    }
+}
+
+/// The problems of a file, by line. Displays one line for each error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// Problems that make the file unusable.
+    pub errors: Vec<Problem>,
+    /// Warnings, which do not make the file unusable.
+    pub warnings: Vec<Problem>,
+    /// The list files that the rules name, even if they cannot be read.
+    pub lists: Vec<PathBuf>,
+    /// Whether the file or a list could not be read, so that another try may succeed.
+    pub is_unread: bool,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<_> = self.errors.iter().map(Problem::to_string).collect();
+        f.write_str(&lines.join("\n"))
+    }
+}
+
+impl std::error::Error for Report {}
+
+impl From<Problems> for Report {
+    /// Sorts the problems. Those of the whole file come first.
+    fn from(mut problems: Problems) -> Self {
+        // Problems of other files come last.
+        problems.errors.sort_by_key(|problem| (problem.file != problems.file, problem.line));
+        problems.warnings.sort_by_key(|problem| problem.line);
+        let Problems { errors, warnings, lists, is_unread, .. } = problems;
+        Self { errors, warnings, lists, is_unread }
+    }
+}
+
+/// The position of a problem: a line, and the rule there, if it is in one.
+#[derive(Debug, Clone, Copy)]
+pub struct Location<'a> {
+    /// The line number, from 1.
+    pub line: usize,
+    /// The rule's operation.
+    pub operation: Option<&'a str>,
+}
+
+impl From<usize> for Location<'_> {
+    fn from(line: usize) -> Self {
+        Self { line, operation: None }
+    }
+}
+
+/// Collects the problems of one file.
+#[derive(Debug)]
+pub struct Problems {
+    file: Arc<str>,
+    errors: Vec<Problem>,
+    warnings: Vec<Problem>,
+    differences: Vec<Problem>,
+    lists: Vec<PathBuf>,
+    is_unread: bool,
+}
+
+impl Problems {
+    /// Creates an empty list for the file with this name.
+    pub fn new(file: &str) -> Self {
+        Self {
+            file: file.into(),
+            errors: Vec::new(),
+            warnings: Vec::new(),
+            differences: Vec::new(),
+            lists: Vec::new(),
+            is_unread: false,
+        }
+    }
+
+    /// Notes that a file could not be read, besides the error.
+    pub fn unread(&mut self) {
+        self.is_unread = true;
+    }
+
+    /// Reports a problem with the file as a whole.
+    pub fn file_error(&mut self, what: impl Into<String>, fix: impl Into<String>) {
+        self.errors.push(Problem { line: None, ..self.problem(0_usize, what, fix) });
+    }
+
+    /// Reports an error.
+    pub fn error<'a>(&mut self, place: impl Into<Location<'a>>, what: impl Into<String>, fix: impl Into<String>) {
+        self.errors.push(self.problem(place, what, fix));
+    }
+
+    /// Reports an error on a line of another file than the rules file. Line 0 stands for the file as a whole.
+    pub(super) fn error_in(&mut self, file: &str, line: usize, what: impl Into<String>, fix: impl Into<String>) {
+        let line_in_file = Some(line).filter(|line| *line > 0);
+        self.errors.push(Problem { file: file.into(), line: line_in_file, ..self.problem(line, what, fix) });
+    }
+
+    /// Reports something that is valid, but perhaps not intended.
+    pub fn warning<'a>(&mut self, place: impl Into<Location<'a>>, what: impl Into<String>, fix: impl Into<String>) {
+        self.warnings.push(self.problem(place, what, fix));
+    }
+
+    /// Reports that Button's Divvy 1.7.1 reads the file differently.
+    pub(super) fn difference<'a>(
+        &mut self,
+        place: impl Into<Location<'a>>,
+        what: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
+        self.differences.push(self.problem(place, what, fix));
+    }
+
+    /// Adds a list file that the rules name.
+    pub(super) fn add_list(&mut self, path: PathBuf) {
+        self.lists.push(path);
+    }
+
+    /// Returns the differences so far, by line.
+    pub(super) fn take_differences(&mut self) -> Vec<Problem> {
+        self.differences.sort_by_key(|problem| problem.line);
+        std::mem::take(&mut self.differences)
+    }
+
+    fn problem<'a>(&self, place: impl Into<Location<'a>>, what: impl Into<String>, fix: impl Into<String>) -> Problem {
+        let Location { line, operation } = place.into();
+        let (file, operation) = (self.file.clone(), operation.map(str::to_owned));
+        Problem { file, line: Some(line), operation, what: what.into(), fix: fix.into() }
+    }
+
+    /// Returns whether the file is unusable.
+    pub fn has_errors(&self) -> bool {
+        !self.errors.is_empty()
+    }
+
+    /// Returns the lines with errors.
+    pub fn lines_with_errors(&self) -> HashSet<usize> {
+        self.errors.iter().filter_map(|problem| problem.line).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -6,12 +6,11 @@ use std::path::Path;
 
 use super::conditions::{Lists, list_path};
 use super::document::Document;
-use super::problem::{Location, Problems};
-use super::validate;
-use crate::rules::order_mistakes::{self, MaskedRule};
+use super::{Location, Problems, validate};
+use crate::rules::stacks::{self, MaskedRule};
 use crate::rules::{
     self, Identity, MAX_STACK, MatchPolicy, Pattern, Quota, Rule, RuleSet, RuleSetError, Spellings, UnknownSpelling,
-    setting_name, stacks,
+    setting_name,
 };
 
 /// Returns the compiled rules of `document`. Use them only if no errors were reported.
@@ -30,7 +29,7 @@ pub(super) fn compile(document: &Document, lists: &mut Lists, problems: &mut Pro
             return None;
         }
     };
-    check_reachability(&rules, &order_mistakes::find_masked_rules(&rules), "request", problems);
+    check_reachability(&rules, &stacks::find_masked_rules(&rules), "request", problems);
     check_same_operations(rules.rules(), problems);
     if !problems.has_errors() {
         // A limit that could not be read counts as 0, which would cause misleading reports.
@@ -145,7 +144,7 @@ fn has_condition(rule: &Rule, key: &str) -> bool {
 
 /// Reports limits that a client can evade by sending another field.
 fn check_bypasses(rules: &[Rule], problems: &mut Problems) {
-    for found in order_mistakes::find_bypasses(rules) {
+    for found in stacks::find_bypasses(rules) {
         let (Some(limit), Some(by)) = (rules.get(found.limit), rules.get(found.by)) else { continue };
         let field = by.operation.iter().map(|(key, _)| key.as_str()).find(|key| limit.pattern(key).is_none());
         let what = format!(
@@ -334,7 +333,7 @@ pub(super) fn check_slots(rules: &RuleSet, problems: &mut Problems) {
 pub(super) fn spell(rules: RuleSet, spellings: &Spellings, path: &Path, problems: &mut Problems) -> Option<RuleSet> {
     match rules.with_spellings(spellings) {
         Ok(rules) => {
-            check_reachability(&rules, &order_mistakes::find_masked_rules(rules.normalized()), "check", problems);
+            check_reachability(&rules, &stacks::find_masked_rules(rules.normalized()), "check", problems);
             Some(rules)
         }
         Err(RuleSetError::UnknownSpellings(unknown)) => {

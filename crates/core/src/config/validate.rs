@@ -1,28 +1,25 @@
 //! Validates one rule of a document, its settings and its operation. Each problem has its line.
 
-mod penalty;
-
 use std::collections::{HashMap, HashSet};
+use std::ops::RangeInclusive;
 
 use jiff::civil::Time;
 
 use super::conditions::{FieldSetting, Lists};
-use super::document::{DEFAULT, RawRule, RawSetting, RawValue};
-use super::number::{self, InvalidNumber};
-use super::problem::{Location, Problems};
-use super::{operation_mistakes, original};
+use super::document::{self, DEFAULT, InvalidNumber, RawRule, RawSetting, RawValue};
+use super::{Location, Problems};
 use crate::algorithm::Kind;
 use crate::algorithm::reservation::LONGEST_SECONDS;
 use crate::calendar::{self, Calendar, Unit};
 use crate::nearest::{advice, nearest};
 use crate::rules::setting_name::{
-    ACTOR_FIELD, ACTOR_PREFIX, ALGORITHM, BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, LIMIT,
-    LIST, MATCH_POLICY, NETWORKS, OVERRUN, PER, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE,
-    UNLIMITED, UTC, WINDOW,
+    self, ACTOR_FIELD, ACTOR_PREFIX, ALGORITHM, BLOCK_AFTER, BLOCK_FACTOR, BLOCK_FORGET, BLOCK_MAX, BLOCK_SECONDS,
+    BLOCK_WINDOW, BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, LIMIT, LIST, MATCH_POLICY,
+    NETWORKS, OVERRUN, PER, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE, UNLIMITED, UTC, WINDOW,
 };
 use crate::rules::{
-    Condition, MAX_RESET_SECONDS, MatchPolicy, Overrun, Pattern, Quota, QuotaError, Rule, Seconds, Settings,
-    setting_name,
+    Condition, MAX_BLOCK_AFTER, MAX_BLOCK_FACTOR, MAX_RESET_SECONDS, MatchPolicy, Overrun, Pattern, Penalty, Quota,
+    QuotaError, Rule, Seconds, Settings,
 };
 
 pub(super) const MAX_LABEL_LENGTH: usize = 255;
@@ -83,13 +80,13 @@ struct Number<T> {
 
 impl Number<u64> {
     const fn whole(key: &'static str, meaning: &'static str) -> Self {
-        Self { key, meaning, notation: "in digits only", read: number::whole }
+        Self { key, meaning, notation: "in digits only", read: document::whole }
     }
 }
 
 impl Number<Seconds> {
     const fn seconds(key: &'static str, meaning: &'static str) -> Self {
-        Self { key, meaning, notation: "for example `60` or `0.25`", read: number::seconds }
+        Self { key, meaning, notation: "for example `60` or `0.25`", read: document::seconds }
     }
 }
 
@@ -159,7 +156,7 @@ impl<'a> Checker<'a> {
         let credit_limit = Number::whole(CREDIT_LIMIT, "the number of credits in a window, or 0 to deny all");
         let calendar = self.calendar();
         let window_length = self.window_length();
-        let denies_all = self.setting(CREDIT_LIMIT).is_some_and(|setting| number::whole(&setting.value) == Ok(0));
+        let denies_all = self.setting(CREDIT_LIMIT).is_some_and(|setting| document::whole(&setting.value) == Ok(0));
         Settings {
             credit_limit: self.required(credit_limit),
             calendar,
@@ -255,7 +252,7 @@ impl<'a> Checker<'a> {
             key: PER,
             meaning: "the length of a window",
             notation: "for example `90s`, `5m`, `12h`, `7d` or `2w`",
-            read: number::period,
+            read: document::period,
         }
     }
 
@@ -283,7 +280,7 @@ impl<'a> Checker<'a> {
             Ok(value) => Some(value),
             Err(error) => {
                 let what = format!("`{}` {error}: {:?}", number.key, setting.value.as_written());
-                let fix = match number::period(&setting.value) {
+                let fix = match document::period(&setting.value) {
                     Ok(_) if number.key == RESET_SECONDS => {
                         format!("write `{PER} = {}`, or the seconds in digits only", setting.value.as_written())
                     }
@@ -481,7 +478,7 @@ impl<'a> Checker<'a> {
         let mut operation: Vec<(String, Pattern)> = Vec::new();
         let mut seen = HashSet::new();
         for (key, value) in raw.operation.as_ref()? {
-            if !original::has_same_meaning(value) {
+            if !super::ini::has_same_meaning(value) {
                 let what = format!(
                     "Button's Divvy 1.7.1 matches {key}={value} differently: only the first `*` stands for any \
                      characters, and any text may follow the match"
@@ -493,7 +490,7 @@ impl<'a> Checker<'a> {
                     "write a single `*`, at the end, if Button's Divvy reads the file, too",
                 );
             }
-            if let Some(what) = operation_mistakes::describe_foreign_pattern(value) {
+            if let Some(what) = super::ini::describe_foreign_pattern(value) {
                 let place = Location { line: raw.line, operation: Some(&raw.header) };
                 let fix = "in a rule, `*` stands for any text, and every other character for itself";
                 self.problems.warning(place, format!("{key}={value} {what}"), fix);
@@ -524,5 +521,82 @@ impl<'a> Checker<'a> {
 
     fn error(&mut self, line: usize, what: impl Into<String>, fix: impl Into<String>) {
         self.problems.error(Location { line, operation: Some(&self.raw.header) }, what, fix);
+    }
+}
+
+impl Number<u64> {
+    const fn whole_seconds(key: &'static str, meaning: &'static str) -> Self {
+        Self { key, meaning, notation: "for example `900` or `15m`", read: document::whole_seconds }
+    }
+}
+
+impl Checker<'_> {
+    /// Returns the rule's penalty; `None` if it has none, or after reporting what is wrong.
+    pub(super) fn penalty(&mut self, settings: Settings) -> Option<Penalty> {
+        if self.setting(BLOCK_AFTER).is_none() {
+            self.refuse_without_block_after();
+            return None;
+        }
+        self.check_who_is_blocked(settings);
+        let after = Number::whole(BLOCK_AFTER, "the number of denials that lead to a block");
+        let after = self.within(after, 1..=MAX_BLOCK_AFTER);
+        let window = Number::whole_seconds(BLOCK_WINDOW, "the seconds within which denials count");
+        let window = self.within(window, 1..=MAX_RESET_SECONDS);
+        let first = Number::whole_seconds(BLOCK_SECONDS, "the length of the first block in seconds");
+        if self.setting(BLOCK_SECONDS).is_none() && !self.misspelled.contains(BLOCK_SECONDS) {
+            let line = setting_line(self.raw, BLOCK_AFTER);
+            let what = format!("`{BLOCK_AFTER}` needs `{BLOCK_SECONDS}`, the length of the first block");
+            self.error(line, what, format!("add it, for example `{BLOCK_SECONDS} = 15m`"));
+        }
+        let seconds = self.within(first, 1..=MAX_RESET_SECONDS);
+        let factor = Number::whole(BLOCK_FACTOR, "how many times as long as the one before each block is");
+        let factor = self.within(factor, 1..=MAX_BLOCK_FACTOR);
+        let max = Number::whole_seconds(BLOCK_MAX, "the length of the longest block in seconds");
+        let max = self.within(max, seconds.unwrap_or(1)..=MAX_RESET_SECONDS);
+        let forget = Number::whole_seconds(BLOCK_FORGET, "the seconds until blocks are forgotten");
+        let forget = self.within(forget, 0..=MAX_RESET_SECONDS);
+        Some(Penalty { after: after?, window, seconds: seconds?, factor, max, forget })
+    }
+
+    /// Reports settings that mean nothing, because the rule never blocks.
+    fn refuse_without_block_after(&mut self) {
+        for key in [BLOCK_WINDOW, BLOCK_SECONDS, BLOCK_FACTOR, BLOCK_MAX, BLOCK_FORGET] {
+            let Some(setting) = self.setting(key).filter(|_| !self.misspelled.contains(BLOCK_AFTER)) else { continue };
+            let what = format!("`{key}` has no meaning without `{BLOCK_AFTER}`");
+            self.error(setting.line, what, format!("add `{BLOCK_AFTER} = 5`, or remove it"));
+        }
+    }
+
+    /// Reports a rule that cannot name whom it blocks, or that never denies.
+    fn check_who_is_blocked(&mut self, settings: Settings) {
+        let line = setting_line(self.raw, BLOCK_AFTER);
+        if self.setting(ACTOR_FIELD).is_none() && !self.misspelled.contains(ACTOR_FIELD) {
+            let what = format!("`{BLOCK_AFTER}` blocks single actors, and the rule has no `{ACTOR_FIELD}`");
+            self.error(line, what, format!("add `{ACTOR_FIELD}`, for example `{ACTOR_FIELD} = ip`"));
+        }
+        if self.setting(LABEL).is_none() && !self.misspelled.contains(LABEL) {
+            let what = format!("`{BLOCK_AFTER}` needs a `{LABEL}`: blocks belong to it");
+            self.error(line, what, format!("add a name, for example `{LABEL} = logins`"));
+        }
+        let place = Location { line, operation: Some(&self.raw.header) };
+        if matches!(settings.quota(), Ok(Quota::Always { .. } | Quota::Never)) {
+            let what = format!("`{BLOCK_AFTER}` has no effect: the rule counts nothing");
+            self.problems.warning(place, what, "give the rule a limit, or remove it");
+        }
+        let what = format!("Button's Divvy 1.7.1 does not support `{BLOCK_AFTER}`: it blocks no actor");
+        self.problems.difference(place, what, "remove it if Button's Divvy reads the file, too");
+    }
+
+    /// Returns the number; `None` if it is missing, or after reporting that it is no number or out of range.
+    fn within(&mut self, number: Number<u64>, range: RangeInclusive<u64>) -> Option<u64> {
+        let (key, meaning) = (number.key, number.meaning);
+        let value = self.optional(number)?;
+        if range.contains(&value) {
+            return Some(value);
+        }
+        let (least, most) = range.into_inner();
+        let what = format!("`{key}` is {value}, but must be from {least} to {most}");
+        self.error(setting_line(self.raw, key), what, format!("write {meaning}"));
+        None
     }
 }

@@ -8,11 +8,11 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
+use super::Format;
 use super::conditions::split_field;
 use super::document::DEFAULT;
-use super::original::is_escaped;
-use super::{Format, ini};
-use crate::rules::{Rule, SettingValue, operation_text};
+use super::ini::{self, is_escaped};
+use crate::rules::{Rule, SettingValue, operation};
 
 /// Rules that a format cannot express.
 #[derive(Debug, thiserror::Error)]
@@ -160,7 +160,7 @@ fn ini_header(rule: &Rule) -> Option<String> {
     if rule.is_default() {
         return Some(DEFAULT.to_owned());
     }
-    let sparing = operation_text::write(rule.pairs()).ok();
+    let sparing = operation::write(rule.pairs()).ok();
     let escaped = sparing.as_deref().map(escaped);
     let all_quoted: Vec<_> = rule.pairs().map(|(key, value)| format!("\"{key}\"=\"{value}\"")).collect();
     let reads_as_rule = |header: &String| {

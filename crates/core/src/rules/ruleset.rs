@@ -4,9 +4,8 @@ use std::borrow::Cow;
 use std::iter::FusedIterator;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::matcher::{INDEXED_KEYS, Matcher, Selection};
+use super::matcher::{self, INDEXED_KEYS, Matcher, RuleSetError, Selection};
 use super::operation::{Key, Values};
-use super::rule_index::{self, RuleSetError};
 use super::{MatchPolicy, Operation, Pattern, Rule, Spellings};
 
 /// All rules in their order of precedence, compiled. Immutable: a reload creates another `RuleSet`.
@@ -149,7 +148,7 @@ impl<'a> Iterator for Matches<'a> {
             while self.bits == 0 {
                 self.advance()?;
             }
-            let index = rule_index::rule_index(self.next_block - 1, self.word, self.bits.trailing_zeros());
+            let index = matcher::rule_index(self.next_block - 1, self.word, self.bits.trailing_zeros());
             self.bits &= self.bits - 1;
             // If no rule has a key, every bit is set, even those past the last rule.
             let found = self.rules.rules.get(index);

@@ -7,6 +7,12 @@
 //! [`Overlaps`] finds rules that one request may match together, without comparing every pair of rules. Rules with the same
 //! keys form one [`Shape`]. For each key of a shape, the rules are sorted by the prefix that a value needs. A search uses the
 //! key that leaves the fewest rules.
+//!
+//! Mistakes in the order of rules are found here, too: a rule that an earlier stop rule masks can never answer, and a limit that a client
+//! evades by sending an additional field, which an earlier rule matches.
+//!
+//! A rule masks another if it matches every operation that the other matches. Containment of their patterns decides
+//! this exactly. Rules that mask another rule only in combination are not found.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
@@ -399,6 +405,80 @@ fn prefix(pattern: &Pattern) -> &[u8] {
         Pattern::Literal(text) => text.as_bytes(),
         Pattern::Glob(glob) => glob.prefix().as_bytes(),
     }
+}
+
+/// An unreachable rule, and the rule that masks it, by their indexes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MaskedRule {
+    /// The rule that never answers.
+    pub rule: usize,
+    /// The first earlier stop rule that masks it.
+    pub by: usize,
+}
+
+/// Finds every rule that an earlier stop rule masks, in order, each with the first rule that masks it.
+///
+/// Matches the most general operation of each rule against the compiled rules, so that the time does not grow with the
+/// square of their number.
+pub fn find_masked_rules(rules: &RuleSet) -> Vec<MaskedRule> {
+    let mut scratch = Scratch::default();
+    let masked = rules.rules().iter().enumerate().filter_map(|(index, rule)| {
+        let mut containing = rules.matches_all_of(rule, &mut scratch).take_while(|(by, _)| *by < index);
+        let (by, _) = containing.find(|(_, by)| by.match_policy == MatchPolicy::Stop)?;
+        Some(MaskedRule { rule: index, by })
+    });
+    masked.collect()
+}
+
+/// A limit that some requests evade, and the earlier rule that answers them, by their indexes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bypass {
+    /// The limit on a certain value.
+    pub limit: usize,
+    /// The earlier rule, which accepts any values.
+    pub by: usize,
+}
+
+/// Finds rules whose values are all `*`, and that answer requests of a later limit on a certain value. Returns the first
+/// such limit for each of them, in order of the limits.
+///
+/// For example, `[api-key=*]` answers a request for `[path=/login ip=*]` if the client sends any `api-key`. A rule all
+/// of whose keys the limit also has is not reported here, because it makes the limit unreachable.
+pub fn find_bypasses(rules: &[Rule]) -> Vec<Bypass> {
+    let mut open: Vec<usize> = Vec::new();
+    let mut found = Vec::new();
+    for (index, rule) in rules.iter().enumerate() {
+        if is_limit_on_a_value(rule) {
+            open.retain(|by| {
+                let is_bypassed = rules.get(*by).is_some_and(|by| asks_for_more(by, rule));
+                if is_bypassed {
+                    found.push(Bypass { limit: index, by: *by });
+                }
+                !is_bypassed
+            });
+        }
+        if is_satisfied_by_any_values(rule) && rule.match_policy == MatchPolicy::Stop && rule.quota != Quota::Never {
+            open.push(index);
+        }
+    }
+    found
+}
+
+fn is_limit_on_a_value(rule: &Rule) -> bool {
+    let is_literal = |(_, pattern): &(String, Pattern)| matches!(pattern, Pattern::Literal(_));
+    !matches!(rule.quota, Quota::Always { .. }) && rule.operation.iter().any(is_literal)
+}
+
+fn is_satisfied_by_any_values(rule: &Rule) -> bool {
+    // A client cannot choose its networks.
+    !rule.is_default()
+        && rule.conditions().next().is_none()
+        && rule.operation.iter().all(|(_, pattern)| *pattern == Pattern::Any)
+}
+
+/// Returns whether `by` requires a key that `rule` does not.
+fn asks_for_more(by: &Rule, rule: &Rule) -> bool {
+    by.operation.iter().any(|(key, _)| rule.pattern(key).is_none())
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! The sliding window: the textbook example, a plain model, and the exact bound of the approximation.
 
+use std::collections::HashMap;
+
 use super::*;
 use crate::clock::NANOS_PER_SECOND;
-use std::collections::HashMap;
 
 fn bucket(credits: u64, window_ns: u64) -> Bucket {
     Bucket::new(Limit::SlidingWindow(SlidingWindow::new(credits, window_ns).unwrap()))

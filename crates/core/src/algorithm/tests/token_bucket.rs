@@ -127,7 +127,7 @@ fn overtaken_drain_moves_nothing_back() {
 #[test]
 fn bucket_drained_by_a_clock_far_ahead_is_forgotten_after_one_refill_time() {
     let limit = Limit::TokenBucket(TokenBucket::new(5, 1, 100).unwrap());
-    let ahead = State::TokenBucket(crate::algorithm::token_bucket::State {
+    let ahead = State::TokenBucket(crate::algorithm::TokenBucketState {
         mark: Timestamp::from_nanos(2 * START),
         count: 2,
         session: Timestamp::from_nanos(2 * START),

@@ -1,9 +1,11 @@
+use std::cell::Cell;
+
+use proptest::prelude::*;
+
 use super::*;
 use crate::config::{self, Format};
-use crate::rules::testing::{rule, rules_strategy};
+use crate::rules::testing::{canary, rule, rules_strategy};
 use crate::rules::{Seconds, Settings};
-use proptest::prelude::*;
-use std::cell::Cell;
 
 thread_local! {
     pub static COMPARISONS: Cell<usize> = const { Cell::new(0) };
@@ -193,4 +195,87 @@ fn rule_is_idle_if_another_always_denies_first() {
 #[test]
 fn commas_separate_thousands() {
     assert_eq!([7, 999, 1_000, 12_345_678].map(in_thousands), ["7", "999", "1,000", "12,345,678"]);
+}
+
+fn masked(rules: Vec<Rule>) -> Vec<(usize, usize)> {
+    let rules = RuleSet::new(rules).unwrap();
+    find_masked_rules(&rules).into_iter().map(|masked| (masked.rule, masked.by)).collect()
+}
+
+#[test]
+fn general_rule_after_a_special_one_is_reachable() {
+    assert_eq!(masked(vec![rule("path=/resource/*/first"), rule("path=/resource/*"), rule("")]), []);
+}
+
+#[test]
+fn special_rule_after_a_general_one_is_masked() {
+    assert_eq!(masked(vec![rule("path=/resource/*"), rule("path=/resource/*/first"), rule("")]), [(1, 0)]);
+}
+
+#[test]
+fn rule_with_more_keys_is_more_special() {
+    assert_eq!(masked(vec![rule("a=1"), rule("a=1 b=*"), rule("b=*"), rule("")]), [(1, 0)]);
+    assert_eq!(masked(vec![rule("a=*"), rule("b=1"), rule("b=1 a=2")]), [(2, 0)]);
+}
+
+#[test]
+fn canary_masks_nothing_and_can_be_masked() {
+    assert_eq!(masked(vec![canary("a=1"), rule("a=1"), canary("a=1"), rule("")]), [(2, 1)]);
+}
+
+/// Compares pair by pair, by definition.
+fn by_definition(rules: &[Rule]) -> Vec<(usize, usize)> {
+    let contains = |general: &Rule, special: &Rule| {
+        let asks_more = |(key, asked): &(String, _)| special.pattern(key).is_some_and(|p| Pattern::contains(asked, p));
+        general.operation.iter().all(asks_more) && general.conditions_contain(special)
+    };
+    let first_mask = |(index, special): (usize, &Rule)| {
+        let earlier = &rules[..index];
+        let by = earlier.iter().position(|r| r.match_policy == MatchPolicy::Stop && contains(r, special))?;
+        Some((index, by))
+    };
+    rules.iter().enumerate().filter_map(first_mask).collect()
+}
+
+proptest! {
+    #[test]
+    fn masking_follows_the_definition(rules in rules_strategy(100)) {
+        prop_assert_eq!(masked(rules.clone()), by_definition(&rules));
+    }
+}
+
+/// Returns a stop rule that allows everything.
+fn grant(header: &str) -> Rule {
+    Rule { quota: Quota::Always { credit: 1 }, ..rule(header) }
+}
+
+fn bypasses(rules: Vec<Rule>) -> Vec<(usize, usize)> {
+    find_bypasses(&rules).into_iter().map(|bypass| (bypass.limit, bypass.by)).collect()
+}
+
+#[test]
+fn any_key_before_a_limit_on_a_value_bypasses_it() {
+    assert_eq!(bypasses(vec![grant("key=*"), rule("path=/login ip=*"), rule("path=/a"), rule("")]), [(1, 0)]);
+    assert_eq!(bypasses(vec![grant("path=* key=*"), grant("user=*"), rule("path=/login")]), [(2, 0), (2, 1)]);
+}
+
+#[test]
+fn other_rules_bypass_nothing() {
+    for rules in [
+        // The order is right.
+        vec![rule("path=/login ip=*"), grant("key=*"), rule("")],
+        // The earlier rule denies everything.
+        vec![rule("key=*"), rule("path=/login ip=*")],
+        // Matching continues after the earlier rule.
+        vec![canary("key=*"), rule("path=/login ip=*")],
+        // The later rule is unreachable.
+        vec![grant("ip=*"), rule("path=/login ip=*")],
+        // The earlier rule requires a certain value.
+        vec![grant("plan=pro key=*"), rule("path=/login ip=*")],
+        // The later rule limits nothing, or has no certain value.
+        vec![grant("key=*"), grant("path=/status")],
+        vec![grant("key=*"), rule("ip=*")],
+    ] {
+        assert_eq!(bypasses(rules.clone()), [], "{rules:?}");
+    }
 }

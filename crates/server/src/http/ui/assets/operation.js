@@ -1,6 +1,6 @@
 /**
  * Operations and actors as text: `key=value "another key"="some value"`, as in rules files and on the command line.
- * Mirrors src/rules/operation_text.rs and src/rules/actor.rs.
+ * Mirrors crates/core/src/rules/operation.rs and actor.rs.
  */
 
 /** A mistake in an operation that a person typed. */
