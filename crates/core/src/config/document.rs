@@ -137,42 +137,32 @@ const MAX_DECIMALS: usize = 9;
 /// JSON readers disagree on larger powers of ten.
 const MAX_EXPONENT: u32 = 308;
 
-/// The error for a value that is not a valid number for its setting. Displays as the end of a sentence, after the
-/// setting's name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum InvalidNumber {
-    #[error("is negative")]
-    Negative,
-    #[error("is not a whole number")]
-    NotWhole,
-    #[error("is not a number")]
-    NotANumber,
-    #[error("has more than {MAX_DECIMALS} decimals")]
-    TooManyDecimals,
-    #[error("{NOT_A_TIME}")]
-    NotAPeriod,
-}
+/// The problem with a value that is not a valid number for its setting: the end of a sentence, after the setting's name.
+pub(super) type InvalidNumber = &'static str;
+
+const NOT_A_NUMBER: InvalidNumber = "is not a number";
+const NOT_WHOLE: InvalidNumber = "is not a whole number";
 
 /// Parses a whole number. If it does not fit 64 bits, it becomes the largest that does, which is out of every setting's
 /// range.
 pub(super) fn whole(value: &RawValue) -> Result<u64, InvalidNumber> {
     let decimal = Decimal::read(value)?;
-    if decimal.decimals.is_empty() { Ok(decimal.whole) } else { Err(InvalidNumber::NotWhole) }
+    if decimal.decimals.is_empty() { Ok(decimal.whole) } else { Err(NOT_WHOLE) }
 }
 
 /// Parses a time in seconds, with at most nine decimals.
 pub(super) fn seconds(value: &RawValue) -> Result<Seconds, InvalidNumber> {
     let decimal = Decimal::read(value)?;
     if decimal.decimals.len() > MAX_DECIMALS {
-        return Err(InvalidNumber::TooManyDecimals);
+        return Err("has more than 9 decimals");
     }
-    let nanos = format!("{:0<MAX_DECIMALS$}", decimal.decimals).parse().map_err(|_| InvalidNumber::NotANumber)?;
+    let nanos = format!("{:0<MAX_DECIMALS$}", decimal.decimals).parse().map_err(|_| NOT_A_NUMBER)?;
     Ok(Seconds(Duration::new(decimal.whole, nanos)))
 }
 
 /// Parses a time with a unit: `90s`, `1h30m`, `7d`. There is no unit for months, because their lengths differ.
 pub(super) fn period(value: &RawValue) -> Result<Seconds, InvalidNumber> {
-    value.as_text().and_then(units::parse_duration).map(Seconds).ok_or(InvalidNumber::NotAPeriod)
+    value.as_text().and_then(units::parse_duration).map(Seconds).ok_or(NOT_A_TIME)
 }
 
 /// Parses a whole number of seconds, with or without a unit: `900` or `15m`.
@@ -191,19 +181,19 @@ impl Decimal {
     fn read(value: &RawValue) -> Result<Self, InvalidNumber> {
         match value {
             RawValue::Text(text) => Self::parse(text),
-            RawValue::Number(text) => Self::parse(&without_exponent(text).ok_or(InvalidNumber::NotANumber)?),
-            RawValue::Null | RawValue::Other(_) => Err(InvalidNumber::NotANumber),
+            RawValue::Number(text) => Self::parse(&without_exponent(text).ok_or(NOT_A_NUMBER)?),
+            RawValue::Null | RawValue::Other(_) => Err(NOT_A_NUMBER),
         }
     }
 
     /// Parses digits, optionally followed by a point and more digits.
     fn parse(text: &str) -> Result<Self, InvalidNumber> {
         if let Some(positive) = text.strip_prefix('-') {
-            return Err(Self::parse(positive).map_or(InvalidNumber::NotANumber, |_| InvalidNumber::Negative));
+            return Err(Self::parse(positive).map_or(NOT_A_NUMBER, |_| "is negative"));
         }
         let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
         if !is_digits(whole) || !is_digits(decimals) {
-            return Err(InvalidNumber::NotANumber);
+            return Err(NOT_A_NUMBER);
         }
         Ok(Self { whole: whole.parse().unwrap_or(u64::MAX), decimals: decimals.trim_end_matches('0').to_owned() })
     }
@@ -255,12 +245,12 @@ mod tests {
         assert_eq!(whole(&text("007")), Ok(7));
         assert_eq!(whole(&text("7.0")), Ok(7));
         assert_eq!(whole(&text("99999999999999999999")), Ok(u64::MAX));
-        assert_eq!(whole(&text("1.0000000001")), Err(InvalidNumber::NotWhole));
+        assert_eq!(whole(&text("1.0000000001")), Err(NOT_WHOLE));
         for wrong in ["", " 1", "+1", "1.", ".5", "1e3", "1_000", "0x10", "ten", "-", "-x", "١"] {
-            assert_eq!(whole(&text(wrong)), Err(InvalidNumber::NotANumber), "{wrong}");
+            assert_eq!(whole(&text(wrong)), Err(NOT_A_NUMBER), "{wrong}");
         }
-        assert_eq!(whole(&text("-60")), Err(InvalidNumber::Negative));
-        assert_eq!(whole(&RawValue::Other("true".into())), Err(InvalidNumber::NotANumber));
+        assert_eq!(whole(&text("-60")), Err("is negative"));
+        assert_eq!(whole(&RawValue::Other("true".into())), Err(NOT_A_NUMBER));
     }
 
     #[test]
@@ -269,9 +259,9 @@ mod tests {
         assert_eq!(seconds(&text("60")), time(60, 0));
         assert_eq!(seconds(&text("3155760000.000000001")), time(3_155_760_000, 1));
         assert_eq!(seconds(&text("0.2500000000")), time(0, 250_000_000));
-        assert_eq!(seconds(&text("0.0000000001")), Err(InvalidNumber::TooManyDecimals));
-        assert_eq!(seconds(&text("-0.5")), Err(InvalidNumber::Negative));
-        assert_eq!(seconds(&text("1,5")), Err(InvalidNumber::NotANumber));
+        assert_eq!(seconds(&text("0.0000000001")), Err("has more than 9 decimals"));
+        assert_eq!(seconds(&text("-0.5")), Err("is negative"));
+        assert_eq!(seconds(&text("1,5")), Err(NOT_A_NUMBER));
     }
 
     #[test]
@@ -281,9 +271,9 @@ mod tests {
         }
         assert_eq!(period(&text("99999999999999999999w")), Ok(Seconds(Duration::MAX)));
         for wrong in ["", "5", "m", "5 m", "-5m", "+5m", "5M", "1month", "1y", "٥m"] {
-            assert_eq!(period(&text(wrong)), Err(InvalidNumber::NotAPeriod), "{wrong}");
+            assert_eq!(period(&text(wrong)), Err(NOT_A_TIME), "{wrong}");
         }
-        assert_eq!(period(&json("60")), Err(InvalidNumber::NotAPeriod));
+        assert_eq!(period(&json("60")), Err(NOT_A_TIME));
     }
 
     #[test]
@@ -292,9 +282,9 @@ mod tests {
             ("900", Ok(900)),
             ("15m", Ok(900)),
             ("1.5m", Ok(90)),
-            ("1.5", Err(InvalidNumber::NotWhole)),
-            ("1.5s", Err(InvalidNumber::NotANumber)),
-            ("-1", Err(InvalidNumber::Negative)),
+            ("1.5", Err(NOT_WHOLE)),
+            ("1.5s", Err(NOT_A_NUMBER)),
+            ("-1", Err("is negative")),
         ] {
             assert_eq!(whole_seconds(&text(written)), expected, "{written}");
         }
@@ -306,12 +296,12 @@ mod tests {
         assert_eq!(whole(&json("60.0")), Ok(60));
         assert_eq!(whole(&json("0.5E+1")), Ok(5));
         assert_eq!(whole(&json("1e300")), Ok(u64::MAX));
-        assert_eq!(whole(&json("5e-1")), Err(InvalidNumber::NotWhole));
+        assert_eq!(whole(&json("5e-1")), Err(NOT_WHOLE));
         assert_eq!(seconds(&json("2.5e-1")), time(0, 250_000_000));
         assert_eq!(seconds(&json("1250E-3")), time(1, 250_000_000));
-        assert_eq!(seconds(&json("1e-10")), Err(InvalidNumber::TooManyDecimals));
-        assert_eq!(seconds(&json("-1e0")), Err(InvalidNumber::Negative));
-        assert_eq!(seconds(&json("1e99999999999")), Err(InvalidNumber::NotANumber));
+        assert_eq!(seconds(&json("1e-10")), Err("has more than 9 decimals"));
+        assert_eq!(seconds(&json("-1e0")), Err("is negative"));
+        assert_eq!(seconds(&json("1e99999999999")), Err(NOT_A_NUMBER));
     }
 
     proptest! {

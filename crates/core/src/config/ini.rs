@@ -13,14 +13,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::Problems;
 use super::document::{self, DEFAULT, Document, RawRule, RawSetting, RawValue};
-use super::{Location, Problems};
 use crate::rules::operation::{self, PairSpans, SyntaxError};
 use crate::rules::setting_name::{ACTOR_FIELD, CREDIT_LIMIT, LABEL, MATCH_POLICY, RESET_SECONDS};
 
 pub(super) fn read(text: &str, problems: &mut Problems) -> Document {
     let mut document = Document::default();
-    let mut sections = Sections::default();
+    let mut seen = HashMap::new();
     for (line, whole) in (1..).zip(text.lines()) {
         let content = trim(whole);
         if content.contains('\r') {
@@ -32,19 +32,18 @@ pub(super) fn read(text: &str, problems: &mut Problems) -> Document {
         }
         if let Some(header) = content.strip_prefix('[') {
             let rule = read_header(line, header, problems);
-            sections.compare(whole, &rule, problems);
+            compare_header(whole, &rule, &mut seen, problems);
             document.rules.push(rule);
             continue;
         }
-        let operation = document.rules.last().map(|rule| rule.header.as_str());
-        let setting = read_setting(Location { line, operation }, whole, problems);
-        match (setting, document.rules.last_mut()) {
-            (Some(setting), Some(rule)) => rule.settings.push(setting),
-            (Some(setting), None) => {
+        let header = document.rules.last().map(|rule| rule.header.as_str());
+        let Some(setting) = read_setting((line, header), whole, problems) else { continue };
+        match document.rules.last_mut() {
+            Some(rule) => rule.settings.push(setting),
+            None => {
                 let what = format!("`{}` is above the first section", setting.key);
                 problems.error(line, what, "move it below the [operation] that it belongs to");
             }
-            (None, _) => {}
         }
     }
     document
@@ -55,7 +54,7 @@ pub(super) fn read(text: &str, problems: &mut Problems) -> Document {
 pub(super) fn header_pairs(header: &str) -> Option<Vec<(String, String)>> {
     let text = format!("{header}]");
     let whole = !header.contains('\n') && header_end(&text) == Some(header.len());
-    let Header { text, has_comment } = whole.then(|| unescaped(header))?;
+    let (text, has_comment) = whole.then(|| without_comment(header, true))?;
     if has_comment { None } else { owned_pairs(&text).ok() }
 }
 
@@ -70,25 +69,25 @@ fn read_header(line: usize, text: &str, problems: &mut Problems) -> RawRule {
         problems.error(line, what, fix);
         return RawRule::unreadable(line, text);
     };
-    let header = unescaped(written);
-    if header.has_comment {
+    let (header, has_comment) = without_comment(written, true);
+    if has_comment {
         let what = "text after `;` or `#` in a section header is a comment";
         let fix = "write `\\;` or `\\#` for the character itself, or put the comment on its own line";
-        problems.warning(Location { line, operation: Some(trim(written)) }, what, fix);
+        problems.warning((line, trim(written)), what, fix);
     }
-    let header = trim(&header.text);
+    let header = trim(&header);
     if header == DEFAULT {
         return RawRule::new(line, Vec::new());
     }
     if header.is_empty() {
         let what = "the section header is empty";
-        problems.error(Location { line, operation: Some(header) }, what, "write [key=value key2=value2] or [default]");
+        problems.error((line, header), what, "write [key=value key2=value2] or [default]");
         return RawRule::unreadable(line, header);
     }
     warn_of_commas(line, header, problems);
     owned_pairs(header).map(|pairs| RawRule::new(line, pairs)).unwrap_or_else(|error| {
         let (what, fix) = describe_syntax_error(header, &error);
-        problems.error(Location { line, operation: Some(header) }, what, fix);
+        problems.error((line, header), what, fix);
         RawRule::unreadable(line, header)
     })
 }
@@ -102,7 +101,7 @@ fn warn_of_commas(line: usize, header: &str, problems: &mut Problems) {
             let what = format!("the value {value:?} of {key} ends with a comma, which is a part of it");
             let fix =
                 format!("write {key}={meant} and separate pairs by spaces only, or put the value in double quotes");
-            problems.warning(Location { line, operation: Some(header) }, what, fix);
+            problems.warning((line, header), what, fix);
         }
     }
 }
@@ -131,27 +130,22 @@ fn header_end(text: &str) -> Option<usize> {
     })
 }
 
-/// The text of a header.
-struct Header {
-    text: String,
-    has_comment: bool,
-}
-
-/// Returns a header without its comment, with `\;`, `\#`, and `\\` unescaped, as Button's Divvy reads it. Inside
-/// quotes, which Button's Divvy does not support there, every character is literal.
-fn unescaped(written: &str) -> Header {
+/// Returns the text up to the first `;` or `#`, and whether there is one. A backslash before one of them, or before another
+/// backslash, makes it literal. If `is_header`, every character inside quotes is literal, too, which Button's Divvy does not
+/// support there.
+fn without_comment(written: &str, is_header: bool) -> (String, bool) {
     let mut text = String::with_capacity(written.len());
     let mut quotes = Quotes::default();
     let mut characters = written.chars().peekable();
     while let Some(c) = characters.next() {
         match c {
-            _ if quotes.advance(c) => text.push(c),
-            ';' | '#' => return Header { text, has_comment: true },
+            _ if is_header && quotes.advance(c) => text.push(c),
+            ';' | '#' => return (text, true),
             '\\' => text.push(characters.next_if(is_escaped).unwrap_or(c)),
             _ => text.push(c),
         }
     }
-    Header { text, has_comment: false }
+    (text, false)
 }
 
 /// Tracks quotes while a header is scanned.
@@ -178,55 +172,45 @@ impl Quotes {
     }
 }
 
-/// The sections so far, and how Button's Divvy reads them.
-#[derive(Default)]
-struct Sections {
-    /// The line of each section that Button's Divvy sees.
-    seen: HashMap<Vec<(String, String)>, usize>,
-}
-
-impl Sections {
-    /// Reports a header that Button's Divvy reads differently.
-    fn compare(&mut self, written: &str, rule: &RawRule, problems: &mut Problems) {
-        let Some(ours) = &rule.operation else { return };
-        let mut differs = |what: String, fix: &str| {
-            problems.difference(Location { line: rule.line, operation: Some(&rule.header) }, what, fix);
-        };
-        let theirs = match section(written) {
-            Section::None => {
-                let what =
-                    "Button's Divvy 1.7.1 sees no section here, and applies the settings below to the section above";
-                let fix = "write nothing before the first `[` or after the last `]`, and no other `]`";
-                return differs(what.to_owned(), fix);
-            }
-            Section::Nested => {
-                let what = "Button's Divvy 1.7.1 reads a dot in a section header as nesting: it refuses the file or \
-                            loses the rule";
-                return differs(what.to_owned(), "use a JSON file if Button's Divvy reads it, too");
-            }
-            Section::Rule(pairs) => pairs,
-        };
-        if !is_same_operation(ours, &theirs) {
-            let what = format!("Button's Divvy 1.7.1 reads a different operation here: {theirs:?}");
-            return differs(
-                what,
-                "use a JSON file if Button's Divvy reads it, too: it does not support quotes in section headers",
-            );
+/// Reports a header that Button's Divvy reads differently. `seen` has the line of each section that Button's Divvy sees.
+fn compare_header(
+    written: &str,
+    rule: &RawRule,
+    seen: &mut HashMap<Vec<(String, String)>, usize>,
+    problems: &mut Problems,
+) {
+    const USE_JSON: &str = "use a JSON file if Button's Divvy reads it, too";
+    let Some(ours) = &rule.operation else { return };
+    let (what, fix) = match section(written) {
+        Section::None => (
+            "Button's Divvy 1.7.1 sees no section here, and applies the settings below to the section above".to_owned(),
+            "write nothing before the first `[` or after the last `]`, and no other `]`",
+        ),
+        Section::Nested => {
+            let what = "Button's Divvy 1.7.1 reads a dot in a section header as nesting: it refuses the file or loses \
+                        the rule";
+            (what.to_owned(), USE_JSON)
         }
-        if let Some(first) = self.seen.insert(theirs, rule.line) {
-            let what = format!(
-                "Button's Divvy 1.7.1 merges this section with the one on line {first}, and uses these settings"
-            );
-            differs(what, "use a JSON file if Button's Divvy reads it, too");
-        }
-    }
+        Section::Rule(theirs) if !is_same_operation(ours, &theirs) => (
+            format!("Button's Divvy 1.7.1 reads a different operation here: {theirs:?}"),
+            "use a JSON file if Button's Divvy reads it, too: it does not support quotes in section headers",
+        ),
+        Section::Rule(theirs) => match seen.insert(theirs, rule.line) {
+            Some(first) => {
+                let merges = format!("merges this section with the one on line {first}, and uses these settings");
+                (format!("Button's Divvy 1.7.1 {merges}"), USE_JSON)
+            }
+            None => return,
+        },
+    };
+    problems.difference((rule.line, rule.header.as_str()), what, fix);
 }
 
 fn is_same_operation(ours: &[(String, String)], theirs: &[(String, String)]) -> bool {
     ours.len() == theirs.len() && ours.iter().all(|pair| theirs.contains(pair))
 }
 
-fn read_setting(place: Location<'_>, text: &str, problems: &mut Problems) -> Option<RawSetting> {
+fn read_setting(place: (usize, Option<&str>), text: &str, problems: &mut Problems) -> Option<RawSetting> {
     let Some((key, value)) = text.split_once('=') else {
         let what = format!("`{}` is neither a section nor a setting", trim(text));
         problems.error(place, what, "write [operation], key = value, or a comment after `;` or `#`");
@@ -236,17 +220,17 @@ fn read_setting(place: Location<'_>, text: &str, problems: &mut Problems) -> Opt
     match read_value(trim(value)) {
         Ok(read) => {
             compare_setting(place, &key, value, &read, problems);
-            Some(RawSetting { line: place.line, key, value: read })
+            Some(RawSetting { line: place.0, key, value: read })
         }
-        Err(error) => {
-            problems.error(place, format!("the value of `{key}`: {}", error.what), error.fix);
+        Err((what, fix)) => {
+            problems.error(place, format!("the value of `{key}`: {what}"), fix);
             None
         }
     }
 }
 
 /// Reports a value that Button's Divvy reads differently from `ours`. Values that divvy rejects are reported elsewhere.
-fn compare_setting(place: Location<'_>, key: &str, written: &str, ours: &RawValue, problems: &mut Problems) {
+fn compare_setting(place: (usize, Option<&str>), key: &str, written: &str, ours: &RawValue, problems: &mut Problems) {
     let theirs = setting(written);
     let is_same = match key {
         CREDIT_LIMIT | RESET_SECONDS => {
@@ -279,10 +263,8 @@ fn compare_setting(place: Location<'_>, key: &str, written: &str, ours: &RawValu
     problems.difference(place, what, fix);
 }
 
-struct ValueError {
-    what: &'static str,
-    fix: &'static str,
-}
+/// A problem with a value, and its fix.
+type ValueError = (&'static str, &'static str);
 
 fn read_value(text: &str) -> Result<RawValue, ValueError> {
     if let Some(rest) = text.strip_prefix('"') {
@@ -291,7 +273,7 @@ fn read_value(text: &str) -> Result<RawValue, ValueError> {
     if let Some(rest) = text.strip_prefix('\'') {
         return read_single_quoted(rest).map(RawValue::Text);
     }
-    let bare = read_bare(text);
+    let bare = trim(&without_comment(text, false).0).to_owned();
     Ok(if bare == "null" { RawValue::Null } else { RawValue::Text(bare) })
 }
 
@@ -300,7 +282,7 @@ fn read_single_quoted(text: &str) -> Result<String, ValueError> {
     let mut quotes = text.match_indices('\'');
     let end = quotes.find(|(at, _)| text.get(at + 1..).is_some_and(is_blank_or_comment));
     let value = end.and_then(|(at, _)| text.get(..at));
-    value.map(str::to_owned).ok_or(ValueError { what: "the single quote is not closed", fix: "end it with a `'`" })
+    value.map(str::to_owned).ok_or(("the single quote is not closed", "end it with a `'`"))
 }
 
 /// Reads a JSON string with escapes such as `\"`, `\\`, `\n` and `\u00e9`.
@@ -311,23 +293,18 @@ fn read_double_quoted(text: &str) -> Result<String, ValueError> {
         escaped = c == '\\' && !escaped;
         ends
     });
-    let unclosed = ValueError { what: "the double quote is not closed", fix: "end it with a `\"`" };
+    let unclosed = ("the double quote is not closed", "end it with a `\"`");
     let (inside, rest) = end.and_then(|at| Some((text.get(..at)?, text.get(at + 1..)?))).ok_or(unclosed)?;
     if !is_blank_or_comment(rest) {
-        return Err(ValueError {
-            what: "text follows the closing quote",
-            fix: "write a quote inside quotes as `\\\"`",
-        });
+        return Err(("text follows the closing quote", "write a quote inside quotes as `\\\"`"));
     }
     // An INI value may contain a bare tab; a JSON string may not.
-    serde_json::from_str(&format!("\"{}\"", inside.replace('\t', "\\t"))).map_err(|_| ValueError {
-        what: "it contains an escape or a character that double quotes do not allow",
-        fix: "write a backslash as `\\\\`, or use single quotes, which have no escapes",
+    serde_json::from_str(&format!("\"{}\"", inside.replace('\t', "\\t"))).map_err(|_| {
+        (
+            "it contains an escape or a character that double quotes do not allow",
+            "write a backslash as `\\\\`, or use single quotes, which have no escapes",
+        )
     })
-}
-
-fn read_bare(text: &str) -> String {
-    trim(&without_comment(text)).to_owned()
 }
 
 fn is_blank_or_comment(text: &str) -> bool {
@@ -341,7 +318,7 @@ fn starts_comment(text: &str) -> bool {
 
 /// The content of a section header's line.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Section {
+enum Section {
     /// No section: the settings below belong to the previous section.
     None,
     /// A nested section, because its name contains a dot. It is not a rule.
@@ -352,7 +329,7 @@ pub enum Section {
 
 /// A setting's value.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Setting {
+enum Setting {
     /// The setting counts as missing.
     Absent,
     Text(String),
@@ -361,7 +338,7 @@ pub enum Setting {
 }
 
 /// Reads a line, including white space, that is a section header for divvy.
-pub fn section(line: &str) -> Section {
+fn section(line: &str) -> Section {
     let inside = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let Some(inside) = inside.filter(|inside| !inside.contains(']')) else { return Section::None };
     let name = match unquoted(inside) {
@@ -387,7 +364,7 @@ fn operation(name: &str) -> Vec<(String, String)> {
 }
 
 /// Reads the text after the `=` of a setting.
-pub fn setting(text: &str) -> Setting {
+fn setting(text: &str) -> Setting {
     // Button's Divvy does not recognize a line with one of these characters as a setting.
     if text.contains(['\u{2028}', '\u{2029}']) {
         return Setting::Absent;
@@ -410,7 +387,7 @@ pub fn setting(text: &str) -> Setting {
 }
 
 /// Returns the whole number at the start of a text, if any.
-pub fn whole_number(text: &str) -> Option<u64> {
+fn whole_number(text: &str) -> Option<u64> {
     let text = trim(text);
     let digits = text.strip_prefix('+').unwrap_or(text);
     let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
@@ -418,7 +395,7 @@ pub fn whole_number(text: &str) -> Option<u64> {
 }
 
 /// Converts a number in a JSON operation as JavaScript does: to floating point, and back to text.
-pub fn number(text: &str) -> String {
+pub(super) fn number(text: &str) -> String {
     let number: f64 = text.parse().unwrap_or(f64::INFINITY);
     if !number.is_finite() {
         return "null".to_owned();
@@ -464,7 +441,7 @@ fn write_decimal(digits: &str, exponent: i32) -> String {
 
 /// Returns whether both programs give a rule's pattern the same meaning. In Button's Divvy only the first `*` stands
 /// for any characters. The others repeat the character before them, and any text may follow the match.
-pub fn has_same_meaning(pattern: &str) -> bool {
+pub(super) fn has_same_meaning(pattern: &str) -> bool {
     pattern.strip_suffix('*').unwrap_or(pattern).chars().all(|c| c != '*')
 }
 
@@ -479,26 +456,11 @@ fn unquoted(text: &str) -> Value {
         let inside = text.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')).unwrap_or_default();
         return json(inside);
     }
-    Value::String(trim(&without_comment(text)).to_owned())
-}
-
-/// Returns the text up to the first `;` or `#`. A backslash before one of them, or before another backslash, makes it
-/// literal.
-pub fn without_comment(text: &str) -> String {
-    let mut value = String::new();
-    let mut characters = text.chars().peekable();
-    while let Some(c) = characters.next() {
-        match c {
-            ';' | '#' => break,
-            '\\' => value.push(characters.next_if(is_escaped).unwrap_or(c)),
-            _ => value.push(c),
-        }
-    }
-    value
+    Value::String(trim(&without_comment(text, false).0).to_owned())
 }
 
 /// Returns whether a backslash escapes the character. Before any other character, a backslash is literal.
-pub fn is_escaped(c: &char) -> bool {
+pub(super) fn is_escaped(c: &char) -> bool {
     matches!(c, ';' | '#' | '\\')
 }
 
@@ -508,7 +470,7 @@ fn json(text: &str) -> Value {
 }
 
 /// Removes surrounding white space, like JavaScript's `trim`.
-pub fn trim(text: &str) -> &str {
+fn trim(text: &str) -> &str {
     text.trim_matches(is_space)
 }
 
@@ -517,7 +479,7 @@ fn is_space(c: char) -> bool {
 }
 
 /// Returns whether both programs have read the same value.
-pub fn is_same_text(ours: &RawValue, theirs: &Setting) -> bool {
+fn is_same_text(ours: &RawValue, theirs: &Setting) -> bool {
     match (ours.as_text().filter(|text| !text.is_empty()), theirs) {
         (None, Setting::Absent) => true,
         (Some(ours), Setting::Text(theirs)) => ours == theirs,
@@ -579,44 +541,6 @@ fn has_spaced_equals(header: &str) -> bool {
 /// Returns the parts of a header outside quotes.
 fn bare_parts(header: &str) -> impl Iterator<Item = &str> {
     header.split('"').step_by(2)
-}
-
-/// Parts of a regular expression that ordinary text rarely contains.
-const REGEX_PARTS: [&str; 12] = ["[0-9", "[a-z", "[A-Z", "[^", "\\d", "\\w", "\\s", "\\.", "(?", ".+", "]+", "]*"];
-
-/// Returns a description of the foreign pattern. `None` if the value looks like ordinary text or a pattern of divvy's.
-pub(super) fn describe_foreign_pattern(value: &str) -> Option<&'static str> {
-    if is_regex(value) {
-        Some("looks like a regular expression, but there are no regular expressions")
-    } else if is_route(value) {
-        Some("looks like a route with a placeholder, but it matches only this text")
-    } else {
-        None
-    }
-}
-
-fn is_regex(value: &str) -> bool {
-    // After a letter or digit, it is a pattern of divvy's: `10.0.*`.
-    let is_wildcard =
-        |at| !value.get(..at).is_some_and(|text| text.ends_with(|c: char| c.is_alphanumeric() || c == '*'));
-    let has_any_text = value.match_indices(".*").any(|(at, _)| is_wildcard(at));
-    let has_alternatives = value
-        .split_once('(')
-        .and_then(|(_, rest)| rest.split_once(')'))
-        .is_some_and(|(inside, _)| inside.contains('|'));
-    let is_anchored = value.ends_with('$') || value.starts_with("^/");
-    is_anchored || has_alternatives || has_any_text || REGEX_PARTS.iter().any(|part| value.contains(part))
-}
-
-/// Returns whether a path has a segment such as `{id}`, `<id>` or `:id`.
-fn is_route(value: &str) -> bool {
-    let is_placeholder = |segment: &str| {
-        let is_in = |open, close| segment.len() > 2 && segment.starts_with(open) && segment.ends_with(close);
-        let is_named =
-            segment.strip_prefix(':').is_some_and(|name| name.starts_with(|c: char| c.is_ascii_alphabetic()));
-        is_in('{', '}') || is_in('<', '>') || is_named
-    };
-    value.starts_with('/') && value.split('/').any(is_placeholder)
 }
 
 #[cfg(test)]

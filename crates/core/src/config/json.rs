@@ -11,7 +11,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue as Slice;
 
 use super::document::{Document, RawRule, RawSetting, RawValue};
-use super::{Location, Problems, ini};
+use super::{Problems, ini};
 use crate::nearest::nearest;
 use crate::{json, rules};
 
@@ -160,7 +160,7 @@ impl<'a> Reader<'a, '_> {
         }
         let what = format!("Button's Divvy 1.7.1 reads {key}={theirs} here, not {key}={text}");
         let header = rules::header(operation.iter().map(|(key, value)| (key.as_str(), value.as_str())));
-        let place = Location { line: self.line_of(slice), operation: Some(&header) };
+        let place = (self.line_of(slice), header.as_str());
         self.problems.difference(place, what, "write the value as a string if Button's Divvy reads the file, too");
     }
 

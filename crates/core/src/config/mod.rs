@@ -4,7 +4,7 @@
 //! configuration of envoyproxy/ratelimit can be converted to rules. [`crate::rules`] defines what rules mean and how
 //! they are matched.
 //!
-//! A [`Problem`] in a file of the operator's is reported so that they can be fixed: where, what, and how. Rules files, access files
+//! A [`Problem`] in a file of the operator's is reported so that it can be fixed: where, what, and how. Rules files, access files
 //! and key files have the same form of problems.
 
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use conditions::Lists;
 use document::read_text;
 
-use crate::rules::{RuleSet, Spellings};
+use crate::rules::{Rule, RuleSet, Spellings};
 
 mod conditions;
 mod document;
@@ -92,7 +92,7 @@ pub fn load(path: &Path) -> Result<Loaded, Report> {
 /// # Errors
 /// See [`load`].
 pub fn parse(text: &str, format: Format, file_name: &str) -> Result<Loaded, Report> {
-    read(text, format, file_name, Lists::none())
+    read(text, format, file_name, Lists::default())
 }
 
 /// Reads rules from `text` as if it was the file at `path`: list files are found from there.
@@ -112,7 +112,8 @@ fn read(text: &str, format: Format, file_name: &str, mut lists: Lists) -> Result
     let rules = document.and_then(|document| ruleset::compile(&document, &mut lists, &mut problems));
     match rules {
         Some(rules) if !problems.has_errors() => {
-            let differences = problems.take_differences();
+            let mut differences = std::mem::take(&mut problems.differences);
+            differences.sort_by_key(|problem| problem.line);
             let Report { warnings, lists, .. } = problems.into();
             Ok(Loaded { rules, warnings, differences, lists })
         }
@@ -161,7 +162,7 @@ impl fmt::Display for Problem {
 }
 
 /// The problems of a file, by line. Displays one line for each error.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Report {
     /// Problems that make the file unusable.
     pub errors: Vec<Problem>,
@@ -184,27 +185,37 @@ impl std::error::Error for Report {}
 
 impl From<Problems> for Report {
     /// Sorts the problems. Those of the whole file come first.
-    fn from(mut problems: Problems) -> Self {
+    fn from(Problems { file, mut report, .. }: Problems) -> Self {
         // Problems of other files come last.
-        problems.errors.sort_by_key(|problem| (problem.file != problems.file, problem.line));
-        problems.warnings.sort_by_key(|problem| problem.line);
-        let Problems { errors, warnings, lists, is_unread, .. } = problems;
-        Self { errors, warnings, lists, is_unread }
+        report.errors.sort_by_key(|problem| (problem.file != file, problem.line));
+        report.warnings.sort_by_key(|problem| problem.line);
+        report
     }
 }
 
 /// The position of a problem: a line, and the rule there, if it is in one.
-#[derive(Debug, Clone, Copy)]
-pub struct Location<'a> {
-    /// The line number, from 1.
-    pub line: usize,
-    /// The rule's operation.
-    pub operation: Option<&'a str>,
+#[derive(Debug, Clone)]
+pub struct Location {
+    line: usize,
+    operation: Option<String>,
 }
 
-impl From<usize> for Location<'_> {
+impl From<usize> for Location {
     fn from(line: usize) -> Self {
         Self { line, operation: None }
+    }
+}
+
+/// A line, and the header of the rule there.
+impl<'a, H: Into<Option<&'a str>>> From<(usize, H)> for Location {
+    fn from((line, header): (usize, H)) -> Self {
+        Self { line, operation: header.into().map(str::to_owned) }
+    }
+}
+
+impl From<&Rule> for Location {
+    fn from(rule: &Rule) -> Self {
+        Self { line: rule.line, operation: Some(rule.to_string()) }
     }
 }
 
@@ -212,87 +223,61 @@ impl From<usize> for Location<'_> {
 #[derive(Debug)]
 pub struct Problems {
     file: Arc<str>,
-    errors: Vec<Problem>,
-    warnings: Vec<Problem>,
+    report: Report,
+    /// Differences in how Button's Divvy 1.7.1 reads the file.
     differences: Vec<Problem>,
-    lists: Vec<PathBuf>,
-    is_unread: bool,
 }
 
 impl Problems {
     /// Creates an empty list for the file with this name.
     pub fn new(file: &str) -> Self {
-        Self {
-            file: file.into(),
-            errors: Vec::new(),
-            warnings: Vec::new(),
-            differences: Vec::new(),
-            lists: Vec::new(),
-            is_unread: false,
-        }
+        Self { file: file.into(), report: Report::default(), differences: Vec::new() }
     }
 
     /// Notes that a file could not be read, besides the error.
     pub fn unread(&mut self) {
-        self.is_unread = true;
+        self.report.is_unread = true;
     }
 
     /// Reports a problem with the file as a whole.
     pub fn file_error(&mut self, what: impl Into<String>, fix: impl Into<String>) {
-        self.errors.push(Problem { line: None, ..self.problem(0_usize, what, fix) });
+        self.report.errors.push(Problem { line: None, ..self.problem(0_usize, what, fix) });
     }
 
     /// Reports an error.
-    pub fn error<'a>(&mut self, place: impl Into<Location<'a>>, what: impl Into<String>, fix: impl Into<String>) {
-        self.errors.push(self.problem(place, what, fix));
+    pub fn error(&mut self, place: impl Into<Location>, what: impl Into<String>, fix: impl Into<String>) {
+        self.report.errors.push(self.problem(place, what, fix));
     }
 
     /// Reports an error on a line of another file than the rules file. Line 0 stands for the file as a whole.
-    pub(super) fn error_in(&mut self, file: &str, line: usize, what: impl Into<String>, fix: impl Into<String>) {
+    fn error_in(&mut self, file: &str, line: usize, what: impl Into<String>, fix: impl Into<String>) {
         let line_in_file = Some(line).filter(|line| *line > 0);
-        self.errors.push(Problem { file: file.into(), line: line_in_file, ..self.problem(line, what, fix) });
+        self.report.errors.push(Problem { file: file.into(), line: line_in_file, ..self.problem(line, what, fix) });
     }
 
     /// Reports something that is valid, but perhaps not intended.
-    pub fn warning<'a>(&mut self, place: impl Into<Location<'a>>, what: impl Into<String>, fix: impl Into<String>) {
-        self.warnings.push(self.problem(place, what, fix));
+    pub fn warning(&mut self, place: impl Into<Location>, what: impl Into<String>, fix: impl Into<String>) {
+        self.report.warnings.push(self.problem(place, what, fix));
     }
 
     /// Reports that Button's Divvy 1.7.1 reads the file differently.
-    pub(super) fn difference<'a>(
-        &mut self,
-        place: impl Into<Location<'a>>,
-        what: impl Into<String>,
-        fix: impl Into<String>,
-    ) {
+    fn difference(&mut self, place: impl Into<Location>, what: impl Into<String>, fix: impl Into<String>) {
         self.differences.push(self.problem(place, what, fix));
     }
 
-    /// Adds a list file that the rules name.
-    pub(super) fn add_list(&mut self, path: PathBuf) {
-        self.lists.push(path);
-    }
-
-    /// Returns the differences so far, by line.
-    pub(super) fn take_differences(&mut self) -> Vec<Problem> {
-        self.differences.sort_by_key(|problem| problem.line);
-        std::mem::take(&mut self.differences)
-    }
-
-    fn problem<'a>(&self, place: impl Into<Location<'a>>, what: impl Into<String>, fix: impl Into<String>) -> Problem {
-        let Location { line, operation } = place.into();
-        let (file, operation) = (self.file.clone(), operation.map(str::to_owned));
+    fn problem(&self, place: impl Into<Location>, what: impl Into<String>, fix: impl Into<String>) -> Problem {
+        let (file, Location { line, operation }) = (self.file.clone(), place.into());
         Problem { file, line: Some(line), operation, what: what.into(), fix: fix.into() }
     }
 
     /// Returns whether the file is unusable.
     pub fn has_errors(&self) -> bool {
-        !self.errors.is_empty()
+        !self.report.errors.is_empty()
     }
 
     /// Returns the lines with errors.
     pub fn lines_with_errors(&self) -> HashSet<usize> {
-        self.errors.iter().filter_map(|problem| problem.line).collect()
+        self.report.errors.iter().filter_map(|problem| problem.line).collect()
     }
 }
 

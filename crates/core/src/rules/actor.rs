@@ -228,26 +228,15 @@ impl Rule {
     }
 }
 
-/// An operator's decision about a single actor, in place of the rules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OverrideKind {
-    /// The actor is always denied.
-    Block,
-    /// The actor is never denied.
-    Allow,
-}
-
-impl OverrideKind {
-    /// All kinds.
-    pub const ALL: [Self; 2] = [Self::Block, Self::Allow];
-
-    /// Returns the word for it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Block => "block",
-            Self::Allow => "allow",
-        }
+named_variants! {
+    /// An operator's decision about a single actor, in place of the rules.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum OverrideKind {
+        /// The actor is always denied.
+        Block = "block",
+        /// The actor is never denied.
+        Allow = "allow",
     }
 }
 

@@ -19,7 +19,7 @@ use super::setting_name::{LIST, NETWORKS};
 use super::{Address, Misspelling, Network, Pattern, Spelling};
 
 /// The word before the entries of a condition that their values must not match.
-pub const NOT: &str = "not ";
+pub(crate) const NOT: &str = "not ";
 
 /// A condition. Displays as in a rules file: `ip: not 10.0.0.0/8, 2001:db8::/32`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,15 +47,6 @@ pub struct NetworkSet {
     networks: Box<[Network]>,
     /// The index of the first network that contains an address.
     table: NetworkTable<u32>,
-}
-
-/// The entry that a value matches: the network, or the line of a list.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
-    /// The entry's text.
-    pub entry: String,
-    /// Its line in the list.
-    pub line: Option<u32>,
 }
 
 impl NetworkSet {
@@ -111,16 +102,16 @@ impl Condition {
         }
     }
 
-    /// Returns the first entry that the value matches.
-    pub fn find(&self, value: &[u8]) -> Option<Member> {
+    /// Returns the first entry that the value matches, and its line in a list.
+    pub(super) fn find(&self, value: &[u8]) -> Option<(String, Option<u32>)> {
         match &self.members {
             Members::Networks(networks) => {
                 let network = networks.networks.get(networks.find(value)? as usize)?;
-                Some(Member { entry: network.to_string(), line: None })
+                Some((network.to_string(), None))
             }
             Members::List(list) => {
                 let line = list.find(value)?;
-                Some(Member { entry: list.entry(line)?.to_string(), line: Some(line) })
+                Some((list.entry(line)?.to_string(), Some(line)))
             }
         }
     }
@@ -146,68 +137,57 @@ impl Condition {
 
     /// Returns the entries as in a rules file, without the field.
     pub fn entries(&self) -> String {
-        let not = if self.is_inverted { NOT } else { "" };
-        let entries = match &self.members {
-            Members::Networks(networks) => join(networks.networks.iter()),
-            Members::List(list) => list.name().to_owned(),
-        };
-        format!("{not}{entries}")
+        self.write_entries(<[Network]>::to_vec)
     }
 
     /// Returns the text that stands for the condition in the keys of counters. The order of networks has no meaning, and
     /// a list's entries may change.
     pub(super) fn key_text(&self) -> String {
+        let entries = self.write_entries(|networks| {
+            let mut sorted = networks.to_vec();
+            sorted.sort_unstable_by_key(|network| (network.first(), network.prefix()));
+            sorted.dedup();
+            sorted
+        });
+        format!("{} {entries}", self.setting())
+    }
+
+    fn write_entries(&self, arrange: fn(&[Network]) -> Vec<Network>) -> String {
         let not = if self.is_inverted { NOT } else { "" };
         let entries = match &self.members {
-            Members::Networks(networks) => {
-                let mut sorted = networks.networks.to_vec();
-                sorted.sort_unstable_by_key(|network| (network.first(), network.prefix()));
-                sorted.dedup();
-                join(sorted.iter())
+            Members::Networks(set) => {
+                arrange(&set.networks).iter().map(Network::to_string).collect::<Vec<_>>().join(", ")
             }
             Members::List(list) => list.name().to_owned(),
         };
-        format!("{} {not}{entries}", self.setting())
-    }
-
-    /// Returns whether both are about the same field and the same kind of members.
-    fn is_comparable(&self, other: &Self) -> bool {
-        self.field == other.field && self.setting() == other.setting()
+        format!("{not}{entries}")
     }
 
     /// Returns whether each value that meets `other` meets this condition, apart from values that are networks. Lists are compared by
     /// their names only.
     pub(super) fn contains(&self, other: &Self) -> bool {
-        self.is_comparable(other)
-            && match (&self.members, &other.members) {
-                (Members::List(one), Members::List(other_list)) => {
-                    self.is_inverted == other.is_inverted && one.name() == other_list.name()
-                }
-                (Members::Networks(one), Members::Networks(other_set)) => {
-                    match (self.is_inverted, other.is_inverted) {
-                        (false, false) => one.covers(other_set),
-                        (true, true) => other_set.covers(one),
-                        (true, false) => !one.overlaps(other_set),
-                        // Values that are no addresses are in no network.
-                        (false, true) => false,
-                    }
-                }
-                _ => false,
-            }
+        self.contains_if(self.is_inverted, other)
     }
 
-    /// Returns whether it is certain that no value meets both conditions, apart from values that are networks.
+    /// Returns whether it is certain that no value meets both conditions, apart from values that are networks: each value that
+    /// meets `other` fails this condition.
     pub(super) fn excludes(&self, other: &Self) -> bool {
-        self.is_comparable(other)
+        self.contains_if(!self.is_inverted, other)
+    }
+
+    /// Returns whether each value that meets `other` is a member, or is not if `is_inverted`.
+    fn contains_if(&self, is_inverted: bool, other: &Self) -> bool {
+        self.field == other.field
             && match (&self.members, &other.members) {
                 (Members::List(one), Members::List(other_list)) => {
-                    self.is_inverted != other.is_inverted && one.name() == other_list.name()
+                    is_inverted == other.is_inverted && one.name() == other_list.name()
                 }
-                (Members::Networks(one), Members::Networks(other_set)) => match (self.is_inverted, other.is_inverted) {
-                    (false, false) => !one.overlaps(other_set),
-                    (true, false) => one.covers(other_set),
-                    (false, true) => other_set.covers(one),
-                    (true, true) => false,
+                (Members::Networks(one), Members::Networks(other_set)) => match (is_inverted, other.is_inverted) {
+                    (false, false) => one.covers(other_set),
+                    (true, true) => other_set.covers(one),
+                    (true, false) => !one.overlaps(other_set),
+                    // Values that are no addresses are in no network.
+                    (false, true) => false,
                 },
                 _ => false,
             }
@@ -218,10 +198,6 @@ impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.field, self.entries())
     }
-}
-
-fn join<'a>(networks: impl Iterator<Item = &'a Network>) -> String {
-    networks.map(Network::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// The setting. Displays as in a rules file: `ip: 32, 56`.
@@ -276,11 +252,6 @@ impl PrefixLengths {
                 String::from_utf8(text).ok()
             }
         }
-    }
-
-    /// Returns whether each network of `other` is in one of these networks.
-    pub fn are_at_most(self, other: Self) -> bool {
-        self.v4 <= other.v4 && self.v6 <= other.v6
     }
 }
 
@@ -453,7 +424,7 @@ impl std::fmt::Display for ListEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::testing::networks;
+    use crate::rules::testing::{cases, networks};
     use proptest::prelude::*;
 
     #[test]
@@ -473,7 +444,7 @@ mod tests {
             assert_eq!(inside.is_met_by(value.as_bytes()), is_inside, "{value}");
             assert_eq!(outside.is_met_by(value.as_bytes()), !is_inside, "{value}");
         }
-        assert_eq!(inside.find(b"10.1.2.3").unwrap().entry, "10.0.0.0/8");
+        assert_eq!(inside.find(b"10.1.2.3").unwrap().0, "10.0.0.0/8");
         assert_eq!(outside.to_string(), "ip: not 10.0.0.0/8, ::1");
         assert_eq!(outside.key_text(), networks("ip: not ::1, 10.0.0.0/8, ::1").key_text());
         assert_ne!(outside.key_text(), inside.key_text());
@@ -506,20 +477,11 @@ mod tests {
     #[test]
     fn addresses_of_a_network_have_its_name() {
         let lengths = PrefixLengths { v4: 24, v6: 56 };
-        for (value, expected) in [
-            ("192.0.2.77", "192.0.2.0/24"),
-            ("::ffff:192.0.2.1", "192.0.2.0/24"),
-            ("192.0.2.1:8080", "192.0.2.0/24"),
-            ("2001:db8:1:2ff:3::4", "2001:db8:1:200::/56"),
-            ("[2001:db8:1:200::]:443", "2001:db8:1:200::/56"),
-            ("192.0.2.0/26", "192.0.2.0/24"),
-            ("192.0.2.7/24", "192.0.2.0/24"),
-            ("192.0.0.0/16", "192.0.0.0/16"),
-            ("2001:db8:1:2ff::/64", "2001:db8:1:200::/56"),
-            ("unknown", "unknown"),
-            ("", ""),
-            ("192.0.2.0/24", "192.0.2.0/24"),
-        ] {
+        let rows = "192.0.2.77 => 192.0.2.0/24|::ffff:192.0.2.1 => 192.0.2.0/24|192.0.2.1:8080 => 192.0.2.0/24|\
+            2001:db8:1:2ff:3::4 => 2001:db8:1:200::/56|[2001:db8:1:200::]:443 => 2001:db8:1:200::/56|\
+            192.0.2.0/26 => 192.0.2.0/24|192.0.2.7/24 => 192.0.2.0/24|192.0.0.0/16 => 192.0.0.0/16|\
+            2001:db8:1:2ff::/64 => 2001:db8:1:200::/56|unknown => unknown| => |192.0.2.0/24 => 192.0.2.0/24";
+        for (value, expected) in cases(rows) {
             assert_eq!(name(lengths, value), expected, "{value}");
         }
         let single = PrefixLengths { v4: 32, v6: 128 };

@@ -15,12 +15,12 @@
 //! skipped. A word holds 64 rules, and a block 64 words. Each block records which of its words are not zero, and only those
 //! are stored.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::network_table::NetworkTable;
 use super::operation::{Key, Values};
-use super::pattern::{Glob, GlobIndex, Pattern};
+use super::pattern::{GlobIndex, Pattern};
 use super::{Condition, List, ListEntry, Members, Network, Rule, UnknownSpelling};
 
 /// Number of keys that are indexed by value, and looked up for every request.
@@ -48,8 +48,7 @@ struct KeyIndex {
     absent: SetId,
     /// Rules that do not mention the key, or accept any value of it.
     present: SetId,
-    /// Callers choose the values that are looked up but never those that are stored, so a fast hasher is safe.
-    exact: HashMap<Box<[u8]>, SetId, foldhash::fast::RandomState>,
+    exact: Texts,
     globs: GlobIndex,
 }
 
@@ -116,15 +115,18 @@ impl Matcher {
         rarest_first.sort_by_key(|(_, patterns)| patterns.len());
         let common = rarest_first.split_off(rarest_first.len().saturating_sub(indexed_keys));
         let rare: Vec<_> = rarest_first.into_iter().map(|(key, _)| key).collect();
+        let rare_keys: HashSet<&str> = rare.iter().copied().collect();
 
         let mut builder = Builder { sets: Vec::new(), rules: rules.len() };
         let keys =
             common.iter().rev().map(|(key, patterns)| builder.key_index(key, patterns)).collect::<Result<_, _>>()?;
         let rare = (!rare.is_empty()).then(|| {
-            let without = builder.add(&rules_without(&rare, rules));
+            let is_rare = |rule: &Rule| rule.operation.iter().any(|(key, _)| rare_keys.contains(key.as_str()));
+            let without: Vec<_> = (0..).zip(rules).filter(|(_, rule)| !is_rare(rule)).map(|(index, _)| index).collect();
+            let without = builder.add(&without);
             (without, RareKeys::new(rules, &rare, |rule| builder.add(&[rule])))
         });
-        let conditions = ConditionIndex::all(rules, &mut |rules| builder.add(rules))?;
+        let conditions = builder.condition_indexes(rules)?;
         let is_one_word = rules.len() <= RULES_PER_WORD;
         let words = is_one_word.then(|| builder.sets.iter().map(|set| set.word(0, 0)).collect());
         Ok(Self { keys, conditions, rare, words, sets: builder.sets, blocks: block_count(rules.len()) })
@@ -221,6 +223,27 @@ impl Matcher {
     }
 }
 
+/// The rules that each text satisfies. Callers choose the values that are looked up but never those that are stored, so a
+/// fast hasher is safe.
+type Texts = HashMap<Box<[u8]>, SetId, foldhash::fast::RandomState>;
+
+/// Indexes the patterns of a key with their sets: texts, globs, and `*`.
+fn index_patterns<'a>(
+    key: &str,
+    patterns: impl Iterator<Item = (&'a Pattern, SetId)>,
+) -> Result<(Texts, GlobIndex, Option<SetId>), RuleSetError> {
+    let (mut texts, mut globs, mut any) = (Texts::default(), Vec::new(), None);
+    for (pattern, set) in patterns {
+        match pattern {
+            Pattern::Any => any = Some(set),
+            Pattern::Literal(text) => drop(texts.insert(text.as_bytes().into(), set)),
+            Pattern::Glob(glob) => globs.push((glob.clone(), set)),
+        }
+    }
+    let globs = GlobIndex::new(globs).map_err(|_| RuleSetError::TooManyGlobs { key: key.to_owned() })?;
+    Ok((texts, globs, any))
+}
+
 struct Builder {
     sets: Vec<RuleBits>,
     rules: usize,
@@ -234,45 +257,21 @@ impl Builder {
         for (rule, pattern) in patterns {
             by_pattern.entry(pattern).or_default().push(*rule);
         }
-        let mut absent = self.complement(patterns.iter().map(|(rule, _)| *rule));
+        let named: HashSet<u32> = patterns.iter().map(|(rule, _)| *rule).collect();
+        let mut absent: Vec<u32> = (0..self.rules as u32).filter(|rule| !named.contains(rule)).collect();
         let absent_set = self.add(&absent);
         absent.extend(by_pattern.remove(&Pattern::Any).unwrap_or_default());
         absent.sort_unstable();
         let present_set = self.add(&absent);
 
-        let mut exact = HashMap::default();
-        let mut globs: Vec<(Glob, SetId)> = Vec::new();
-        for (pattern, rules) in by_pattern {
-            let set = self.add(&rules);
-            match pattern {
-                Pattern::Any => {}
-                Pattern::Literal(literal) => {
-                    exact.insert(literal.as_bytes().into(), set);
-                }
-                Pattern::Glob(glob) => globs.push((glob.clone(), set)),
-            }
-        }
-        let globs = GlobIndex::new(globs).map_err(|_| RuleSetError::TooManyGlobs { key: key.to_owned() })?;
+        let sets = by_pattern.into_iter().map(|(pattern, rules)| (pattern, self.add(&rules)));
+        let (exact, globs, _) = index_patterns(key, sets)?;
         Ok(KeyIndex { key: Key::new(key), absent: absent_set, present: present_set, exact, globs })
     }
 
     fn add(&mut self, rules: &[u32]) -> SetId {
         self.sets.push(RuleBits::new(rules, self.rules));
         (self.sets.len() - 1) as SetId
-    }
-
-    /// Returns the rules that are not in `rules`, which must not descend.
-    fn complement(&self, rules: impl Iterator<Item = u32>) -> Vec<u32> {
-        let mut rules = rules.peekable();
-        (0..self.rules as u32)
-            .filter(|rule| {
-                let mut is_named = false;
-                while rules.next_if_eq(rule).is_some() {
-                    is_named = true;
-                }
-                !is_named
-            })
-            .collect()
     }
 }
 
@@ -281,78 +280,22 @@ pub const MAX_FIELDS: usize = 32;
 
 /// The rules that the values of one field satisfy by their conditions of one kind.
 #[derive(Debug)]
-pub struct ConditionIndex {
-    pub key: Key,
+struct ConditionIndex {
+    key: Key,
     /// The setting of the conditions.
-    pub setting: &'static str,
+    setting: &'static str,
     /// Rules without such a condition on the field.
-    pub without: SetId,
+    without: SetId,
     /// Rules with an inverted condition.
-    pub inverted: Option<SetId>,
-    /// Callers choose the values that are looked up but never those that are stored, so a fast hasher is safe.
-    texts: HashMap<Box<[u8]>, SetId, foldhash::fast::RandomState>,
+    inverted: Option<SetId>,
+    texts: Texts,
     globs: GlobIndex,
     /// Rules with an entry `*`.
     any: Option<SetId>,
     networks: NetworkTable<SetId>,
 }
 
-/// The entries of all conditions, each with its rules.
-#[derive(Default)]
-struct Entries<'a> {
-    patterns: HashMap<&'a Pattern, Vec<u32>>,
-    /// Networks, each with the number of a group of rules.
-    networks: Vec<(Network, u32)>,
-    groups: Vec<Vec<u32>>,
-}
-
 impl ConditionIndex {
-    /// Creates the index of each field and kind. `add` stores a set of rules.
-    ///
-    /// # Errors
-    /// Too many fields have conditions, or a list has too many globs.
-    pub fn all(rules: &[Rule], add: &mut dyn FnMut(&[u32]) -> SetId) -> Result<Vec<Self>, RuleSetError> {
-        let mut kinds: Vec<(&'static str, &str)> =
-            rules.iter().flat_map(Rule::conditions).map(|found| (found.setting(), found.field.as_str())).collect();
-        kinds.sort_unstable();
-        kinds.dedup();
-        if kinds.len() > MAX_FIELDS {
-            return Err(RuleSetError::TooManyConditionFields { max: MAX_FIELDS });
-        }
-        kinds.into_iter().map(|(setting, field)| Self::new(setting, field, rules, add)).collect()
-    }
-
-    fn new(
-        setting: &'static str,
-        field: &str,
-        rules: &[Rule],
-        add: &mut dyn FnMut(&[u32]) -> SetId,
-    ) -> Result<Self, RuleSetError> {
-        let is_asked = |condition: &&Condition| condition.setting() == setting && condition.field == field;
-        let (mut without, mut inverted, mut entries) = (Vec::new(), Vec::new(), Entries::default());
-        let mut lists: HashMap<*const List, (&List, Vec<u32>)> = HashMap::new();
-        for (index, rule) in (0..).zip(rules) {
-            let Some(condition) = rule.conditions().find(is_asked) else {
-                without.push(index);
-                continue;
-            };
-            if condition.is_inverted {
-                inverted.push(index);
-            }
-            match &condition.members {
-                Members::Networks(set) => entries.add_networks(set.networks().iter().copied(), vec![index]),
-                // Rules with the same list are handled together.
-                Members::List(list) => {
-                    lists.entry(Arc::as_ptr(list)).or_insert_with(|| (list, Vec::new())).1.push(index);
-                }
-            }
-        }
-        for (list, rules) in lists.into_values() {
-            entries.add_list(list, rules);
-        }
-        entries.compile(Key::new(field), setting, without, inverted, add)
-    }
-
     /// Calls `found` with sets of rules that have an entry which the value matches. `pieces` is scratch space.
     #[inline]
     pub fn for_each_match(&self, value: &[u8], pieces: &mut Vec<usize>, mut found: impl FnMut(SetId)) {
@@ -371,65 +314,82 @@ impl ConditionIndex {
     }
 }
 
-impl<'a> Entries<'a> {
-    fn add_networks(&mut self, networks: impl Iterator<Item = Network>, rules: Vec<u32>) {
-        let group = self.groups.len() as u32;
-        self.networks.extend(networks.map(|network| (network, group)));
-        self.groups.push(rules);
+impl Builder {
+    /// Creates the index of each field and kind.
+    ///
+    /// # Errors
+    /// Too many fields have conditions, or a list has too many globs.
+    fn condition_indexes(&mut self, rules: &[Rule]) -> Result<Vec<ConditionIndex>, RuleSetError> {
+        let conditions = rules.iter().flat_map(Rule::conditions);
+        let kinds: BTreeSet<_> = conditions.map(|found| (found.setting(), found.field.as_str())).collect();
+        if kinds.len() > MAX_FIELDS {
+            return Err(RuleSetError::TooManyConditionFields { max: MAX_FIELDS });
+        }
+        kinds.into_iter().map(|(setting, field)| self.condition_index(setting, field, rules)).collect()
     }
 
-    fn add_list(&mut self, list: &'a List, rules: Vec<u32>) {
-        for (_, entry) in list.entries() {
-            if let ListEntry::Pattern(pattern) | ListEntry::Quoted(pattern) = entry {
-                self.patterns.entry(pattern).or_default().extend_from_slice(&rules);
+    fn condition_index(
+        &mut self,
+        setting: &'static str,
+        field: &str,
+        rules: &[Rule],
+    ) -> Result<ConditionIndex, RuleSetError> {
+        let (mut without, mut inverted) = (Vec::new(), Vec::new());
+        let mut patterns: HashMap<&Pattern, Vec<u32>> = HashMap::new();
+        // Networks, each with the number of a group of rules.
+        let (mut networks, mut groups): (Vec<(Network, u32)>, Vec<Vec<u32>>) = (Vec::new(), Vec::new());
+        // Rules with the same list are handled together.
+        let mut lists: HashMap<*const List, (&List, Vec<u32>)> = HashMap::new();
+        for (index, rule) in (0..).zip(rules) {
+            let is_asked = |condition: &&Condition| condition.setting() == setting && condition.field == field;
+            let Some(condition) = rule.conditions().find(is_asked) else {
+                without.push(index);
+                continue;
+            };
+            if condition.is_inverted {
+                inverted.push(index);
+            }
+            match &condition.members {
+                Members::Networks(set) => {
+                    networks.extend(set.networks().iter().map(|network| (*network, groups.len() as u32)));
+                    groups.push(vec![index]);
+                }
+                Members::List(list) => {
+                    lists.entry(Arc::as_ptr(list)).or_insert_with(|| (list, Vec::new())).1.push(index);
+                }
             }
         }
-        let networks = list.entries().filter_map(|(_, entry)| match entry {
-            ListEntry::Network(network) => Some(*network),
-            ListEntry::Pattern(_) | ListEntry::Quoted(_) => None,
-        });
-        self.add_networks(networks, rules);
-    }
-
-    fn compile(
-        self,
-        key: Key,
-        setting: &'static str,
-        without: Vec<u32>,
-        inverted: Vec<u32>,
-        add: &mut dyn FnMut(&[u32]) -> SetId,
-    ) -> Result<ConditionIndex, RuleSetError> {
+        for (list, rules) in lists.into_values() {
+            for (_, entry) in list.entries() {
+                match entry {
+                    ListEntry::Pattern(pattern) | ListEntry::Quoted(pattern) => {
+                        patterns.entry(pattern).or_default().extend_from_slice(&rules);
+                    }
+                    ListEntry::Network(network) => networks.push((*network, groups.len() as u32)),
+                }
+            }
+            groups.push(rules);
+        }
         // Most entries have the same rules as others.
         let mut known: HashMap<Vec<u32>, SetId> = HashMap::new();
         let mut set = |mut rules: Vec<u32>| {
             rules.sort_unstable();
             rules.dedup();
-            *known.entry(rules).or_insert_with_key(|rules| add(rules))
+            *known.entry(rules).or_insert_with_key(|rules| self.add(rules))
         };
         let without = set(without);
         let inverted = (!inverted.is_empty()).then(|| set(inverted));
-        let (mut texts, mut globs, mut any): (HashMap<_, _, _>, Vec<(Glob, SetId)>, _) =
-            (HashMap::default(), Vec::new(), None);
-        for (pattern, rules) in self.patterns {
-            let rules = set(rules);
-            match pattern {
-                Pattern::Any => any = Some(rules),
-                Pattern::Literal(text) => drop(texts.insert(text.as_bytes().into(), rules)),
-                Pattern::Glob(glob) => globs.push((glob.clone(), rules)),
-            }
-        }
-        let globs = GlobIndex::new(globs).map_err(|_| RuleSetError::TooManyGlobs { key: key.as_str().to_owned() })?;
+        let (texts, globs, any) =
+            index_patterns(field, patterns.into_iter().map(|(pattern, rules)| (pattern, set(rules))))?;
         let mut of_groups: HashMap<Vec<u32>, SetId> = HashMap::new();
-        let networks = NetworkTable::new(self.networks, |groups| {
-            let mut groups = groups.to_vec();
-            groups.sort_unstable();
-            groups.dedup();
-            *of_groups.entry(groups).or_insert_with_key(|groups| {
-                let rules = groups.iter().filter_map(|group| self.groups.get(*group as usize));
+        let networks = NetworkTable::new(networks, |numbers| {
+            let numbers: BTreeSet<u32> = numbers.iter().copied().collect();
+            *of_groups.entry(numbers.into_iter().collect()).or_insert_with_key(|numbers| {
+                let rules = numbers.iter().filter_map(|number| groups.get(*number as usize));
                 set(rules.flatten().copied().collect())
             })
         });
-        Ok(ConditionIndex { key, setting, without, inverted, texts, globs, any, networks })
+        Ok(ConditionIndex { key: Key::new(field), setting, without, inverted, texts, globs, any, networks })
     }
 }
 
@@ -479,13 +439,6 @@ impl RareKeys {
             }
         }
     }
-}
-
-/// Returns the indexes of the rules that mention none of `keys`.
-pub fn rules_without(keys: &[&str], rules: &[Rule]) -> Vec<u32> {
-    let keys: HashSet<&str> = keys.iter().copied().collect();
-    let mentions = |rule: &Rule| rule.operation.iter().any(|(key, _)| keys.contains(key.as_str()));
-    (0..).zip(rules).filter(|(_, rule)| !mentions(rule)).map(|(index, _)| index).collect()
 }
 
 /// Index of a set in the matcher's list of sets.
@@ -592,7 +545,6 @@ pub enum RuleSetError {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeSet;
 
     fn indexes(bits: &RuleBits, rules: usize) -> Vec<u32> {
         let mut found = Vec::new();

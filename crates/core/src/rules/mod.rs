@@ -23,7 +23,8 @@ pub(crate) mod testing;
 
 pub use actor::{ActorFields, OverrideKind, ResolvedScope, Scope};
 pub use address::Address;
-pub use condition::{ActorPrefix, Condition, List, ListEntry, Member, Members, NOT, NetworkSet, PrefixLengths};
+pub(crate) use condition::NOT;
+pub use condition::{ActorPrefix, Condition, List, ListEntry, Members, NetworkSet, PrefixLengths};
 pub use matcher::RuleSetError;
 pub use network::{Network, NetworkError};
 pub use operation::{Key, Operation};
@@ -33,8 +34,8 @@ pub use quota::{
     Seconds, Settings,
 };
 pub use rule::{
-    BadCost, Identity, MAX_STACK, MatchPolicy, NO_COST_FIELD, NamedSetting, Overrun, Rhythm, Rule, SettingValue,
-    header, setting_name,
+    BadCost, Identity, MAX_STACK, MatchPolicy, NamedSetting, Overrun, Rhythm, Rule, SettingValue, header, setting_name,
 };
-pub use ruleset::{DEFAULT_RULE, Matches, RuleSet, Scratch, index_in_name};
+pub(crate) use ruleset::index_in_name;
+pub use ruleset::{DEFAULT_RULE, Matches, RuleSet, Scratch};
 pub use spelling::{FinalSlash, Misspelling, Spelling, Spellings, UnknownSpelling, split_target};

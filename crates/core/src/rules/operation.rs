@@ -58,7 +58,7 @@ impl Operation {
     }
 
     /// Returns whether its values have the spelling of checks.
-    pub fn is_normalized(&self) -> bool {
+    pub(crate) fn is_normalized(&self) -> bool {
         self.is_normalized
     }
 

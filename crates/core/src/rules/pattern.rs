@@ -43,7 +43,10 @@ impl Pattern {
         if !text.contains('*') {
             return Self::Literal(text.to_owned());
         }
-        let collapsed = collapse_stars(text);
+        let mut collapsed = text.to_owned();
+        while collapsed.contains("**") {
+            collapsed = collapsed.replace("**", "*");
+        }
         if collapsed == "*" { Self::Any } else { Self::Glob(Glob(collapsed.into())) }
     }
 
@@ -62,7 +65,7 @@ impl Pattern {
     }
 
     /// Returns whether there is a value that both match. The answer is exact.
-    pub fn overlaps(&self, other: &Self) -> bool {
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let (one, other) = (self.as_str().as_bytes(), other.as_str().as_bytes());
         // Each row says whether the rest of `one` from the current position overlaps the rest of `other` from each of
         // its positions. The loop starts at the end, where both rests are empty.
@@ -111,16 +114,6 @@ impl Pattern {
             Self::Glob(glob) => &glob.0,
         }
     }
-}
-
-fn collapse_stars(text: &str) -> String {
-    let mut collapsed = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c != '*' || !collapsed.ends_with('*') {
-            collapsed.push(c);
-        }
-    }
-    collapsed
 }
 
 impl fmt::Display for Pattern {
@@ -264,18 +257,12 @@ fn rarest_piece(glob: &Glob, shared: &HashMap<String, usize>) -> String {
 const MAX_LENGTHS: usize = 8;
 
 /// Prefixes, each with an entry.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct PrefixIndex<T> {
     /// The indexed lengths, ascending.
     lengths: Vec<usize>,
     /// Callers choose the values that are looked up but never those that are stored, so a fast hasher is safe.
     by_prefix: HashMap<Box<[u8]>, T, foldhash::fast::RandomState>,
-}
-
-impl<T> Default for PrefixIndex<T> {
-    fn default() -> Self {
-        Self { lengths: Vec::new(), by_prefix: HashMap::default() }
-    }
 }
 
 impl<T: Default> PrefixIndex<T> {

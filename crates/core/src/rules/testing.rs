@@ -74,3 +74,8 @@ fn conditions() -> impl Strategy<Value = [Option<Condition>; 2]> {
 pub fn values_strategy() -> impl Strategy<Value = Vec<(String, String)>> {
     prop::collection::vec(("[klmn]", "[abc]{0,4}|10\\.[01]\\.0\\.[01]"), 0..5)
 }
+
+/// Returns the cases of a table: `text => expected`, separated by `|`.
+pub fn cases(table: &str) -> impl Iterator<Item = (&str, &str)> {
+    table.split('|').map(|case| case.split_once(" => ").unwrap())
+}

@@ -72,8 +72,7 @@ pub fn import_text(text: &str, file_name: &str) -> Result<Import, Report> {
 #[derive(Default)]
 struct Importer {
     rules: Vec<Rule>,
-    errors: Vec<Problem>,
-    warnings: Vec<Problem>,
+    report: Report,
     labels: Labels,
     /// The place of each domain.
     domains: HashMap<String, String>,
@@ -88,14 +87,14 @@ impl Importer {
             None => self.has_unusable_file = true,
         }
         let Report { errors, warnings, .. } = problems.into();
-        self.errors.extend(errors);
-        self.warnings.extend(warnings);
+        self.report.errors.extend(errors);
+        self.report.warnings.extend(warnings);
     }
 
     fn rules_of(&mut self, text: &str, file_name: &str, problems: &mut Problems) -> Option<Vec<Rule>> {
         let mut rules = Vec::new();
         for document in document::read(text, problems)? {
-            let line = document.domain.as_ref().map_or(1, document::line);
+            let line = document.0.domain.as_ref().map_or(1, document::line);
             let domain = entries::domain(document, &mut self.labels, problems)?;
             if let Some(other) = self.domains.insert(domain.name.clone(), format!("{file_name}:{line}")) {
                 let what = format!("the domain {:?} is in {other}, too", domain.name);
@@ -109,10 +108,10 @@ impl Importer {
 
     fn finish(mut self) -> Result<Import, Report> {
         if self.has_unusable_file {
-            return Err(Report { errors: self.errors, warnings: self.warnings, lists: Vec::new(), is_unread: false });
+            return Err(self.report);
         }
         self.rules.push(default_rule());
-        Ok(Import { rules: self.rules, left_out: self.errors, warnings: self.warnings })
+        Ok(Import { rules: self.rules, left_out: self.report.errors, warnings: self.report.warnings })
     }
 }
 
@@ -124,7 +123,7 @@ const DIFFERENCE: &str = "Converted from envoyproxy/ratelimit's YAML. A rule als
 /// Returns the rules of `domain`, read from `file`.
 fn rules_of_domain(domain: &Domain, file: &str, problems: &mut Problems) -> Vec<Rule> {
     let mut list =
-        RuleList { file, path: vec![(DOMAIN, ValueCondition::Value(domain.name.clone()))], rules: Vec::new() };
+        RuleList { file, path: vec![(DOMAIN, ValueCondition::new(Some(&domain.name), false))], rules: Vec::new() };
     for keys in find_sequences(&domain.entries, problems) {
         list.add(&domain.entries, &keys);
     }
@@ -133,26 +132,32 @@ fn rules_of_domain(domain: &Domain, file: &str, problems: &mut Problems) -> Vec<
 
 /// Returns the rule that allows requests without a limit, as ratelimit does. Its comment states a difference that
 /// applies to all rules.
-pub fn default_rule() -> Rule {
+fn default_rule() -> Rule {
     Rule { comment: Some(DIFFERENCE.to_owned()), ..rule(Vec::new(), Settings::unlimited(), 1) }
 }
 
 /// Returns the sequences of keys in the configuration, longest first. Of sequences with the same keys only one is
 /// returned, because a rule does not see their order. A limit lost in this way is reported.
 fn find_sequences<'a>(entries: &'a [Entry], problems: &mut Problems) -> Vec<Vec<&'a str>> {
-    let mut found = KeySequences::default();
-    found.collect(entries, &mut Vec::new());
-    let mut by_keys: HashMap<BTreeSet<&str>, Sequence<'_>> = HashMap::new();
+    let mut sequences = Sequences::default();
+    sequences.collect(entries, &mut Vec::new());
+    let mut by_keys: HashMap<BTreeSet<&str>, Vec<&str>> = HashMap::new();
     let mut order = Vec::new();
     // If the same keys appear in several orders, the first order with a limit wins.
-    found.sequences.sort_by_key(|sequence| sequence.limits.is_empty());
-    for sequence in found.sequences {
-        let keys: BTreeSet<_> = sequence.keys.iter().copied().collect();
-        match by_keys.get(&keys) {
-            Some(other) => sequence.report_reordered(other, problems),
+    sequences.found.sort_by_key(|(_, limits)| limits.is_empty());
+    for (keys, limits) in sequences.found {
+        match by_keys.get(&keys.iter().copied().collect()) {
+            Some(other) => {
+                for line in limits {
+                    let what = format!(
+                        "the keys {keys:?} also come in the order {other:?}, and rules ignore the order: the limit is left out"
+                    );
+                    problems.error(line, what, "send them in one order only");
+                }
+            }
             None => {
-                order.push(sequence.keys.clone());
-                by_keys.insert(keys, sequence);
+                by_keys.insert(keys.iter().copied().collect(), keys.clone());
+                order.push(keys);
             }
         }
     }
@@ -160,46 +165,28 @@ fn find_sequences<'a>(entries: &'a [Entry], problems: &mut Problems) -> Vec<Vec<
     order
 }
 
-/// The keys on the path to some entries.
-#[derive(Debug)]
-struct Sequence<'a> {
-    keys: Vec<&'a str>,
-    /// Lines of the entries on this path that have a limit.
-    limits: Vec<usize>,
-}
-
-#[derive(Debug, Default)]
-struct KeySequences<'a> {
-    sequences: Vec<Sequence<'a>>,
+/// The sequences of keys on the paths to entries.
+#[derive(Default)]
+struct Sequences<'a> {
+    /// The sequences, with the lines of the entries on each path that have a limit.
+    found: Vec<(Vec<&'a str>, Vec<usize>)>,
     index: HashMap<Vec<&'a str>, usize>,
 }
 
-impl<'a> KeySequences<'a> {
+impl<'a> Sequences<'a> {
     fn collect(&mut self, entries: &'a [Entry], path: &mut Vec<&'a str>) {
         for entry in entries {
             path.push(&entry.key);
-            let next = self.sequences.len();
+            let next = self.found.len();
             let index = *self.index.entry(path.clone()).or_insert(next);
             if index == next {
-                self.sequences.push(Sequence { keys: path.clone(), limits: Vec::new() });
+                self.found.push((path.clone(), Vec::new()));
             }
-            if let (Some(_), Some(sequence)) = (&entry.limit, self.sequences.get_mut(index)) {
-                sequence.limits.push(entry.line);
+            if let (Some(_), Some((_, limits))) = (&entry.limit, self.found.get_mut(index)) {
+                limits.push(entry.line);
             }
             self.collect(&entry.nested, path);
             path.pop();
-        }
-    }
-}
-
-impl Sequence<'_> {
-    fn report_reordered(&self, other: &Sequence<'_>, problems: &mut Problems) {
-        for line in &self.limits {
-            let what = format!(
-                "the keys {:?} also come in the order {:?}, and rules ignore the order: the limit is left out",
-                self.keys, other.keys
-            );
-            problems.error(*line, what, "send them in one order only");
         }
     }
 }
@@ -208,13 +195,8 @@ impl Sequence<'_> {
 struct RuleList<'a> {
     file: &'a str,
     path: Vec<(&'a str, ValueCondition)>,
-    rules: Vec<PlannedRule>,
-}
-
-struct PlannedRule {
-    rule: Rule,
-    /// Whether the rule's only purpose is to keep requests from the rules below.
-    is_guard: bool,
+    /// The rules, and whether the only purpose of each is to keep requests from the rules below.
+    rules: Vec<(Rule, bool)>,
 }
 
 impl<'a> RuleList<'a> {
@@ -230,11 +212,11 @@ impl<'a> RuleList<'a> {
                 None => self.add_guard(entry.line),
             }
             self.path.pop();
-            all_taken |= entry.condition.pattern() == Pattern::Any;
+            all_taken |= entry.condition.pattern == Pattern::Any;
         }
         if !all_taken {
             let depth = self.path.len();
-            self.path.extend(keys.iter().map(|key| (*key, ValueCondition::Any)));
+            self.path.extend(keys.iter().map(|key| (*key, ValueCondition::new(None, false))));
             self.add_guard(1);
             self.path.truncate(depth);
         }
@@ -242,12 +224,8 @@ impl<'a> RuleList<'a> {
 
     fn add_limit(&mut self, limit: &Limit, line: usize) {
         let trial = limit.trial && limit.settings != Settings::unlimited();
-        let actors = self
-            .path
-            .iter()
-            .filter(|(_, condition)| condition.counts_each())
-            .map(|(key, _)| (*key).to_owned())
-            .collect();
+        let actors =
+            self.path.iter().filter(|(_, condition)| !condition.is_shared).map(|(key, _)| (*key).to_owned()).collect();
         let rule = self.rule(limit.settings, line);
         // Gateways report the cost of a request after it, and ratelimit counts what it cannot prevent.
         let (actor_fields, overrun) =
@@ -260,7 +238,7 @@ impl<'a> RuleList<'a> {
             comment: Some(format!("{}:{line}", self.file)),
             ..rule
         };
-        self.rules.push(PlannedRule { rule, is_guard: false });
+        self.rules.push((rule, false));
         if trial {
             self.add_guard(line);
         }
@@ -268,12 +246,12 @@ impl<'a> RuleList<'a> {
 
     fn add_guard(&mut self, line: usize) {
         let rule = Rule { comment: Some(GUARD.to_owned()), ..self.rule(Settings::unlimited(), line) };
-        self.rules.push(PlannedRule { rule, is_guard: true });
+        self.rules.push((rule, true));
     }
 
     fn rule(&self, settings: Settings, line: usize) -> Rule {
         rule(
-            self.path.iter().map(|(key, condition)| ((*key).to_owned(), condition.pattern())).collect(),
+            self.path.iter().map(|(key, condition)| ((*key).to_owned(), condition.pattern.clone())).collect(),
             settings,
             line,
         )
@@ -283,7 +261,7 @@ impl<'a> RuleList<'a> {
     /// below it.
     fn without_idle_guards(self) -> Vec<Rule> {
         let mut kept: Vec<Rule> = Vec::new();
-        for PlannedRule { rule, is_guard } in self.rules.into_iter().rev() {
+        for (rule, is_guard) in self.rules.into_iter().rev() {
             if !is_guard || is_limited(&rule, kept.iter().rev()) {
                 kept.push(rule);
             }
