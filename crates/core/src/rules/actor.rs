@@ -195,12 +195,12 @@ fn write_string(string: &[u8], out: &mut Vec<u8>) {
 }
 
 impl RuleSet {
-    /// Returns the rules that count counting_by exactly the fields of `actor`, in any order, with their indexes.
+    /// Returns the rules that count by exactly the fields of `actor`, in any order, with their indexes.
     pub fn rules_by_fields_of(&self, actor: &Operation) -> impl Iterator<Item = (usize, &Rule)> {
         self.rules().iter().enumerate().filter(|(_, rule)| rule.counts_by_fields_of(actor))
     }
 
-    /// Returns the rules that count counting_by exactly the fields of `actor` and that its requests can match, with their indexes.
+    /// Returns the rules that count by exactly the fields of `actor` and that its requests can match, with their indexes.
     pub fn rules_of_actor(&self, actor: &Operation) -> impl Iterator<Item = (usize, &Rule)> {
         self.rules_by_fields_of(actor).filter(|(_, rule)| rule.can_match(actor))
     }
@@ -402,14 +402,14 @@ mod tests {
     use crate::rules::testing::{operation, rule};
     use proptest::prelude::*;
 
-    fn by(fields: &[String]) -> Rule {
-        Rule { actor_fields: fields.to_vec(), ..rule("") }
+    fn by(fields: &[&str], header: &str) -> Rule {
+        Rule { actor_fields: fields.iter().map(|field| (*field).to_owned()).collect(), ..rule(header) }
     }
 
     #[test]
     fn network_is_part_of_an_actor_of_several_fields() {
         let prefix = ActorPrefix { field: "ip".to_owned(), lengths: PrefixLengths { v4: 24, v6: 56 } };
-        let rule = Rule { actor_prefix: Some(prefix), ..by(&["path".to_owned(), "ip".to_owned()]) };
+        let rule = Rule { actor_prefix: Some(prefix), ..by(&["path", "ip"], "") };
         let (fields, mut actor) = (ActorFields::of(&rule), Vec::new());
         fields.write(&[("ip", "10.1.2.3:80"), ("path", "/a")].into_iter().collect(), &mut actor);
         assert_eq!(String::from_utf8(actor).unwrap(), "path=/a ip=10.1.2.0/24");
@@ -420,9 +420,8 @@ mod tests {
     }
 
     fn actor(fields: &[&str], pairs: &[(&str, &str)]) -> String {
-        let fields: Vec<_> = fields.iter().map(|field| (*field).to_owned()).collect();
         let mut out = Vec::new();
-        ActorFields::of(&by(&fields)).write(&pairs.iter().copied().collect(), &mut out);
+        ActorFields::of(&by(fields, "")).write(&pairs.iter().copied().collect(), &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -439,7 +438,7 @@ mod tests {
 
     #[test]
     fn actor_is_recognized_in_any_notation() {
-        let fields = ActorFields::of(&by(&["user".to_owned(), "path".to_owned()]));
+        let fields = ActorFields::of(&by(&["user", "path"], ""));
         let canonical = |actor: &str| fields.canonical(actor);
         assert_eq!(canonical(r#" path="/b"  "user"=a "#).as_deref(), Some("user=a path=/b"));
         assert_eq!(canonical(r#"user="a \"b\" \\" path="#).as_deref(), Some(r#"user="a \"b\" \\" path="#));
@@ -453,9 +452,8 @@ mod tests {
     proptest! {
         #[test]
         fn actors_written_by_hits_are_canonical(one in "[a\"\\\\ =é]{0,6}", other in "[a\"\\\\ =]{0,6}") {
-            let fields = ["k".to_owned(), "a key".to_owned()];
             let actor = actor(&["k", "a key"], &[("k", &one), ("a key", &other)]);
-            prop_assert_eq!(ActorFields::of(&by(&fields)).canonical(&actor), Some(actor));
+            prop_assert_eq!(ActorFields::of(&by(&["k", "a key"], "")).canonical(&actor), Some(actor));
         }
 
         /// Tests values that quotes, backslashes and separators could make indistinguishable.
@@ -469,20 +467,16 @@ mod tests {
         }
     }
 
-    fn counting_by(fields: &[&str], header: &str) -> Rule {
-        Rule { actor_fields: fields.iter().map(|field| (*field).to_owned()).collect(), ..rule(header) }
-    }
-
     #[test]
     fn rules_have_exactly_the_fields_and_match_their_values() {
         let rules = RuleSet::new(vec![
-            counting_by(&["user"], "path=/a user=*"),
-            counting_by(&["user"], "user=ann"),
-            counting_by(&["user"], "user=vip-*"),
-            counting_by(&["tenant", "user"], "user=*"),
-            counting_by(&["path"], "user=ann"),
-            counting_by(&[], "user=ann"),
-            counting_by(&["user"], ""),
+            by(&["user"], "path=/a user=*"),
+            by(&["user"], "user=ann"),
+            by(&["user"], "user=vip-*"),
+            by(&["tenant", "user"], "user=*"),
+            by(&["path"], "user=ann"),
+            by(&[], "user=ann"),
+            by(&["user"], ""),
         ]);
         let rules = rules.unwrap();
         for (actor, expected) in [

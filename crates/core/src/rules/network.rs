@@ -300,6 +300,7 @@ fn count_groups(text: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::testing::cases;
     use proptest::prelude::*;
 
     fn network(text: &str) -> Network {
@@ -365,28 +366,14 @@ mod tests {
 
     #[test]
     fn value_names_a_network() {
-        for (value, expected) in [
-            ("10.1.2.3:443", Some("10.1.2.3")),
-            ("10.1.2.0/24", Some("10.1.2.0/24")),
-            ("10.1.2.3/24", Some("10.1.2.0/24")),
-            ("10.1.2.3/32", Some("10.1.2.3")),
-            ("::ffff:10.1.2.0/120", Some("10.1.2.0/24")),
-            ("64:ff9b::10.1.2.3/128", Some("10.1.2.3")),
-            ("2001:DB8::/32", Some("2001:db8::/32")),
-            ("[2001:db8::1]/64", Some("2001:db8::/64")),
-            ("::ffff:10.1.2.0/24", None),
-            ("10.1.2.0/33", None),
-            ("10.1.2.0/024", None),
-            ("10.1.2.0/", None),
-            ("/24", None),
-            ("10.1.2.0/24/24", None),
-            ("eve", None),
-        ] {
-            assert_eq!(
-                Network::of_value(value.as_bytes()).map(|network| network.to_string()).as_deref(),
-                expected,
-                "{value}"
-            );
+        let rows = "10.1.2.3:443 => 10.1.2.3|10.1.2.0/24 => 10.1.2.0/24|10.1.2.3/24 => 10.1.2.0/24|\
+            10.1.2.3/32 => 10.1.2.3|::ffff:10.1.2.0/120 => 10.1.2.0/24|64:ff9b::10.1.2.3/128 => 10.1.2.3|\
+            2001:DB8::/32 => 2001:db8::/32|[2001:db8::1]/64 => 2001:db8::/64|::ffff:10.1.2.0/24 => none|\
+            10.1.2.0/33 => none|10.1.2.0/024 => none|10.1.2.0/ => none|/24 => none|10.1.2.0/24/24 => none|\
+            eve => none";
+        for (value, expected) in cases(rows) {
+            let found = Network::of_value(value.as_bytes()).map_or("none".to_owned(), |network| network.to_string());
+            assert_eq!(found, expected, "{value}");
         }
     }
 
