@@ -377,7 +377,6 @@ fn setting(text: &str) -> Setting {
         Value::Null | Value::Bool(false) => Setting::Absent,
         Value::Bool(true) => Setting::Text("true".to_owned()),
         Value::Number(number) => match number.as_u64() {
-            Some(0) => Setting::Text("0".to_owned()),
             // Beyond 2^53, JavaScript's numbers are not exact.
             Some(whole) if whole < 1 << 53 => Setting::Text(whole.to_string()),
             _ => Setting::Other,

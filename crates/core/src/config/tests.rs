@@ -391,18 +391,12 @@ fn window_length_may_have_a_unit() {
         let loaded = parse(text, format, "rules").unwrap();
         assert_eq!(loaded.rules.rules()[0].settings, window(5, 7 * 86_400), "{text}");
     }
-    let with = |settings: &str| format!("[default]\ncreditLimit = 5\n{settings}");
-    assert_eq!(
-        report_on(&with("resetSeconds = 60\nper = 1m\n"), "rules.ini"),
-        "error: rules.ini:4: [default] `per` and `resetSeconds` both set the length of the window; keep one of them\n"
-    );
-    assert_eq!(
-        report_on(&with("per = 1 month\n"), "rules.ini"),
-        "error: rules.ini:3: [default] `per` is not a time, such as 90s or 1h30m (units: ms, s, m, h, d and w): \"1 month\"; \
-         write the length of a window, for example `90s`, `5m`, `12h`, `7d` or `2w`\n"
-    );
-    let too_long = report_on(&with("per = 99999w\n"), "rules.ini");
-    assert!(too_long.starts_with("error: rules.ini:3: [default] `per` is 99999w, but at most 36525d"), "{too_long}");
+    let rows = r#"
+        resetSeconds = 60; per = 1m => 4: [default] `per` and `resetSeconds` both set the length of the window; keep one of them
+        per = 1 month => 3: [default] `per` is not a time, such as 90s or 1h30m (units: ms, s, m, h, d and w): "1 month"; write the length of a window, for example `90s`, `5m`, `12h`, `7d` or `2w`
+        per = 99999w => 3: [default] `per` is 99999w, but at most 36525d, which is 100 years; write a smaller number
+    "#;
+    assert_reports(rows, report_on_default);
 }
 
 #[test]
@@ -427,10 +421,17 @@ fn assert_reports(rows: &str, report: impl Fn(&str) -> String) {
     }
 }
 
+/// Returns the report on a default rule with these settings, on lines 3 and below.
+fn report_on_default(settings: &str) -> String {
+    let report = report_on(&format!("[default]\ncreditLimit = 5\n{settings}\n"), "rules.ini");
+    report.trim_start_matches("error: rules.ini:").trim_end().to_owned()
+}
+
 #[test]
 fn calendar_window_errors_name_the_problem() {
-    let report = |settings: &str| report_on(&format!("[default]\ncreditLimit = 5\n{settings}\n"), "rules.ini");
-    assert_eq!(report("window = day") + &report("window = month\ntimezone = europe/berlin\nresetAt = 06:30"), "");
+    for settings in ["window = day", "window = month\ntimezone = europe/berlin\nresetAt = 06:30"] {
+        assert_eq!(report_on_default(settings), "");
+    }
     let rows = r#"
         window = day; resetSeconds = 60 => 3: [default] `window` and `resetSeconds` both set the length of the window; keep one of them
         per = 1d; window = day => 4: [default] `window` and `per` both set the length of the window; keep one of them
@@ -441,7 +442,7 @@ fn calendar_window_errors_name_the_problem() {
         window = day; resetAt = 6 => 4: [default] `resetAt` is not a time of day: "6"; write hours and minutes, for example `06:00`
         window = day; algorithm = token-bucket => 3: [default] `window` is a setting of fixed-window, and this rule's algorithm is token-bucket; remove it, or set `algorithm = fixed-window`
     "#;
-    assert_reports(rows, |settings| report(settings).trim_start_matches("error: rules.ini:").trim_end().to_owned());
+    assert_reports(rows, report_on_default);
 }
 
 #[test]

@@ -309,15 +309,13 @@ impl fmt::Display for Finding {
             Self::Refuses { reason } => write!(f, "matches, but the answer is an error: {reason}"),
             Self::KeyMissing { key } => write!(f, "does not match: the field {key:?} is missing"),
             Self::ConditionFails { key, entries, value, entry, line_in_list, .. } => {
-                write!(f, "does not match: {key:?} is {value:?}, ")?;
-                match (entry, line_in_list) {
-                    (None, _) => write!(f, "but must be in {entries}"),
-                    (Some(entry), None) => write!(f, "but must not be in {entry}"),
-                    (Some(entry), Some(line)) => {
-                        let list = entries.strip_prefix(NOT).unwrap_or(entries);
-                        write!(f, "but must not be in {list}, line {line}: {entry}")
-                    }
-                }
+                let list = entries.strip_prefix(NOT).unwrap_or(entries);
+                let must = match (entry, line_in_list) {
+                    (None, _) => format!("be in {entries}"),
+                    (Some(entry), None) => format!("not be in {entry}"),
+                    (Some(entry), Some(line)) => format!("not be in {list}, line {line}: {entry}"),
+                };
+                write!(f, "does not match: {key:?} is {value:?}, but must {must}")
             }
             Self::ValueDiffers { key, pattern, value } => {
                 write!(f, "does not match: {key:?} is {value:?}, but must be {pattern:?}")
