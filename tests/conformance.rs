@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use divvy::algorithm::idempotency::Replay;
+use divvy::algorithm::record::Replay;
 use divvy::algorithm::{
     Ask, CalendarWindow, Concurrency, CountBasis, Decision, FixedWindow, Kind, LeakyBucket, Limit, Outcome, Record,
     RecordChange, ReservationAsk, Resolution, Run, State, TokenBucket,

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use divvy::access::Digest;
 use divvy::config::{Format, parse};
-use divvy::rules::{ActorFields, Operation, Pattern, Rule, operation_text};
+use divvy::rules::{ActorFields, Operation, Pattern, Rule, operation};
 use serde_json::{Value, json};
 
 use crate::clients::{NODE, installed};
@@ -219,7 +219,7 @@ fn page_reads_and_writes_the_texts_that_the_server_does() {
     let made: Value = serde_json::from_str(&made).unwrap();
 
     for (text, read) in operations.iter().zip(made["operations"].as_array().unwrap()) {
-        let pairs: Result<Vec<_>, _> = operation_text::pairs(text).collect();
+        let pairs: Result<Vec<_>, _> = operation::pairs(text).collect();
         // The last of a repeated key wins, at the place of the first.
         let pairs = pairs.ok().map(|pairs| {
             let mut operation = Operation::new();

@@ -25,7 +25,7 @@ use super::check::{describe_explanation, explain_file};
 use super::client::Request;
 use super::terminal::{Progress, accept_closed_pipe};
 use divvy_api::{ENDPOINTS, Endpoint, Kind, Shape, Task};
-use divvy_core::rules::operation_text;
+use divvy_core::rules::operation;
 
 /// Maximum time for an answer. The server may have to skip many expired counters before a page is full.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -127,7 +127,7 @@ impl OperationArgs {
         for (field, given) in &self.given {
             let value: Value = match given {
                 Given::Pairs(pairs) if field.kind == Kind::Rule => {
-                    let text = operation_text::write(pairs.iter().map(Pair::as_strs));
+                    let text = operation::write(pairs.iter().map(Pair::as_strs));
                     text.context("--operation is not that of a rule")?.into()
                 }
                 Given::Pairs(pairs) if field.is_in_body => operation_of(pairs)?.into(),

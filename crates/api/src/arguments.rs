@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use super::field::{Field, Kind, Place};
 use super::table::Endpoint;
 use divvy_core::json::WholeNumber;
-use divvy_core::rules::{Operation, operation_text};
+use divvy_core::rules::{Operation, operation};
 use divvy_limiter::exceptions::is_owner;
 
 /// Maximum length of a text that an error repeats (bytes).
@@ -272,7 +272,7 @@ fn read_pairs(words: &[&[u8]], max: usize) -> Result<Operation, ArgumentError> {
 /// Reads the operation of a rule, as in the rules file.
 fn read_operation(text: &str, field: &Field, max: usize) -> Result<Operation, ArgumentError> {
     let mut operation = Operation::new();
-    for (index, pair) in operation_text::pairs(text).enumerate() {
+    for (index, pair) in operation::pairs(text).enumerate() {
         let invalid = |_| ArgumentError::Value { name: field.name, given: shown(text.as_bytes()), kind: field.kind };
         let (key, value) = pair.map_err(invalid)?;
         if index >= max {

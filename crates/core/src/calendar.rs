@@ -20,41 +20,28 @@ use parking_lot::RwLock;
 use crate::algorithm::{CalendarId, CalendarWindow};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
-/// The unit of a calendar.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Unit {
-    /// A minute of the zone's clocks.
-    Minute,
-    /// An hour of the zone's clocks.
-    Hour,
-    /// A civil day. Its length varies when the clocks are changed.
-    Day,
-    /// Seven civil days, from Monday.
-    Week,
-    /// A civil month, from its first day.
-    Month,
-    /// A civil year, from January 1.
-    Year,
+named_variants! {
+    /// The unit of a calendar. Its name is the word of the setting `window`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum Unit {
+        /// A minute of the zone's clocks.
+        Minute = "minute",
+        /// An hour of the zone's clocks.
+        Hour = "hour",
+        /// A civil day. Its length varies when the clocks are changed.
+        Day = "day",
+        /// Seven civil days, from Monday.
+        Week = "week",
+        /// A civil month, from its first day.
+        Month = "month",
+        /// A civil year, from January 1.
+        Year = "year",
+    }
 }
 
 impl Unit {
-    /// All units, from the shortest.
-    pub const ALL: [Self; 6] = [Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
-
-    /// Returns the word of the setting `window`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Minute => "minute",
-            Self::Hour => "hour",
-            Self::Day => "day",
-            Self::Week => "week",
-            Self::Month => "month",
-            Self::Year => "year",
-        }
-    }
-
     /// Returns whether the unit begins at a time of day that can be chosen.
-    pub fn has_time_of_day(self) -> bool {
+    pub(crate) fn has_time_of_day(self) -> bool {
         !matches!(self, Self::Minute | Self::Hour)
     }
 
@@ -204,9 +191,9 @@ impl Calendar {
         &self.0.zone
     }
 
-    /// Returns the time of day when windows begin. Minutes and hours do not use it.
-    pub fn reset_at(self) -> Time {
-        self.0.reset_at
+    /// Returns the time of day when windows begin, as `HH:MM`; `None` for minutes and hours, which do not use it.
+    pub fn time_of_day(self) -> Option<String> {
+        self.unit().has_time_of_day().then(|| write_time_of_day(self.0.reset_at))
     }
 
     /// Returns the window that contains `at`, and the next one.
@@ -305,7 +292,7 @@ pub fn time_of_day(text: &str) -> Option<Time> {
 }
 
 /// Writes `HH:MM`.
-pub fn write_time_of_day(time: Time) -> String {
+fn write_time_of_day(time: Time) -> String {
     format!("{:02}:{:02}", time.hour(), time.minute())
 }
 

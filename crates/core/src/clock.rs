@@ -60,19 +60,13 @@ impl Timestamp {
     }
 
     /// Returns the time; `None` after the year 2554.
-    pub const fn from_millis(millis: u64) -> Option<Self> {
-        match millis.checked_mul(NANOS_PER_MILLI) {
-            Some(nanos) => Some(Self(nanos)),
-            None => None,
-        }
+    pub fn from_millis(millis: u64) -> Option<Self> {
+        millis.checked_mul(NANOS_PER_MILLI).map(Self)
     }
 
     /// Returns the time; `None` after the year 2554.
-    pub const fn from_secs(seconds: u64) -> Option<Self> {
-        match seconds.checked_mul(NANOS_PER_SECOND) {
-            Some(nanos) => Some(Self(nanos)),
-            None => None,
-        }
+    pub fn from_secs(seconds: u64) -> Option<Self> {
+        seconds.checked_mul(NANOS_PER_SECOND).map(Self)
     }
 
     /// Returns the nanoseconds since the epoch.

@@ -41,15 +41,8 @@ fn check_type(found: FileType) -> io::Result<()> {
     if found.is_file() {
         return Ok(());
     }
-    let name = if found.is_dir() {
-        "a directory"
-    } else if found.is_fifo() {
-        "a pipe"
-    } else if found.is_socket() {
-        "a socket"
-    } else {
-        "a device"
-    };
+    let names = [(found.is_dir(), "a directory"), (found.is_fifo(), "a pipe"), (found.is_socket(), "a socket")];
+    let name = names.into_iter().find(|(is_it, _)| *is_it).map_or("a device", |(_, name)| name);
     Err(io::Error::new(ErrorKind::InvalidInput, format!("it is {name}, but must be a regular file")))
 }
 

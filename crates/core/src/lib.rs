@@ -20,6 +20,30 @@
     allow(clippy::disallowed_methods, clippy::string_slice, reason = "a test may ask the clock, and panic")
 )]
 
+/// Declares an enum whose variants have names, in messages, files and replies.
+macro_rules! named_variants {
+    ($(#[$attribute:meta])* pub enum $kind:ident {
+        $($(#[$variant_attribute:meta])* $variant:ident = $name:literal,)+
+    }) => {
+        $(#[$attribute])*
+        pub enum $kind {
+            $($(#[$variant_attribute])* $variant,)+
+        }
+
+        impl $kind {
+            /// All values, in the order of declaration.
+            pub const ALL: [Self; [$($name),+].len()] = [$(Self::$variant),+];
+
+            /// Returns its name.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+        }
+    };
+}
+
 pub mod algorithm;
 pub mod calendar;
 pub mod clock;

@@ -64,6 +64,7 @@ pub fn advice(nearest: Option<&str>, known: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::testing::cases;
 
     const KEYS: [&str; 8] =
         ["creditLimit", "resetSeconds", "per", "window", "actorField", "matchPolicy", "label", "comment"];
@@ -71,16 +72,9 @@ mod tests {
 
     #[test]
     fn suggests_the_most_similar_word() {
-        for (word, meant) in [
-            ("credit_limit", "creditLimit"),
-            ("creditlimit", "creditLimit"),
-            ("resetSecond", "resetSeconds"),
-            ("LABLE", "label"),
-            ("limit", "creditLimit"),
-            ("seconds", "resetSeconds"),
-            ("actor", "actorField"),
-            ("policy", "matchPolicy"),
-        ] {
+        let rows = "credit_limit => creditLimit|creditlimit => creditLimit|resetSecond => resetSeconds|LABLE => label|\
+            limit => creditLimit|seconds => resetSeconds|actor => actorField|policy => matchPolicy";
+        for (word, meant) in cases(rows) {
             assert_eq!(nearest(word, &KEYS), Some(meant), "{word}");
         }
     }

@@ -40,7 +40,7 @@ const TIMES: [(&str, u64); 10] = [
 const MAX_DECIMALS: usize = 18;
 
 /// The error for a text that is not a time.
-pub const NOT_A_TIME: &str = "is not a time, such as 90s or 1h30m (units: ms, s, m, h, d and w)";
+pub(crate) const NOT_A_TIME: &str = "is not a time, such as 90s or 1h30m (units: ms, s, m, h, d and w)";
 const NOT_A_SIZE: &str = "is not a number of bytes, such as 65536, 64Ki or 1.5M (units: K, M, G, Ki, Mi and Gi)";
 
 /// A size in bytes.
@@ -106,10 +106,13 @@ impl fmt::Display for Time {
     }
 }
 
+/// A parser of a flag's value. An error says what is wrong with it.
+pub trait Parse<T>: Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {}
+
+impl<T, F: Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static> Parse<T> for F {}
+
 /// Parses a number within `range`.
-pub fn count<T: TryFrom<u64>>(
-    range: RangeInclusive<u64>,
-) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+pub fn count<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Parse<T> {
     move |text| {
         let number = text.parse().ok().filter(|number| range.contains(number));
         let number = number.and_then(|number| T::try_from(number).ok());
@@ -118,7 +121,7 @@ pub fn count<T: TryFrom<u64>>(
 }
 
 /// Parses a size within `range` of bytes.
-pub fn bytes(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<Bytes, String> + Clone + Send + Sync + 'static {
+pub fn bytes(range: RangeInclusive<u64>) -> impl Parse<Bytes> {
     move |text| {
         let (number, unit) = Decimal::split_from(text).ok_or(NOT_A_SIZE)?;
         let unit = match unit {
@@ -135,14 +138,12 @@ pub fn bytes(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<Bytes, Strin
 }
 
 /// Parses a time within `range` of seconds. A number without a unit is in seconds.
-pub fn seconds(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<Time, String> + Clone + Send + Sync + 'static {
+pub fn seconds(range: RangeInclusive<u64>) -> impl Parse<Time> {
     time(range, SECOND)
 }
 
 /// Parses a whole number of seconds as [`seconds`] does.
-pub fn whole_seconds(
-    range: RangeInclusive<u64>,
-) -> impl Fn(&str) -> Result<Time, String> + Clone + Send + Sync + 'static {
+pub fn whole_seconds(range: RangeInclusive<u64>) -> impl Parse<Time> {
     let parse = seconds(range);
     move |text| {
         let time = parse(text)?;
@@ -151,14 +152,11 @@ pub fn whole_seconds(
 }
 
 /// Parses a time within `range` of milliseconds. A number without a unit is in milliseconds.
-pub fn millis(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<Time, String> + Clone + Send + Sync + 'static {
+pub fn millis(range: RangeInclusive<u64>) -> impl Parse<Time> {
     time(range, MILLISECOND)
 }
 
-fn time(
-    range: RangeInclusive<u64>,
-    bare: u64,
-) -> impl Fn(&str) -> Result<Time, String> + Clone + Send + Sync + 'static {
+fn time(range: RangeInclusive<u64>, bare: u64) -> impl Parse<Time> {
     let of = move |count: u64| Duration::from_nanos(count.saturating_mul(bare));
     let (shortest, longest) = (of(*range.start()), of(*range.end()));
     move |text| {
@@ -253,6 +251,7 @@ fn write_in_largest_unit(f: &mut fmt::Formatter<'_>, amount: u64, units: &[(&str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::testing::cases;
     use proptest::prelude::*;
 
     fn size(text: &str) -> Result<u64, String> {
@@ -265,38 +264,20 @@ mod tests {
 
     #[test]
     fn sizes_have_units_of_1000_and_1024() {
-        for (text, expected) in [
-            ("1", 1),
-            ("65536", 65_536),
-            ("1K", 1_000),
-            ("2M", 2_000_000),
-            ("3G", 3_000_000_000),
-            ("1Ki", 1_024),
-            ("2Mi", 2_097_152),
-            ("3Gi", 3_221_225_472),
-            ("1.5M", 1_500_000),
-            (".5Ki", 512),
-            ("0064", 64),
-        ] {
+        let rows = "1 => 1|65536 => 65536|1K => 1000|2M => 2000000|3G => 3000000000|1Ki => 1024|2Mi => 2097152|\
+            3Gi => 3221225472|1.5M => 1500000|.5Ki => 512|0064 => 64";
+        for (text, expected) in cases(rows) {
+            let expected = expected.parse().unwrap();
             assert_eq!(size(text), Ok(expected), "{text}");
         }
     }
 
     #[test]
     fn times_have_units_and_default_to_seconds_or_milliseconds() {
-        for (text, expected) in [
-            ("0", 0),
-            ("30", 30_000),
-            ("0.25", 250),
-            ("250ms", 250),
-            ("30s", 30_000),
-            ("5m", 300_000),
-            ("1.5h", 5_400_000),
-            ("1m30s", 90_000),
-            ("7d", 604_800_000),
-            ("0.5w", 302_400_000),
-            ("0.250000000000000004", 250),
-        ] {
+        let rows = "0 => 0|30 => 30000|0.25 => 250|250ms => 250|30s => 30000|5m => 300000|1.5h => 5400000|\
+            1m30s => 90000|7d => 604800000|0.5w => 302400000|0.250000000000000004 => 250";
+        for (text, expected) in cases(rows) {
+            let expected = expected.parse().unwrap();
             assert_eq!(time_of(text), Ok(Duration::from_millis(expected)), "{text}");
         }
         let in_millis = |text| millis(1..=10_000)(text).map(|time| time.0);
@@ -325,14 +306,10 @@ mod tests {
             let error = size(text).unwrap_err();
             assert!(error.contains(expected), "{text:?}: {error}");
         }
-        for (text, expected) in [
-            ("0.5ms", "1ms"),
-            ("0.000000001", "1ms"),
-            ("8761h", "from 0 to 365d"),
-            ("366d", "from 0 to 365d"),
-            ("18446744073709551615", "from 0 to 365d"),
-            ("99999999999999999999999999999999999999999w", "from 0 to 365d"),
-        ] {
+        let rows = "0.5ms => 1ms|0.000000001 => 1ms|8761h => from 0 to 365d|366d => from 0 to 365d|\
+            18446744073709551615 => from 0 to 365d|\
+            99999999999999999999999999999999999999999w => from 0 to 365d";
+        for (text, expected) in cases(rows) {
             let error = time_of(text).unwrap_err();
             assert!(error.contains(expected), "{text:?}: {error}");
         }
@@ -354,19 +331,12 @@ mod tests {
 
     #[test]
     fn times_have_several_units_and_those_of_go() {
-        for (text, nanos) in [
-            ("1h30m", 5_400_000_000_000),
-            ("1w1d1h1m1s1ms1us1ns", 694_861_001_001_001),
-            ("3h59m58.938970518s", 14_398_938_970_518),
-            ("1m0s", 60_000_000_000),
-            (".5s", 500_000_000),
-            ("5.s", 5_000_000_000),
-            ("21.406045ms", 21_406_045),
-            ("12\u{b5}s", 12_000),
-            ("12\u{3bc}s34ns", 12_034),
-            ("0.1234567899999s", 123_456_789),
-            ("0.00000000001s", 1),
-        ] {
+        let rows = "1h30m => 5400000000000|1w1d1h1m1s1ms1us1ns => 694861001001001|\
+            3h59m58.938970518s => 14398938970518|1m0s => 60000000000|.5s => 500000000|5.s => 5000000000|\
+            21.406045ms => 21406045|12\u{b5}s => 12000|12\u{3bc}s34ns => 12034|0.1234567899999s => 123456789|\
+            0.00000000001s => 1";
+        for (text, nanos) in cases(rows) {
+            let nanos = nanos.parse().unwrap();
             assert_eq!(parse_duration(text), Some(Duration::from_nanos(nanos)), "{text}");
         }
         assert_eq!(parse_duration("99999999999999999999s"), Some(Duration::MAX));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::bounds::CounterBudget;
 use crate::bounds::records::{RecordBudgets, Share, Shares};
 use crate::contract::{Action, Change, Entry, StoreError};
-use divvy_core::algorithm::idempotency::Replay;
+use divvy_core::algorithm::record::Replay;
 use divvy_core::algorithm::{Outcome, Record, RecordChange, ReservationAsk, Resolution, State};
 
 /// The decision about one entry.
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
     use crate::bounds::{Bounds, WhenFull};
     use crate::testing::{at, window};
-    use divvy_core::algorithm::{Ask, fixed_window};
+    use divvy_core::algorithm::{Ask, WindowState};
 
     fn budget(max_counters: u64, when_full: WhenFull) -> CounterBudget {
         CounterBudget::new(Bounds { max_counters, when_full, ..Bounds::default() })
@@ -248,7 +248,7 @@ mod tests {
     }
 
     fn left(left: u64) -> State {
-        State::FixedWindow(fixed_window::State { ends: at(60), count: left })
+        State::FixedWindow(WindowState { ends: at(60), count: left })
     }
 
     /// Returns whether each entry is allowed, the credits left, and whether its bucket changes.
@@ -295,7 +295,7 @@ mod tests {
     /// After the clock was set back, no counter denies for longer than its limit, either now or once the others allow.
     #[test]
     fn denied_group_corrects_the_time_of_all_its_buckets() {
-        let far = |count| Some(State::FixedWindow(fixed_window::State { ends: at(10_000), count }));
+        let far = |count| Some(State::FixedWindow(WindowState { ends: at(10_000), count }));
         let group = [take(1), take(1), take(1)];
         let denied = decide_all(&group, &[far(0), far(3), None], &budget(10, WhenFull::Error)).unwrap();
         assert_eq!(denied, [(false, 0, true), (true, 3, true), (true, 5, false)]);

@@ -1,11 +1,12 @@
-//! The limit of a bucket: one type for all algorithms, and the algorithms' names in a rules file.
+//! The limit of a bucket and its state: one type each for all algorithms, and the algorithms' names in a rules file.
 
-use super::decide::Algorithm;
-use super::reservation::decorator::Decorator;
-use super::state::{AlgorithmState, Decision, State};
+use super::decide::{Algorithm, Outcome};
+use super::reservation::Decorator;
+use super::reservation::groups::ExpiryGroups;
 use super::{
-    Ask, CalendarWindow, Concurrency, CountBasis, FixedWindow, InvalidLimit, LeakyBucket, SlidingLog, SlidingWindow,
-    TokenBucket,
+    Ask, CalendarWindow, Concurrency, ConcurrencyState, CountBasis, FixedWindow, InvalidLimit, LeakyBucket,
+    LeakyBucketState, SlidingLog, SlidingLogState, SlidingWindow, SlidingWindowState, TokenBucket, TokenBucketState,
+    WindowState,
 };
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
@@ -191,41 +192,87 @@ fn lifetime_by<A: Algorithm<State: AlgorithmState>>(limit: &A, state: &State, at
     A::State::downcast(state).map_or(0, |state| limit.lifetime_ns(state, at))
 }
 
-/// Declares the algorithms, their names and the list of all.
-macro_rules! kinds {
-    ($($(#[$attribute:meta])* $kind:ident = $name:literal,)+) => {
-        /// An algorithm, without its numbers. The default is Divvy's.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-        pub enum Kind {
-            $($(#[$attribute])* $kind,)+
+named_variants! {
+    /// An algorithm, without its numbers. The default is Divvy's.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub enum Kind {
+        /// A window that begins with the first hit, or on a date of a calendar.
+        #[default]
+        FixedWindow = "fixed-window",
+        /// Two counters that approximate the last window.
+        SlidingWindow = "sliding-window",
+        /// The exact time of each credit.
+        SlidingLog = "sliding-log",
+        /// Tokens that come back in whole refills.
+        TokenBucket = "token-bucket",
+        /// A level that leaks evenly: GCRA.
+        LeakyBucket = "leaky-bucket",
+        /// Leases, which are returned instead of used up.
+        Concurrency = "concurrency",
+    }
+}
+
+/// The state of a bucket while some of its credits are reserved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReservedState {
+    /// The algorithm's own state.
+    pub base: State,
+    /// The credits that are set aside.
+    pub groups: ExpiryGroups,
+}
+
+/// An outcome, and the new state if it changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// The answer to the caller.
+    pub outcome: Outcome,
+    /// The new state. `None` if it did not change.
+    pub state: Option<State>,
+}
+
+/// One algorithm's own state.
+pub(crate) trait AlgorithmState: Clone + PartialEq {
+    /// Returns the algorithm's state, or `None` if the state belongs to another algorithm.
+    fn downcast(state: &State) -> Option<&Self>;
+    fn into_state(self) -> State;
+}
+
+/// Declares [`State`] and the states of the algorithms in it.
+macro_rules! states {
+    ($($(#[$doc:meta])* $algorithm:ident($state:ty),)+) => {
+        /// The state that a bucket keeps between two asks, one variant per algorithm.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub enum State {
+            $($(#[$doc])* $algorithm($state),)+
+            /// State of any algorithm, while some credits are reserved.
+            Reserved(Box<ReservedState>),
         }
 
-        impl Kind {
-            /// All algorithms, in the order of declaration.
-            pub const ALL: [Self; [$($name),+].len()] = [$(Self::$kind),+];
-
-            /// Returns the algorithm's name, as rules files and replies spell it.
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Self::$kind => $name,)+
-                }
+        $(impl AlgorithmState for $state {
+            #[inline]
+            fn downcast(state: &State) -> Option<&Self> {
+                if let State::$algorithm(state) = state { Some(state) } else { None }
             }
-        }
+
+            #[inline]
+            fn into_state(self) -> State {
+                State::$algorithm(self)
+            }
+        })+
     };
 }
 
-kinds! {
-    /// A window that begins with the first hit, or on a date of a calendar.
-    #[default]
-    FixedWindow = "fixed-window",
-    /// Two counters that approximate the last window.
-    SlidingWindow = "sliding-window",
-    /// The exact time of each credit.
-    SlidingLog = "sliding-log",
-    /// Tokens that come back in whole refills.
-    TokenBucket = "token-bucket",
-    /// A level that leaks evenly: GCRA.
-    LeakyBucket = "leaky-bucket",
-    /// Leases, which are returned instead of used up.
-    Concurrency = "concurrency",
+states! {
+    /// State of a fixed window or a calendar window.
+    FixedWindow(WindowState),
+    /// State of a sliding window.
+    SlidingWindow(SlidingWindowState),
+    /// State of a sliding log.
+    SlidingLog(SlidingLogState),
+    /// State of a token bucket.
+    TokenBucket(TokenBucketState),
+    /// State of a leaky bucket.
+    LeakyBucket(LeakyBucketState),
+    /// State of a concurrency limit.
+    Concurrency(ConcurrencyState),
 }

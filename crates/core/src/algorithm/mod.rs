@@ -1,7 +1,7 @@
 //! Pure decisions: (limit, state, ask, time) → (outcome, new state).
 //!
-//! Each algorithm has a file, and `decide.rs` has the code that they share. The enums in `limit.rs` and `state.rs` list
-//! all algorithms. `reservation.rs` and `idempotency.rs` decide about a bucket together with a record next to it. There
+//! The algorithms are in `windows.rs` and `buckets.rs`, and `decide.rs` has the code that they share. The enums in
+//! `limit.rs` list them. `reservation.rs` and `record.rs` decide about a bucket together with a record next to it. There
 //! are no clocks, I/O, keys or rules here. Time is a parameter and state is a value, so that property tests can check
 //! every promise of an algorithm.
 //!
@@ -15,31 +15,21 @@
 //! - Decisions are made in integers, exact to the nanosecond. No number overflows: times past the year 2554, and times longer
 //!   than 584 years, saturate.
 
-mod ask;
-pub mod concurrency;
+mod buckets;
 mod decide;
-pub mod fixed_window;
-pub mod idempotency;
-pub mod leaky_bucket;
 mod limit;
 pub mod record;
 pub mod reservation;
-pub mod sliding_log;
-pub mod sliding_window;
-mod state;
 #[cfg(test)]
 mod tests;
-pub mod token_bucket;
+mod windows;
 
-pub use ask::{Ask, Outcome, OutcomeSource, Resolution, Run};
-pub use concurrency::Concurrency;
-pub use decide::{CountBasis, InvalidLimit, MAX_LOG_CREDITS};
-pub use fixed_window::{CalendarId, CalendarWindow, FixedWindow};
-pub use leaky_bucket::LeakyBucket;
-pub use limit::{Kind, Limit};
+pub use buckets::{LeakyBucket, LeakyBucketState, TokenBucket, TokenBucketState};
+pub use decide::{Ask, CountBasis, InvalidLimit, MAX_LOG_CREDITS, Outcome, OutcomeSource, Resolution, Run};
+pub use limit::{Decision, Kind, Limit, ReservedState, State};
 pub use record::{Record, RecordChange};
-pub use reservation::{ReservationAsk, run_of};
-pub use sliding_log::SlidingLog;
-pub use sliding_window::SlidingWindow;
-pub use state::{Decision, ReservedState, State};
-pub use token_bucket::TokenBucket;
+pub use reservation::{Concurrency, ConcurrencyState, ReservationAsk, run_of};
+pub use windows::{
+    CalendarId, CalendarWindow, FixedWindow, SlidingLog, SlidingLogState, SlidingWindow, SlidingWindowState,
+    WindowState,
+};

@@ -7,8 +7,9 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::Problems;
 use super::document::{MAX_FILE_BYTES, RawSetting, RawValue};
-use super::problem::{Location, Problems};
+use super::validate::Checker;
 use crate::files;
 use crate::rules::setting_name::{ACTOR_FIELD, ACTOR_PREFIX, LIST, NETWORKS};
 use crate::rules::{
@@ -19,36 +20,22 @@ use crate::rules::{
 /// Maximum number of networks in a setting. More belong in a list.
 const MAX_NETWORKS: usize = 64;
 
-/// A setting of a rule, and the rule's header for messages.
-#[derive(Clone, Copy)]
-pub(super) struct FieldSetting<'a> {
-    pub setting: &'a RawSetting,
-    pub header: &'a str,
-}
-
-impl FieldSetting<'_> {
-    fn place(&self) -> Location<'_> {
-        Location { line: self.setting.line, operation: Some(self.header) }
-    }
-
-    /// Returns the condition of `networks`; `None` after reporting what is wrong.
-    pub fn networks(self, problems: &mut Problems) -> Option<Condition> {
-        self.report_difference(problems);
-        let (field, text) = self.split("ip: 10.0.0.0/8, 2001:db8::/32", problems)?;
+impl Checker<'_> {
+    /// Returns the condition of `networks`; `None` if there is none, or after reporting what is wrong.
+    pub fn networks(&mut self) -> Option<Condition> {
+        let (field, text) = self.field_and_text(NETWORKS, "ip: 10.0.0.0/8, 2001:db8::/32")?;
         let (is_inverted, text) = strip_not(&text);
         let entries: Vec<_> = text.split(',').map(str::trim).collect();
         if entries.len() > MAX_NETWORKS {
             let what = format!("`{NETWORKS}` has {} networks, but at most {MAX_NETWORKS}", entries.len());
-            problems.error(self.place(), what, format!("write them to a file, one a line, and name it in `{LIST}`"));
+            self.error(NETWORKS, what, format!("write them to a file, one a line, and name it in `{LIST}`"));
             return None;
         }
         let mut networks = Vec::with_capacity(entries.len());
         for entry in &entries {
             match Network::parse(entry) {
                 Ok(network) => networks.push(network),
-                Err(error) => {
-                    problems.error(self.place(), format!("{entry:?} is not a network: {error}"), error.fix());
-                }
+                Err(error) => self.error(NETWORKS, format!("{entry:?} is not a network: {error}"), error.fix()),
             }
         }
         let is_valid = networks.len() == entries.len();
@@ -56,23 +43,21 @@ impl FieldSetting<'_> {
         is_valid.then_some(Condition { field, is_inverted, members })
     }
 
-    /// Returns the condition of `list`; `None` after reporting what is wrong.
-    pub fn list(self, lists: &mut Lists, problems: &mut Problems) -> Option<Condition> {
-        self.report_difference(problems);
-        let (field, text) = self.split("ip: office.txt", problems)?;
+    /// Returns the condition of `list`; `None` if there is none, or after reporting what is wrong.
+    pub fn list(&mut self, lists: &mut Lists) -> Option<Condition> {
+        let (field, text) = self.field_and_text(LIST, "ip: office.txt")?;
         let (is_inverted, name) = strip_not(&text);
-        let list = lists.get(name, self.place(), problems)?;
+        let list = lists.get(name, self.place(LIST), self.problems)?;
         Some(Condition { field, is_inverted, members: Members::List(list) })
     }
 
-    /// Returns the lengths of `actorPrefix`; `None` after reporting what is wrong.
-    pub fn actor_prefix(self, actor_fields: &[String], problems: &mut Problems) -> Option<ActorPrefix> {
+    /// Returns the lengths of `actorPrefix`; `None` if there are none, or after reporting what is wrong.
+    pub fn actor_prefix(&mut self, actor_fields: &[String]) -> Option<ActorPrefix> {
         const EXAMPLE: &str = "ip: 32, 56";
-        self.report_difference(problems);
-        let (field, text) = self.split(EXAMPLE, problems)?;
+        let (field, text) = self.field_and_text(ACTOR_PREFIX, EXAMPLE)?;
         if !actor_fields.contains(&field) {
             let what = format!("`{ACTOR_PREFIX}` is about {field:?}, which is not in `{ACTOR_FIELD}`");
-            problems.error(self.place(), what, format!("add `{ACTOR_FIELD} = {field}`, or remove it"));
+            self.error(ACTOR_PREFIX, what, format!("add `{ACTOR_FIELD} = {field}`, or remove it"));
         }
         let length = |text: &str, max: u8| text.trim().parse::<u8>().ok().filter(|length| *length <= max);
         let lengths = text.split_once(',').and_then(|(v4, v6)| Some((length(v4, 32)?, length(v6, 128)?)));
@@ -80,32 +65,28 @@ impl FieldSetting<'_> {
             let what = format!("`{ACTOR_PREFIX}` is not two lengths: {text:?}");
             let fix =
                 format!("write the bits of IPv4 networks, up to 32, and of IPv6 networks, up to 128: `{EXAMPLE}`");
-            problems.error(self.place(), what, fix);
+            self.error(ACTOR_PREFIX, what, fix);
             return None;
         };
         Some(ActorPrefix { field, lengths: PrefixLengths { v4, v6 } })
     }
 
-    /// Returns the field and the text about it.
-    fn split(&self, example: &str, problems: &mut Problems) -> Option<(String, String)> {
-        let parts = match &self.setting.value {
+    /// Returns a setting's field and the text about it.
+    fn field_and_text(&mut self, key: &str, example: &str) -> Option<(String, String)> {
+        let RawSetting { value, .. } = self.setting(key)?;
+        self.unsupported(key, "ignores the setting");
+        let parts = match value {
             RawValue::Text(text) => split_field(text).map(|(field, text)| (field.to_owned(), text.to_owned())),
             RawValue::Other(json) => read_object(json),
             RawValue::Null | RawValue::Number(_) => None,
         };
         let parts = parts.filter(|(field, text)| !field.is_empty() && !text.is_empty());
         if parts.is_none() {
-            let what = format!("`{}` has no field with a colon: {}", self.setting.key, self.setting.value.as_written());
             let in_json = example.split_once(": ").map(|(field, text)| format!("{{\"{field}\": \"{text}\"}}"));
             let fix = format!("write `{example}`, or in JSON {}", in_json.unwrap_or_default());
-            problems.error(self.place(), what, fix);
+            self.error(key, format!("`{key}` has no field with a colon: {}", value.as_written()), fix);
         }
         parts
-    }
-
-    fn report_difference(&self, problems: &mut Problems) {
-        let what = format!("Button's Divvy 1.7.1 does not support `{}`: it ignores the setting", self.setting.key);
-        problems.difference(self.place(), what, "remove it if Button's Divvy reads the file, too");
     }
 }
 
@@ -149,7 +130,7 @@ const MAX_LISTS: usize = 64;
 const MAX_PROBLEMS: usize = 20;
 
 /// The list files of a rules file. Each is read once.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Lists {
     /// The path of the rules file; `None` if the rules are not in a file, and have no lists.
     rules_file: Option<PathBuf>,
@@ -164,17 +145,12 @@ pub(super) struct Lists {
 impl Lists {
     /// Prepares the lists of a rules file, which may name other files.
     pub fn of(rules_file: &Path) -> Self {
-        Self { rules_file: Some(rules_file.to_owned()), ..Self::none() }
-    }
-
-    /// Prepares for rules that are not in a file.
-    pub fn none() -> Self {
-        Self { rules_file: None, known: HashMap::new(), entries: 0, leading_stars: 0 }
+        Self { rules_file: Some(rules_file.to_owned()), ..Self::default() }
     }
 
     /// Returns the list with this name, and reads it if that is the first time. Problems of the file are reported with their
     /// lines in it, and others at `place`.
-    pub fn get(&mut self, name: &str, place: Location<'_>, problems: &mut Problems) -> Option<Arc<List>> {
+    pub fn get(&mut self, name: &str, place: (usize, &str), problems: &mut Problems) -> Option<Arc<List>> {
         if let Some(known) = self.known.get(name) {
             return known.clone();
         }
@@ -183,13 +159,10 @@ impl Lists {
         list
     }
 
-    fn read(&mut self, name: &str, place: Location<'_>, problems: &mut Problems) -> Option<Arc<List>> {
+    fn read(&mut self, name: &str, place: (usize, &str), problems: &mut Problems) -> Option<Arc<List>> {
         let Some(rules_file) = &self.rules_file else {
-            problems.error(
-                place,
-                "the rules are not in a file, so they cannot have lists",
-                "write the rules to a file",
-            );
+            let what = "the rules are not in a file, so they cannot have lists";
+            problems.error(place, what, "write the rules to a file");
             return None;
         };
         if self.known.len() >= MAX_LISTS {
@@ -198,7 +171,7 @@ impl Lists {
         }
         let path = list_path(rules_file, name);
         let shown = path.display().to_string();
-        problems.add_list(path.clone());
+        problems.report.lists.push(path.clone());
         let bytes = match files::read(&path, MAX_FILE_BYTES) {
             Ok(bytes) => bytes,
             Err(error) => {
@@ -277,11 +250,19 @@ fn read_entries(
 
 /// Reads a line. Returns `None` for an empty one or a comment. An error says what is wrong, and what to do.
 fn read_entry(line: &str) -> Result<Option<ListEntry>, (String, String)> {
+    let wrong = |what: String, fix: &str| Err((what, fix.to_owned()));
     let line = line.trim();
     if line.starts_with('"') {
-        let (text, rest) = read_quoted(line)?;
+        let mut strings = serde_json::Deserializer::from_str(line).into_iter::<String>();
+        let Some(Ok(text)) = strings.next() else {
+            return wrong(
+                format!("{line} is not a text in quotes"),
+                "write \\\" for a quote, and \\\\ for a backslash",
+            );
+        };
+        let rest = line.get(strings.byte_offset()..).unwrap_or_default().trim_start();
         if !rest.is_empty() && !rest.starts_with('#') {
-            return Err((format!("there is text after the quotes: {rest:?}"), "write one entry a line".to_owned()));
+            return wrong(format!("there is text after the quotes: {rest:?}"), "write one entry a line");
         }
         return Ok(Some(ListEntry::Quoted(Pattern::Literal(text))));
     }
@@ -293,57 +274,36 @@ fn read_entry(line: &str) -> Result<Option<ListEntry>, (String, String)> {
     if entry.is_empty() {
         return Ok(None);
     }
-    let describe = |error: &NetworkError| (format!("{entry:?} is not a network: {error}"), error.fix());
     let first = entry.split_whitespace().next().unwrap_or_default();
     if first != entry && Network::parse(first.trim_end_matches([',', ';'])).is_ok() {
         let what = format!("there is text after the network: {entry:?}");
-        return Err((what, "write one entry a line, and `#` before a comment".to_owned()));
+        return wrong(what, "write one entry a line, and `#` before a comment");
     }
+    let describe = |error: &NetworkError| format!("{entry:?} is not a network: {error}");
     match Network::parse(entry) {
         Ok(network) => return Ok(Some(ListEntry::Network(network))),
         Err(NetworkError::NoAddress) => {}
-        Err(error) => return Err(describe(&error)),
+        Err(error) => return wrong(describe(&error), &error.fix()),
     }
     if network::is_range(entry) {
-        return Err((
-            format!("{entry:?} is a range of addresses"),
-            "write it as networks, such as 10.0.0.0/8".to_owned(),
-        ));
+        return wrong(format!("{entry:?} is a range of addresses"), "write it as networks, such as 10.0.0.0/8");
     }
     if let Some(control) = entry.chars().find(|c| c.is_control()) {
-        return Err((
-            format!("the line has a control character: {control:?}"),
-            "save the list as plain text".to_owned(),
-        ));
+        return wrong(format!("the line has a control character: {control:?}"), "save the list as plain text");
     }
     // A pattern may contain an address.
     if !entry.contains('*')
         && let Some(word) = network::find_in(entry)
     {
         let (what, fix) = if word == entry {
-            describe(&NetworkError::NoAddress)
+            (describe(&NetworkError::NoAddress), NetworkError::NoAddress.fix())
         } else {
             let what = format!("{entry:?} is not an address alone, and no address matches it");
             (what, "write the address alone, one a line".to_owned())
         };
-        return Err((what, format!("{fix}, or put it in quotes if it is a text")));
+        return wrong(what, &format!("{fix}, or put it in quotes if it is a text"));
     }
     Ok(Some(ListEntry::Pattern(Pattern::parse(entry))))
-}
-
-/// Reads a JSON string. Returns it with the text after it.
-fn read_quoted(line: &str) -> Result<(String, &str), (String, String)> {
-    let mut strings = serde_json::Deserializer::from_str(line).into_iter::<String>();
-    match strings.next() {
-        Some(Ok(text)) => {
-            let rest = line.get(strings.byte_offset()..).unwrap_or_default();
-            Ok((text, rest.trim_start()))
-        }
-        _ => Err((
-            format!("{line} is not a text in quotes"),
-            "write \\\" for a quote, and \\\\ for a backslash".to_owned(),
-        )),
-    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
 //! A rules file before validation: its format, its text, and its content in either format, which is rules and settings with
-//! their lines.
+//! their lines. Numbers are read exactly, without floating point.
 
 use std::io::ErrorKind;
 use std::path::Path;
+use std::time::Duration;
 
-use super::problem::Problems;
-use crate::units::Approximate;
-use crate::{files, rules};
+use super::Problems;
+use crate::files;
+use crate::rules::{self, Seconds};
+use crate::units::{self, Approximate, NOT_A_TIME};
 
 /// The header of the default rule.
 pub const DEFAULT: &str = "default";
@@ -125,6 +127,197 @@ pub fn read_text(path: &Path, problems: &mut Problems) -> Option<String> {
             let line = memchr::memchr_iter(b'\n', before).count() + 1;
             problems.error(line, "the file is not UTF-8", "save it as UTF-8");
             None
+        }
+    }
+}
+
+/// Enough decimals for nanoseconds.
+const MAX_DECIMALS: usize = 9;
+
+/// JSON readers disagree on larger powers of ten.
+const MAX_EXPONENT: u32 = 308;
+
+/// The problem with a value that is not a valid number for its setting: the end of a sentence, after the setting's name.
+pub(super) type InvalidNumber = &'static str;
+
+const NOT_A_NUMBER: InvalidNumber = "is not a number";
+const NOT_WHOLE: InvalidNumber = "is not a whole number";
+
+/// Parses a whole number. If it does not fit 64 bits, it becomes the largest that does, which is out of every setting's
+/// range.
+pub(super) fn whole(value: &RawValue) -> Result<u64, InvalidNumber> {
+    let decimal = Decimal::read(value)?;
+    if decimal.decimals.is_empty() { Ok(decimal.whole) } else { Err(NOT_WHOLE) }
+}
+
+/// Parses a time in seconds, with at most nine decimals.
+pub(super) fn seconds(value: &RawValue) -> Result<Seconds, InvalidNumber> {
+    let decimal = Decimal::read(value)?;
+    if decimal.decimals.len() > MAX_DECIMALS {
+        return Err("has more than 9 decimals");
+    }
+    let nanos = format!("{:0<MAX_DECIMALS$}", decimal.decimals).parse().map_err(|_| NOT_A_NUMBER)?;
+    Ok(Seconds(Duration::new(decimal.whole, nanos)))
+}
+
+/// Parses a time with a unit: `90s`, `1h30m`, `7d`. There is no unit for months, because their lengths differ.
+pub(super) fn period(value: &RawValue) -> Result<Seconds, InvalidNumber> {
+    value.as_text().and_then(units::parse_duration).map(Seconds).ok_or(NOT_A_TIME)
+}
+
+/// Parses a whole number of seconds, with or without a unit: `900` or `15m`.
+pub(super) fn whole_seconds(value: &RawValue) -> Result<u64, InvalidNumber> {
+    whole(value).or_else(|error| period(value).ok().and_then(Seconds::as_whole).ok_or(error))
+}
+
+struct Decimal {
+    /// Digits before the point. Numbers that do not fit 64 bits become the largest that does.
+    whole: u64,
+    /// Digits after the point, without trailing zeros.
+    decimals: String,
+}
+
+impl Decimal {
+    fn read(value: &RawValue) -> Result<Self, InvalidNumber> {
+        match value {
+            RawValue::Text(text) => Self::parse(text),
+            RawValue::Number(text) => Self::parse(&without_exponent(text).ok_or(NOT_A_NUMBER)?),
+            RawValue::Null | RawValue::Other(_) => Err(NOT_A_NUMBER),
+        }
+    }
+
+    /// Parses digits, optionally followed by a point and more digits.
+    fn parse(text: &str) -> Result<Self, InvalidNumber> {
+        if let Some(positive) = text.strip_prefix('-') {
+            return Err(Self::parse(positive).map_or(NOT_A_NUMBER, |_| "is negative"));
+        }
+        let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
+        if !is_digits(whole) || !is_digits(decimals) {
+            return Err(NOT_A_NUMBER);
+        }
+        Ok(Self { whole: whole.parse().unwrap_or(u64::MAX), decimals: decimals.trim_end_matches('0').to_owned() })
+    }
+}
+
+fn is_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Returns the JSON number `text` without its exponent: `2.5e-1` as `0.25`. `None` if the exponent is absurdly large or
+/// small.
+fn without_exponent(text: &str) -> Option<String> {
+    let Some((mantissa, exponent)) = text.split_once(['e', 'E']) else { return Some(text.to_owned()) };
+    let exponent: i32 = exponent.parse().ok().filter(|exponent: &i32| exponent.unsigned_abs() <= MAX_EXPONENT)?;
+    let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |positive| ("-", positive));
+    let (whole, decimals) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let shift = exponent.unsigned_abs() as usize;
+    let zeros = "0".repeat(shift);
+    Some(if exponent < 0 {
+        let whole = format!("{zeros}{whole}");
+        let (whole, moved) = whole.split_at_checked(whole.len() - shift)?;
+        format!("{sign}0{whole}.{moved}{decimals}")
+    } else {
+        let decimals = format!("{decimals}{zeros}");
+        let (moved, decimals) = decimals.split_at_checked(shift)?;
+        format!("{sign}{whole}{moved}.{decimals}0")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn text(text: &str) -> RawValue {
+        RawValue::Text(text.to_owned())
+    }
+
+    fn json(text: &str) -> RawValue {
+        RawValue::Number(text.to_owned())
+    }
+
+    fn time(seconds: u64, nanos: u32) -> Result<Seconds, InvalidNumber> {
+        Ok(Seconds(Duration::new(seconds, nanos)))
+    }
+
+    #[test]
+    fn whole_numbers_have_no_fraction() {
+        assert_eq!(whole(&text("007")), Ok(7));
+        assert_eq!(whole(&text("7.0")), Ok(7));
+        assert_eq!(whole(&text("99999999999999999999")), Ok(u64::MAX));
+        assert_eq!(whole(&text("1.0000000001")), Err(NOT_WHOLE));
+        for wrong in ["", " 1", "+1", "1.", ".5", "1e3", "1_000", "0x10", "ten", "-", "-x", "١"] {
+            assert_eq!(whole(&text(wrong)), Err(NOT_A_NUMBER), "{wrong}");
+        }
+        assert_eq!(whole(&text("-60")), Err("is negative"));
+        assert_eq!(whole(&RawValue::Other("true".into())), Err(NOT_A_NUMBER));
+    }
+
+    #[test]
+    fn seconds_have_up_to_nine_decimals() {
+        assert_eq!(seconds(&text("0.25")), time(0, 250_000_000));
+        assert_eq!(seconds(&text("60")), time(60, 0));
+        assert_eq!(seconds(&text("3155760000.000000001")), time(3_155_760_000, 1));
+        assert_eq!(seconds(&text("0.2500000000")), time(0, 250_000_000));
+        assert_eq!(seconds(&text("0.0000000001")), Err("has more than 9 decimals"));
+        assert_eq!(seconds(&text("-0.5")), Err("is negative"));
+        assert_eq!(seconds(&text("1,5")), Err(NOT_A_NUMBER));
+    }
+
+    #[test]
+    fn period_has_a_unit() {
+        for (written, length) in [("90s", 90), ("1h30m", 5_400), ("1.5h", 5_400), ("2w", 1_209_600), ("0s", 0)] {
+            assert_eq!(period(&text(written)), time(length, 0), "{written}");
+        }
+        assert_eq!(period(&text("99999999999999999999w")), Ok(Seconds(Duration::MAX)));
+        for wrong in ["", "5", "m", "5 m", "-5m", "+5m", "5M", "1month", "1y", "٥m"] {
+            assert_eq!(period(&text(wrong)), Err(NOT_A_TIME), "{wrong}");
+        }
+        assert_eq!(period(&json("60")), Err(NOT_A_TIME));
+    }
+
+    #[test]
+    fn whole_seconds_may_have_a_unit() {
+        for (written, expected) in [
+            ("900", Ok(900)),
+            ("15m", Ok(900)),
+            ("1.5m", Ok(90)),
+            ("1.5", Err(NOT_WHOLE)),
+            ("1.5s", Err(NOT_A_NUMBER)),
+            ("-1", Err("is negative")),
+        ] {
+            assert_eq!(whole_seconds(&text(written)), expected, "{written}");
+        }
+    }
+
+    #[test]
+    fn json_numbers_may_have_an_exponent() {
+        assert_eq!(whole(&json("6e1")), Ok(60));
+        assert_eq!(whole(&json("60.0")), Ok(60));
+        assert_eq!(whole(&json("0.5E+1")), Ok(5));
+        assert_eq!(whole(&json("1e300")), Ok(u64::MAX));
+        assert_eq!(whole(&json("5e-1")), Err(NOT_WHOLE));
+        assert_eq!(seconds(&json("2.5e-1")), time(0, 250_000_000));
+        assert_eq!(seconds(&json("1250E-3")), time(1, 250_000_000));
+        assert_eq!(seconds(&json("1e-10")), Err("has more than 9 decimals"));
+        assert_eq!(seconds(&json("-1e0")), Err("is negative"));
+        assert_eq!(seconds(&json("1e99999999999")), Err(NOT_A_NUMBER));
+    }
+
+    proptest! {
+        #[test]
+        fn seconds_read_as_they_display(seconds_before: u64, nanos in 0..1_000_000_000u32) {
+            let written = Seconds(Duration::new(seconds_before, nanos));
+            prop_assert_eq!(seconds(&text(&written.to_string())), Ok(written));
+            prop_assert_eq!(seconds(&json(&written.to_string())), Ok(written));
+        }
+
+        #[test]
+        fn exponent_moves_the_decimal_point(mantissa in 0..1_000_000u32, decimals in 0..1_000u32, exponent in -6..6i32) {
+            let written = format!("{mantissa}.{decimals:03}e{exponent}");
+            let thousandths = u128::from(mantissa) * 1_000 + u128::from(decimals);
+            let nanos = thousandths * 10u128.pow((exponent + 6).unsigned_abs());
+            prop_assert_eq!(seconds(&json(&written)).unwrap().0.as_nanos(), nanos);
         }
     }
 }

@@ -3,20 +3,24 @@
 //! divvy has its own small reader so that each problem is reported with its line. The INI crates either keep no line
 //! numbers, or treat dots, quotes and brackets in a section header differently. Each line is read independently, so one
 //! run reports every malformed line.
+//!
+//! How Button's Divvy 1.7.1 reads a line of an INI file or a value of a JSON file is only used to report differences. Button's Divvy reads INI with npm's `ini` package (1.3), and headers and numbers
+//! with its own code. Sources: `ini.js` of <https://github.com/npm/ini>, `src/config.js` of
+//! <https://github.com/button/divvy>.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::document::{DEFAULT, Document, RawRule, RawSetting, RawValue};
-use super::original::{self, Section, Setting, is_escaped, trim, without_comment};
-use super::problem::{Location, Problems};
-use super::{number, operation_mistakes};
-use crate::rules::operation_text::{self, PairSpans};
+use serde_json::Value;
+
+use super::Problems;
+use super::document::{self, DEFAULT, Document, RawRule, RawSetting, RawValue};
+use crate::rules::operation::{self, PairSpans, SyntaxError};
 use crate::rules::setting_name::{ACTOR_FIELD, CREDIT_LIMIT, LABEL, MATCH_POLICY, RESET_SECONDS};
 
 pub(super) fn read(text: &str, problems: &mut Problems) -> Document {
     let mut document = Document::default();
-    let mut sections = Sections::default();
+    let mut seen = HashMap::new();
     for (line, whole) in (1..).zip(text.lines()) {
         let content = trim(whole);
         if content.contains('\r') {
@@ -28,19 +32,18 @@ pub(super) fn read(text: &str, problems: &mut Problems) -> Document {
         }
         if let Some(header) = content.strip_prefix('[') {
             let rule = read_header(line, header, problems);
-            sections.compare(whole, &rule, problems);
+            compare_header(whole, &rule, &mut seen, problems);
             document.rules.push(rule);
             continue;
         }
-        let operation = document.rules.last().map(|rule| rule.header.as_str());
-        let setting = read_setting(Location { line, operation }, whole, problems);
-        match (setting, document.rules.last_mut()) {
-            (Some(setting), Some(rule)) => rule.settings.push(setting),
-            (Some(setting), None) => {
+        let header = document.rules.last().map(|rule| rule.header.as_str());
+        let Some(setting) = read_setting((line, header), whole, problems) else { continue };
+        match document.rules.last_mut() {
+            Some(rule) => rule.settings.push(setting),
+            None => {
                 let what = format!("`{}` is above the first section", setting.key);
                 problems.error(line, what, "move it below the [operation] that it belongs to");
             }
-            (None, _) => {}
         }
     }
     document
@@ -51,12 +54,12 @@ pub(super) fn read(text: &str, problems: &mut Problems) -> Document {
 pub(super) fn header_pairs(header: &str) -> Option<Vec<(String, String)>> {
     let text = format!("{header}]");
     let whole = !header.contains('\n') && header_end(&text) == Some(header.len());
-    let Header { text, has_comment } = whole.then(|| unescaped(header))?;
+    let (text, has_comment) = whole.then(|| without_comment(header, true))?;
     if has_comment { None } else { owned_pairs(&text).ok() }
 }
 
-fn owned_pairs(text: &str) -> Result<Vec<(String, String)>, operation_text::SyntaxError> {
-    operation_text::pairs(text).map(|pair| pair.map(|(key, value)| (key.to_owned(), value.to_owned()))).collect()
+fn owned_pairs(text: &str) -> Result<Vec<(String, String)>, operation::SyntaxError> {
+    operation::pairs(text).map(|pair| pair.map(|(key, value)| (key.to_owned(), value.to_owned()))).collect()
 }
 
 /// Reads the header in `text`, which follows the opening bracket.
@@ -66,39 +69,39 @@ fn read_header(line: usize, text: &str, problems: &mut Problems) -> RawRule {
         problems.error(line, what, fix);
         return RawRule::unreadable(line, text);
     };
-    let header = unescaped(written);
-    if header.has_comment {
+    let (header, has_comment) = without_comment(written, true);
+    if has_comment {
         let what = "text after `;` or `#` in a section header is a comment";
         let fix = "write `\\;` or `\\#` for the character itself, or put the comment on its own line";
-        problems.warning(Location { line, operation: Some(trim(written)) }, what, fix);
+        problems.warning((line, trim(written)), what, fix);
     }
-    let header = trim(&header.text);
+    let header = trim(&header);
     if header == DEFAULT {
         return RawRule::new(line, Vec::new());
     }
     if header.is_empty() {
         let what = "the section header is empty";
-        problems.error(Location { line, operation: Some(header) }, what, "write [key=value key2=value2] or [default]");
+        problems.error((line, header), what, "write [key=value key2=value2] or [default]");
         return RawRule::unreadable(line, header);
     }
     warn_of_commas(line, header, problems);
     owned_pairs(header).map(|pairs| RawRule::new(line, pairs)).unwrap_or_else(|error| {
-        let (what, fix) = operation_mistakes::describe_syntax_error(header, &error);
-        problems.error(Location { line, operation: Some(header) }, what, fix);
+        let (what, fix) = describe_syntax_error(header, &error);
+        problems.error((line, header), what, fix);
         RawRule::unreadable(line, header)
     })
 }
 
 /// Warns of values without quotes that end with a comma, because it separates no pairs.
 fn warn_of_commas(line: usize, header: &str, problems: &mut Problems) {
-    for PairSpans { key, value } in operation_text::pair_spans(header.as_bytes(), 0).filter_map(Result::ok) {
+    for PairSpans { key, value } in operation::pair_spans(header.as_bytes(), 0).filter_map(Result::ok) {
         let is_quoted = header.get(value.end..).is_some_and(|rest| rest.starts_with('"'));
         let (key, value) = (header.get(key).unwrap_or_default(), header.get(value).unwrap_or_default());
         if let Some(meant) = value.strip_suffix(',').filter(|_| !is_quoted) {
             let what = format!("the value {value:?} of {key} ends with a comma, which is a part of it");
             let fix =
                 format!("write {key}={meant} and separate pairs by spaces only, or put the value in double quotes");
-            problems.warning(Location { line, operation: Some(header) }, what, fix);
+            problems.warning((line, header), what, fix);
         }
     }
 }
@@ -127,27 +130,22 @@ fn header_end(text: &str) -> Option<usize> {
     })
 }
 
-/// The text of a header.
-struct Header {
-    text: String,
-    has_comment: bool,
-}
-
-/// Returns a header without its comment, with `\;`, `\#`, and `\\` unescaped, as Button's Divvy reads it. Inside
-/// quotes, which Button's Divvy does not support there, every character is literal.
-fn unescaped(written: &str) -> Header {
+/// Returns the text up to the first `;` or `#`, and whether there is one. A backslash before one of them, or before another
+/// backslash, makes it literal. If `is_header`, every character inside quotes is literal, too, which Button's Divvy does not
+/// support there.
+fn without_comment(written: &str, is_header: bool) -> (String, bool) {
     let mut text = String::with_capacity(written.len());
     let mut quotes = Quotes::default();
     let mut characters = written.chars().peekable();
     while let Some(c) = characters.next() {
         match c {
-            _ if quotes.advance(c) => text.push(c),
-            ';' | '#' => return Header { text, has_comment: true },
+            _ if is_header && quotes.advance(c) => text.push(c),
+            ';' | '#' => return (text, true),
             '\\' => text.push(characters.next_if(is_escaped).unwrap_or(c)),
             _ => text.push(c),
         }
     }
-    Header { text, has_comment: false }
+    (text, false)
 }
 
 /// Tracks quotes while a header is scanned.
@@ -174,55 +172,45 @@ impl Quotes {
     }
 }
 
-/// The sections so far, and how Button's Divvy reads them.
-#[derive(Default)]
-struct Sections {
-    /// The line of each section that Button's Divvy sees.
-    seen: HashMap<Vec<(String, String)>, usize>,
-}
-
-impl Sections {
-    /// Reports a header that Button's Divvy reads differently.
-    fn compare(&mut self, written: &str, rule: &RawRule, problems: &mut Problems) {
-        let Some(ours) = &rule.operation else { return };
-        let mut differs = |what: String, fix: &str| {
-            problems.difference(Location { line: rule.line, operation: Some(&rule.header) }, what, fix);
-        };
-        let theirs = match original::section(written) {
-            Section::None => {
-                let what =
-                    "Button's Divvy 1.7.1 sees no section here, and applies the settings below to the section above";
-                let fix = "write nothing before the first `[` or after the last `]`, and no other `]`";
-                return differs(what.to_owned(), fix);
-            }
-            Section::Nested => {
-                let what = "Button's Divvy 1.7.1 reads a dot in a section header as nesting: it refuses the file or \
-                            loses the rule";
-                return differs(what.to_owned(), "use a JSON file if Button's Divvy reads it, too");
-            }
-            Section::Rule(pairs) => pairs,
-        };
-        if !is_same_operation(ours, &theirs) {
-            let what = format!("Button's Divvy 1.7.1 reads a different operation here: {theirs:?}");
-            return differs(
-                what,
-                "use a JSON file if Button's Divvy reads it, too: it does not support quotes in section headers",
-            );
+/// Reports a header that Button's Divvy reads differently. `seen` has the line of each section that Button's Divvy sees.
+fn compare_header(
+    written: &str,
+    rule: &RawRule,
+    seen: &mut HashMap<Vec<(String, String)>, usize>,
+    problems: &mut Problems,
+) {
+    const USE_JSON: &str = "use a JSON file if Button's Divvy reads it, too";
+    let Some(ours) = &rule.operation else { return };
+    let (what, fix) = match section(written) {
+        Section::None => (
+            "Button's Divvy 1.7.1 sees no section here, and applies the settings below to the section above".to_owned(),
+            "write nothing before the first `[` or after the last `]`, and no other `]`",
+        ),
+        Section::Nested => {
+            let what = "Button's Divvy 1.7.1 reads a dot in a section header as nesting: it refuses the file or loses \
+                        the rule";
+            (what.to_owned(), USE_JSON)
         }
-        if let Some(first) = self.seen.insert(theirs, rule.line) {
-            let what = format!(
-                "Button's Divvy 1.7.1 merges this section with the one on line {first}, and uses these settings"
-            );
-            differs(what, "use a JSON file if Button's Divvy reads it, too");
-        }
-    }
+        Section::Rule(theirs) if !is_same_operation(ours, &theirs) => (
+            format!("Button's Divvy 1.7.1 reads a different operation here: {theirs:?}"),
+            "use a JSON file if Button's Divvy reads it, too: it does not support quotes in section headers",
+        ),
+        Section::Rule(theirs) => match seen.insert(theirs, rule.line) {
+            Some(first) => {
+                let merges = format!("merges this section with the one on line {first}, and uses these settings");
+                (format!("Button's Divvy 1.7.1 {merges}"), USE_JSON)
+            }
+            None => return,
+        },
+    };
+    problems.difference((rule.line, rule.header.as_str()), what, fix);
 }
 
 fn is_same_operation(ours: &[(String, String)], theirs: &[(String, String)]) -> bool {
     ours.len() == theirs.len() && ours.iter().all(|pair| theirs.contains(pair))
 }
 
-fn read_setting(place: Location<'_>, text: &str, problems: &mut Problems) -> Option<RawSetting> {
+fn read_setting(place: (usize, Option<&str>), text: &str, problems: &mut Problems) -> Option<RawSetting> {
     let Some((key, value)) = text.split_once('=') else {
         let what = format!("`{}` is neither a section nor a setting", trim(text));
         problems.error(place, what, "write [operation], key = value, or a comment after `;` or `#`");
@@ -232,25 +220,25 @@ fn read_setting(place: Location<'_>, text: &str, problems: &mut Problems) -> Opt
     match read_value(trim(value)) {
         Ok(read) => {
             compare_setting(place, &key, value, &read, problems);
-            Some(RawSetting { line: place.line, key, value: read })
+            Some(RawSetting { line: place.0, key, value: read })
         }
-        Err(error) => {
-            problems.error(place, format!("the value of `{key}`: {}", error.what), error.fix);
+        Err((what, fix)) => {
+            problems.error(place, format!("the value of `{key}`: {what}"), fix);
             None
         }
     }
 }
 
 /// Reports a value that Button's Divvy reads differently from `ours`. Values that divvy rejects are reported elsewhere.
-fn compare_setting(place: Location<'_>, key: &str, written: &str, ours: &RawValue, problems: &mut Problems) {
-    let theirs = original::setting(written);
+fn compare_setting(place: (usize, Option<&str>), key: &str, written: &str, ours: &RawValue, problems: &mut Problems) {
+    let theirs = setting(written);
     let is_same = match key {
         CREDIT_LIMIT | RESET_SECONDS => {
-            let Ok(seconds) = number::seconds(ours) else { return };
-            let whole = if let Setting::Text(text) = &theirs { original::whole_number(text) } else { None };
+            let Ok(seconds) = document::seconds(ours) else { return };
+            let whole = if let Setting::Text(text) = &theirs { whole_number(text) } else { None };
             whole.is_some_and(|whole| seconds.0 == Duration::from_secs(whole))
         }
-        ACTOR_FIELD | LABEL | MATCH_POLICY => original::is_same_text(ours, &theirs),
+        ACTOR_FIELD | LABEL | MATCH_POLICY => is_same_text(ours, &theirs),
         // Neither program uses the value, or only divvy does.
         _ => true,
     };
@@ -258,7 +246,7 @@ fn compare_setting(place: Location<'_>, key: &str, written: &str, ours: &RawValu
         return;
     }
     let what = match (key, &theirs) {
-        (CREDIT_LIMIT | RESET_SECONDS, Setting::Text(text)) => match original::whole_number(text) {
+        (CREDIT_LIMIT | RESET_SECONDS, Setting::Text(text)) => match whole_number(text) {
             Some(whole) => format!("`{key}` is {whole} in Button's Divvy 1.7.1, which drops fractions"),
             None => format!("`{key}` is not a number in Button's Divvy 1.7.1, which reads {text:?}"),
         },
@@ -275,10 +263,8 @@ fn compare_setting(place: Location<'_>, key: &str, written: &str, ours: &RawValu
     problems.difference(place, what, fix);
 }
 
-struct ValueError {
-    what: &'static str,
-    fix: &'static str,
-}
+/// A problem with a value, and its fix.
+type ValueError = (&'static str, &'static str);
 
 fn read_value(text: &str) -> Result<RawValue, ValueError> {
     if let Some(rest) = text.strip_prefix('"') {
@@ -287,7 +273,7 @@ fn read_value(text: &str) -> Result<RawValue, ValueError> {
     if let Some(rest) = text.strip_prefix('\'') {
         return read_single_quoted(rest).map(RawValue::Text);
     }
-    let bare = read_bare(text);
+    let bare = trim(&without_comment(text, false).0).to_owned();
     Ok(if bare == "null" { RawValue::Null } else { RawValue::Text(bare) })
 }
 
@@ -296,7 +282,7 @@ fn read_single_quoted(text: &str) -> Result<String, ValueError> {
     let mut quotes = text.match_indices('\'');
     let end = quotes.find(|(at, _)| text.get(at + 1..).is_some_and(is_blank_or_comment));
     let value = end.and_then(|(at, _)| text.get(..at));
-    value.map(str::to_owned).ok_or(ValueError { what: "the single quote is not closed", fix: "end it with a `'`" })
+    value.map(str::to_owned).ok_or(("the single quote is not closed", "end it with a `'`"))
 }
 
 /// Reads a JSON string with escapes such as `\"`, `\\`, `\n` and `\u00e9`.
@@ -307,23 +293,18 @@ fn read_double_quoted(text: &str) -> Result<String, ValueError> {
         escaped = c == '\\' && !escaped;
         ends
     });
-    let unclosed = ValueError { what: "the double quote is not closed", fix: "end it with a `\"`" };
+    let unclosed = ("the double quote is not closed", "end it with a `\"`");
     let (inside, rest) = end.and_then(|at| Some((text.get(..at)?, text.get(at + 1..)?))).ok_or(unclosed)?;
     if !is_blank_or_comment(rest) {
-        return Err(ValueError {
-            what: "text follows the closing quote",
-            fix: "write a quote inside quotes as `\\\"`",
-        });
+        return Err(("text follows the closing quote", "write a quote inside quotes as `\\\"`"));
     }
     // An INI value may contain a bare tab; a JSON string may not.
-    serde_json::from_str(&format!("\"{}\"", inside.replace('\t', "\\t"))).map_err(|_| ValueError {
-        what: "it contains an escape or a character that double quotes do not allow",
-        fix: "write a backslash as `\\\\`, or use single quotes, which have no escapes",
+    serde_json::from_str(&format!("\"{}\"", inside.replace('\t', "\\t"))).map_err(|_| {
+        (
+            "it contains an escape or a character that double quotes do not allow",
+            "write a backslash as `\\\\`, or use single quotes, which have no escapes",
+        )
     })
-}
-
-fn read_bare(text: &str) -> String {
-    trim(&without_comment(text)).to_owned()
 }
 
 fn is_blank_or_comment(text: &str) -> bool {
@@ -335,121 +316,233 @@ fn starts_comment(text: &str) -> bool {
     text.starts_with([';', '#'])
 }
 
+/// The content of a section header's line.
+#[derive(Debug, PartialEq, Eq)]
+enum Section {
+    /// No section: the settings below belong to the previous section.
+    None,
+    /// A nested section, because its name contains a dot. It is not a rule.
+    Nested,
+    /// A rule for this operation.
+    Rule(Vec<(String, String)>),
+}
+
+/// A setting's value.
+#[derive(Debug, PartialEq, Eq)]
+enum Setting {
+    /// The setting counts as missing.
+    Absent,
+    Text(String),
+    /// A list, an object, or a number that is not written as a plain whole number.
+    Other,
+}
+
+/// Reads a line, including white space, that is a section header for divvy.
+fn section(line: &str) -> Section {
+    let inside = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let Some(inside) = inside.filter(|inside| !inside.contains(']')) else { return Section::None };
+    let name = match unquoted(inside) {
+        Value::String(name) => name,
+        other => other.to_string(),
+    };
+    if name.contains('.') { Section::Nested } else { Section::Rule(operation(&name)) }
+}
+
+/// Returns the pairs of a section's name. Quotes are ordinary characters, and the last value of a repeated key wins.
+fn operation(name: &str) -> Vec<(String, String)> {
+    let mut pairs: Vec<(String, String)> = Vec::new();
+    if name == DEFAULT {
+        return pairs;
+    }
+    for pair in name.split(is_space).filter(|pair| !pair.is_empty()) {
+        let mut parts = pair.split('=');
+        let (key, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        pairs.retain(|(other, _)| other != key);
+        pairs.push((key.to_owned(), value.to_owned()));
+    }
+    pairs
+}
+
+/// Reads the text after the `=` of a setting.
+fn setting(text: &str) -> Setting {
+    // Button's Divvy does not recognize a line with one of these characters as a setting.
+    if text.contains(['\u{2028}', '\u{2029}']) {
+        return Setting::Absent;
+    }
+    match unquoted(text) {
+        Value::String(text) => match text.as_str() {
+            "" | "null" | "false" => Setting::Absent,
+            _ => Setting::Text(text),
+        },
+        Value::Null | Value::Bool(false) => Setting::Absent,
+        Value::Bool(true) => Setting::Text("true".to_owned()),
+        Value::Number(number) => match number.as_u64() {
+            // Beyond 2^53, JavaScript's numbers are not exact.
+            Some(whole) if whole < 1 << 53 => Setting::Text(whole.to_string()),
+            _ => Setting::Other,
+        },
+        Value::Array(_) | Value::Object(_) => Setting::Other,
+    }
+}
+
+/// Returns the whole number at the start of a text, if any.
+fn whole_number(text: &str) -> Option<u64> {
+    let text = trim(text);
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    digits.get(..end)?.parse().ok()
+}
+
+/// Converts a number in a JSON operation as JavaScript does: to floating point, and back to text.
+pub(super) fn number(text: &str) -> String {
+    let number: f64 = text.parse().unwrap_or(f64::INFINITY);
+    if !number.is_finite() {
+        return "null".to_owned();
+    }
+    if number == 0.0 {
+        return "0".to_owned();
+    }
+    let sign = if number < 0.0 { "-" } else { "" };
+    let (digits, exponent) = shortest_digits(number.abs());
+    sign.to_owned() + &write_decimal(&digits, exponent)
+}
+
+/// Returns the fewest decimal digits that identify this number, and the power of ten of the first digit. If two numbers
+/// are equally close, JavaScript writes the even one. Rust does the same if the number of digits is given.
+fn shortest_digits(number: f64) -> (String, i32) {
+    let shortest = format!("{number:e}");
+    let decimals = shortest.split_once('e').map_or(0, |(mantissa, _)| mantissa.len().saturating_sub("1.".len()));
+    let even = format!("{number:.decimals$e}");
+    let scientific = if even.parse() == Ok(number) { even } else { shortest };
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    (mantissa.replace('.', ""), exponent.parse().unwrap_or_default())
+}
+
+/// Writes decimal digits as JavaScript does. `exponent` is the power of ten of the first digit.
+fn write_decimal(digits: &str, exponent: i32) -> String {
+    let zeros = |count: i32| "0".repeat(usize::try_from(count).unwrap_or_default());
+    let count = i32::try_from(digits.len()).unwrap_or(i32::MAX);
+    let split = |at: i32| digits.split_at_checked(usize::try_from(at).unwrap_or_default()).unwrap_or((digits, ""));
+    match exponent {
+        -6..=-1 => format!("0.{}{digits}", zeros(-1 - exponent)),
+        0..=20 if exponent + 1 >= count => format!("{digits}{}", zeros(exponent + 1 - count)),
+        0..=20 => {
+            let (whole, decimals) = split(exponent + 1);
+            format!("{whole}.{decimals}")
+        }
+        _ => {
+            let (first, rest) = split(1);
+            let point = if rest.is_empty() { "" } else { "." };
+            format!("{first}{point}{rest}e{exponent:+}")
+        }
+    }
+}
+
+/// Returns whether both programs give a rule's pattern the same meaning. In Button's Divvy only the first `*` stands
+/// for any characters. The others repeat the character before them, and any text may follow the match.
+pub(super) fn has_same_meaning(pattern: &str) -> bool {
+    pattern.strip_suffix('*').unwrap_or(pattern).chars().all(|c| c != '*')
+}
+
+/// Removes quotes. A double-quoted text is JSON, and so is the content of a single-quoted one. Any other text ends at a
+/// comment, and loses a backslash before `;`, `#` or another backslash.
+fn unquoted(text: &str) -> Value {
+    let text = trim(text);
+    if text.starts_with('"') && text.ends_with('"') {
+        return json(text);
+    }
+    if text.starts_with('\'') && text.ends_with('\'') {
+        let inside = text.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')).unwrap_or_default();
+        return json(inside);
+    }
+    Value::String(trim(&without_comment(text, false).0).to_owned())
+}
+
+/// Returns whether a backslash escapes the character. Before any other character, a backslash is literal.
+pub(super) fn is_escaped(c: &char) -> bool {
+    matches!(c, ';' | '#' | '\\')
+}
+
+/// Parses JSON. Any other text is a string.
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
+}
+
+/// Removes surrounding white space, like JavaScript's `trim`.
+fn trim(text: &str) -> &str {
+    text.trim_matches(is_space)
+}
+
+fn is_space(c: char) -> bool {
+    c == '\u{feff}' || (c.is_whitespace() && c != '\u{85}')
+}
+
+/// Returns whether both programs have read the same value.
+fn is_same_text(ours: &RawValue, theirs: &Setting) -> bool {
+    match (ours.as_text().filter(|text| !text.is_empty()), theirs) {
+        (None, Setting::Absent) => true,
+        (Some(ours), Setting::Text(theirs)) => ours == theirs,
+        _ => false,
+    }
+}
+
+/// Returns the problem with a header, and the fix.
+pub(super) fn describe_syntax_error(header: &str, error: &SyntaxError) -> (String, String) {
+    if has_spaced_equals(header) && !matches!(error, SyntaxError::UnclosedQuote) {
+        return ("the section header has a space next to `=`".to_owned(), fix_spaced_equals(header));
+    }
+    let what = match error {
+        SyntaxError::UnclosedQuote => "a double quote in the section header is not closed".to_owned(),
+        SyntaxError::UnexpectedEnd | SyntaxError::ExpectedEquals(_) => {
+            let mut words = bare_parts(header).flat_map(str::split_whitespace);
+            let word = words.find(|word| !word.contains('=')).unwrap_or(header);
+            format!("the section header is not an operation: {word:?} is not followed by `=` and a value")
+        }
+        SyntaxError::ExpectedWhitespace('=') => "a value in the section header contains a bare `=`".to_owned(),
+        SyntaxError::ExpectedWhitespace(next) => {
+            format!("a quoted value in the section header is followed by {next:?} without a space")
+        }
+    };
+    (what, form_for(header, error))
+}
+
+fn form_for(header: &str, error: &SyntaxError) -> String {
+    match error {
+        SyntaxError::ExpectedWhitespace('=') => "put the value in double quotes: [key=\"a=b\"]".to_owned(),
+        SyntaxError::UnclosedQuote => "end it with a `\"`".to_owned(),
+        _ if header.eq_ignore_ascii_case("default") => "write [default]".to_owned(),
+        _ if header.starts_with('/') && !header.contains(['=', ' ', '"']) => format!("write [path={header}]"),
+        _ => "write [key=value key2=value2] or [default], and put values with spaces in double quotes".to_owned(),
+    }
+}
+
+/// Returns advice with the header as it was probably meant.
+fn fix_spaced_equals(header: &str) -> String {
+    let fix = "remove the spaces around `=`";
+    if header.contains('"') {
+        return fix.to_owned();
+    }
+    let parts: Vec<_> = header.split('=').map(str::trim).collect();
+    format!("{fix}: [{}]", parts.join("="))
+}
+
+/// Returns whether white space precedes or follows an `=` outside quotes.
+fn has_spaced_equals(header: &str) -> bool {
+    let is_spaced = |part: &str| {
+        part.match_indices('=').any(|(at, _)| {
+            let (before, after) = (part.get(..at).unwrap_or_default(), part.get(at + 1..).unwrap_or_default());
+            before.ends_with(char::is_whitespace) || after.starts_with(char::is_whitespace)
+        })
+    };
+    bare_parts(header).any(is_spaced)
+}
+
+/// Returns the parts of a header outside quotes.
+fn bare_parts(header: &str) -> impl Iterator<Item = &str> {
+    header.split('"').step_by(2)
+}
+
 #[cfg(test)]
 mod rust_ini_comparison;
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::Report;
-
-    fn value(text: &str) -> Result<RawValue, &'static str> {
-        read_value(text).map_err(|error| error.what)
-    }
-
-    fn text(text: &str) -> Result<RawValue, &'static str> {
-        Ok(RawValue::Text(text.to_owned()))
-    }
-
-    #[test]
-    fn values_are_bare_or_quoted() {
-        assert_eq!(value("canary  # <- canary this rule"), text("canary"));
-        assert_eq!(value("60;seconds"), text("60"));
-        assert_eq!(value(r"a\;b\#c\\d\e ; comment"), text(r"a;b#c\d\e"));
-        assert_eq!(value("'#1; it''s \"it\"' ; don't"), text("#1; it''s \"it\""));
-        assert_eq!(value(r#""a\tb \"c\" ;" # d"#), text("a\tb \"c\" ;"));
-        assert_eq!(value(""), text(""));
-        assert_eq!(value("; nothing"), text(""));
-    }
-
-    #[test]
-    fn only_a_bare_null_is_absent() {
-        assert_eq!(value("null"), Ok(RawValue::Null));
-        assert_eq!(value("null ; no label"), Ok(RawValue::Null));
-        assert_eq!(value("'null'"), text("null"));
-        assert_eq!(value("\"null\""), text("null"));
-    }
-
-    #[test]
-    fn broken_quotes_are_rejected() {
-        assert_eq!(value("'a"), Err("the single quote is not closed"));
-        assert_eq!(value("'a' b"), Err("the single quote is not closed"));
-        assert_eq!(value("\"a\\\""), Err("the double quote is not closed"));
-        assert_eq!(value("\"a\" b"), Err("text follows the closing quote"));
-        assert_eq!(value("\"C:\\dir\""), Err("it contains an escape or a character that double quotes do not allow"));
-    }
-
-    fn header(text: &str) -> Option<Vec<(String, String)>> {
-        let mut problems = Problems::new("test.ini");
-        let rule = read(text, &mut problems).rules.pop().and_then(|rule| rule.operation);
-        assert_eq!(rule.is_none(), problems.has_errors());
-        rule
-    }
-
-    fn pairs(pairs: &[(&str, &str)]) -> Option<Vec<(String, String)>> {
-        Some(pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect())
-    }
-
-    #[test]
-    fn headers_are_operations() {
-        assert_eq!(header("[default]"), pairs(&[]));
-        assert_eq!(header("  [ host=a.b.c path=/x ]  "), pairs(&[("host", "a.b.c"), ("path", "/x")]));
-        assert_eq!(header("[path=/a[0]] ; see [b]"), pairs(&[("path", "/a[0]")]));
-        assert_eq!(header("[\"a b\"=\"] # c\"] # d"), pairs(&[("a b", "] # c")]));
-        assert_eq!(header("[a=b\"c]"), pairs(&[("a", "b\"c")]));
-    }
-
-    #[test]
-    fn header_ends_at_a_comment_as_in_buttons_divvy() {
-        assert_eq!(header("[path=/a#top]"), pairs(&[("path", "/a")]));
-        assert_eq!(header("[path=/a ; old]"), pairs(&[("path", "/a")]));
-        assert_eq!(header(r"[path=/a\#b\;c\\d\e]"), pairs(&[("path", r"/a#b;c\d\e")]));
-        assert_eq!(header("[default # the rest]"), pairs(&[]));
-        assert_eq!(header("[path=\"/a#b;c\\#\"]"), pairs(&[("path", "/a#b;c\\#")]), "in quotes nothing is special");
-        assert_eq!(header("[; all]"), None);
-        let mut problems = Problems::new("test.ini");
-        read("[path=/a#top]\n[path=\"/a#b\"]\n[path=/a\\#b] ; old", &mut problems);
-        let warnings: Vec<_> = Report::from(problems).warnings.iter().map(|problem| problem.line).collect();
-        assert_eq!(warnings, [Some(1)]);
-    }
-
-    /// Returns the lines where a difference from Button's Divvy is reported.
-    fn differing(text: &str) -> Vec<usize> {
-        let mut problems = Problems::new("test.ini");
-        read(text, &mut problems);
-        problems.take_differences().into_iter().filter_map(|problem| problem.line).collect()
-    }
-
-    #[test]
-    fn lines_that_buttons_divvy_reads_differently_are_reported() {
-        let same = "[path=/a#top]\ncreditLimit = 5\nresetSeconds = 60.0\nactorField = 'ip'\nlabel = \"x\"\n\
-                    comment = 'a' ; b\nresetSeconds = '7'\nmatchPolicy = null\n";
-        assert!(differing(same).is_empty(), "{:?}", differing(same));
-        assert_eq!(differing("[path=/b] ; old"), [1]);
-        assert_eq!(differing(" [path=/b]"), [1]);
-        assert_eq!(differing("\u{feff}[path=/b]"), [1]);
-        assert_eq!(differing("[host=a.b]"), [1]);
-        assert_eq!(differing("[kind=\"weekly digest\"]"), [1]);
-        assert_eq!(differing("[a=b]\nresetSeconds = 60.9\ncreditLimit = \"5\" ; five"), [2, 3]);
-        assert_eq!(differing("[a=b]\nactorField = \"ip\" ; address\nlabel = 'null'\nmatchPolicy = false"), [2, 3, 4]);
-        assert_eq!(differing("[a=b]\nlabel = x\u{2028}\n"), [2]);
-        assert_eq!(differing("; old\r[a=b]\r\n[a=b]\r\n"), [1]);
-        assert_eq!(differing("[a=b c=d]\n[c=e]\n[c=d a=b]\n[a=b c=d]"), [4]);
-    }
-
-    #[test]
-    fn broken_headers_are_rejected() {
-        for text in ["[a=b", "[]", "[a]", "[a=\"b]", "[a=b] c"] {
-            assert_eq!(header(text), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn lines_end_in_lf_or_crlf_after_a_byte_order_mark() {
-        let mut problems = Problems::new("test.ini");
-        let document = read("\u{feff}; x\r\n[default]\r\ncreditLimit = 5\r\n", &mut problems);
-        let rule = &document.rules[0];
-        assert_eq!((rule.line, rule.settings[0].line), (2, 3));
-        assert_eq!(rule.settings[0].value, RawValue::Text("5".into()));
-        assert!(!problems.has_errors());
-    }
-}
+mod tests;

@@ -11,11 +11,9 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue as Slice;
 
 use super::document::{Document, RawRule, RawSetting, RawValue};
-use super::original;
-use super::problem::{Location, Problems};
-use crate::json;
+use super::{Problems, ini};
 use crate::nearest::nearest;
-use crate::rules;
+use crate::{json, rules};
 
 const TOP_LEVEL_KEYS: [&str; 2] = ["overrides", "default"];
 
@@ -82,12 +80,9 @@ impl<'a> Reader<'a, '_> {
     }
 
     fn overrides(&mut self, slice: &'a Slice) -> Vec<RawRule> {
-        let rules: Vec<&Slice> = match serde_json::from_str(slice.get()) {
-            Ok(rules) => rules,
-            Err(_) => {
-                self.error(slice, "\"overrides\" is not an array", "write the rules as [{…}, {…}]");
-                return Vec::new();
-            }
+        let Ok(rules) = serde_json::from_str::<Vec<&Slice>>(slice.get()) else {
+            self.error(slice, "\"overrides\" is not an array", "write the rules as [{…}, {…}]");
+            return Vec::new();
         };
         rules.into_iter().filter_map(|rule| self.override_rule(rule)).collect()
     }
@@ -136,7 +131,8 @@ impl<'a> Reader<'a, '_> {
         Some((operation.filter(|value| !is_null(value)), settings))
     }
 
-    /// Reads an operation. Numbers and booleans become their JSON text, as in a hit.
+    /// Reads an operation. Numbers and booleans become their JSON text, as in a hit. Reports numbers that Button's Divvy reads
+    /// differently.
     fn operation(&mut self, slice: &'a Slice) -> Option<Vec<(String, String)>> {
         let members = self.object(slice, "an operation")?;
         for (key, value) in &members {
@@ -148,22 +144,16 @@ impl<'a> Reader<'a, '_> {
         let values: Vec<_> = members.into_iter().map(|(key, slice)| (key, slice, self.value(slice))).collect();
         let pairs: Vec<_> = values.iter().map(|(key, _, value)| (key.clone(), value.as_written().to_owned())).collect();
         for (key, slice, value) in &values {
-            self.compare(&pairs, key, slice, value);
+            let RawValue::Number(text) = value else { continue };
+            let theirs = ini::number(text);
+            if theirs != *text {
+                let what = format!("Button's Divvy 1.7.1 reads {key}={theirs} here, not {key}={text}");
+                let header = rules::header(pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+                let fix = "write the value as a string if Button's Divvy reads the file, too";
+                self.problems.difference((self.line_of(slice), header.as_str()), what, fix);
+            }
         }
         Some(pairs)
-    }
-
-    /// Reports a value in an operation that Button's Divvy reads differently from `ours`.
-    fn compare(&mut self, operation: &[(String, String)], key: &str, slice: &'a Slice, ours: &RawValue) {
-        let RawValue::Number(text) = ours else { return };
-        let theirs = original::number(text);
-        if theirs == *text {
-            return;
-        }
-        let what = format!("Button's Divvy 1.7.1 reads {key}={theirs} here, not {key}={text}");
-        let header = rules::header(operation.iter().map(|(key, value)| (key.as_str(), value.as_str())));
-        let place = Location { line: self.line_of(slice), operation: Some(&header) };
-        self.problems.difference(place, what, "write the value as a string if Button's Divvy reads the file, too");
     }
 
     fn object(&mut self, slice: &'a Slice, what: &str) -> Option<Vec<(String, &'a Slice)>> {

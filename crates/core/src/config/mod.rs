@@ -3,33 +3,32 @@
 //! INI and JSON are read into one raw document, which is then validated. Rules can be written in both formats. The
 //! configuration of envoyproxy/ratelimit can be converted to rules. [`crate::rules`] defines what rules mean and how
 //! they are matched.
+//!
+//! A [`Problem`] in a file of the operator's is reported so that it can be fixed: where, what, and how. Rules files, access files
+//! and key files have the same form of problems.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use conditions::Lists;
+use document::read_text;
+
+use crate::rules::{Rule, RuleSet, Spellings};
 
 mod conditions;
 mod document;
 mod ini;
 mod json;
-mod number;
-mod operation_mistakes;
-mod original;
-mod problem;
 mod ratelimit;
 mod ruleset;
 mod validate;
 mod write;
 
-#[cfg(test)]
-mod tests;
-
-use std::path::{Path, PathBuf};
-
 pub use document::{Format, MAX_FILE_BYTES};
-pub use problem::{Location, Problem, Problems, Report};
 pub use ratelimit::{Import, import, import_text, is_yaml};
 pub use write::{Unwritable, fingerprint, write};
-
-use crate::rules::{RuleSet, Spellings};
-use conditions::Lists;
-use document::read_text;
 
 /// Rules that are ready to be served.
 #[derive(Debug)]
@@ -93,7 +92,7 @@ pub fn load(path: &Path) -> Result<Loaded, Report> {
 /// # Errors
 /// See [`load`].
 pub fn parse(text: &str, format: Format, file_name: &str) -> Result<Loaded, Report> {
-    read(text, format, file_name, Lists::none())
+    read(text, format, file_name, Lists::default())
 }
 
 /// Reads rules from `text` as if it was the file at `path`: list files are found from there.
@@ -113,7 +112,8 @@ fn read(text: &str, format: Format, file_name: &str, mut lists: Lists) -> Result
     let rules = document.and_then(|document| ruleset::compile(&document, &mut lists, &mut problems));
     match rules {
         Some(rules) if !problems.has_errors() => {
-            let differences = problems.take_differences();
+            let mut differences = std::mem::take(&mut problems.differences);
+            differences.sort_by_key(|problem| problem.line);
             let Report { warnings, lists, .. } = problems.into();
             Ok(Loaded { rules, warnings, differences, lists })
         }
@@ -132,3 +132,154 @@ fn unknown_format(path: &Path) -> (&'static str, &'static str) {
         ("unknown file extension", "name the file *.ini or *.json")
     }
 }
+
+/// One error or warning. Displays as `file:line: [operation] what is wrong; what to do`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Name of the file, as given by the operator.
+    pub file: Arc<str>,
+    /// The line number, from 1. `None` for the file as a whole.
+    pub line: Option<usize>,
+    /// The rule, as written in its section header, if the problem is in one.
+    pub operation: Option<String>,
+    /// Description of the problem, without a final period.
+    pub what: String,
+    /// Advice for correcting it.
+    pub fix: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.file)?;
+        if let Some(line) = self.line {
+            write!(f, "{line}:")?;
+        }
+        if let Some(operation) = &self.operation {
+            write!(f, " [{operation}]")?;
+        }
+        write!(f, " {}; {}", self.what, self.fix)
+    }
+}
+
+/// The problems of a file, by line. Displays one line for each error.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Report {
+    /// Problems that make the file unusable.
+    pub errors: Vec<Problem>,
+    /// Warnings, which do not make the file unusable.
+    pub warnings: Vec<Problem>,
+    /// The list files that the rules name, even if they cannot be read.
+    pub lists: Vec<PathBuf>,
+    /// Whether the file or a list could not be read, so that another try may succeed.
+    pub is_unread: bool,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<_> = self.errors.iter().map(Problem::to_string).collect();
+        f.write_str(&lines.join("\n"))
+    }
+}
+
+impl std::error::Error for Report {}
+
+impl From<Problems> for Report {
+    /// Sorts the problems. Those of the whole file come first.
+    fn from(Problems { file, mut report, .. }: Problems) -> Self {
+        // Problems of other files come last.
+        report.errors.sort_by_key(|problem| (problem.file != file, problem.line));
+        report.warnings.sort_by_key(|problem| problem.line);
+        report
+    }
+}
+
+/// The position of a problem: a line, and the rule there, if it is in one.
+#[derive(Debug, Clone)]
+pub struct Location {
+    line: usize,
+    operation: Option<String>,
+}
+
+impl From<usize> for Location {
+    fn from(line: usize) -> Self {
+        Self { line, operation: None }
+    }
+}
+
+/// A line, and the header of the rule there.
+impl<'a, H: Into<Option<&'a str>>> From<(usize, H)> for Location {
+    fn from((line, header): (usize, H)) -> Self {
+        Self { line, operation: header.into().map(str::to_owned) }
+    }
+}
+
+impl From<&Rule> for Location {
+    fn from(rule: &Rule) -> Self {
+        Self { line: rule.line, operation: Some(rule.to_string()) }
+    }
+}
+
+/// Collects the problems of one file.
+#[derive(Debug)]
+pub struct Problems {
+    file: Arc<str>,
+    report: Report,
+    /// Differences in how Button's Divvy 1.7.1 reads the file.
+    differences: Vec<Problem>,
+}
+
+impl Problems {
+    /// Creates an empty list for the file with this name.
+    pub fn new(file: &str) -> Self {
+        Self { file: file.into(), report: Report::default(), differences: Vec::new() }
+    }
+
+    /// Notes that a file could not be read, besides the error.
+    pub fn unread(&mut self) {
+        self.report.is_unread = true;
+    }
+
+    /// Reports a problem with the file as a whole.
+    pub fn file_error(&mut self, what: impl Into<String>, fix: impl Into<String>) {
+        self.report.errors.push(Problem { line: None, ..self.problem(0_usize, what, fix) });
+    }
+
+    /// Reports an error.
+    pub fn error(&mut self, place: impl Into<Location>, what: impl Into<String>, fix: impl Into<String>) {
+        self.report.errors.push(self.problem(place, what, fix));
+    }
+
+    /// Reports an error on a line of another file than the rules file. Line 0 stands for the file as a whole.
+    fn error_in(&mut self, file: &str, line: usize, what: impl Into<String>, fix: impl Into<String>) {
+        let line_in_file = Some(line).filter(|line| *line > 0);
+        self.report.errors.push(Problem { file: file.into(), line: line_in_file, ..self.problem(line, what, fix) });
+    }
+
+    /// Reports something that is valid, but perhaps not intended.
+    pub fn warning(&mut self, place: impl Into<Location>, what: impl Into<String>, fix: impl Into<String>) {
+        self.report.warnings.push(self.problem(place, what, fix));
+    }
+
+    /// Reports that Button's Divvy 1.7.1 reads the file differently.
+    fn difference(&mut self, place: impl Into<Location>, what: impl Into<String>, fix: impl Into<String>) {
+        self.differences.push(self.problem(place, what, fix));
+    }
+
+    fn problem(&self, place: impl Into<Location>, what: impl Into<String>, fix: impl Into<String>) -> Problem {
+        let (file, Location { line, operation }) = (self.file.clone(), place.into());
+        Problem { file, line: Some(line), operation, what: what.into(), fix: fix.into() }
+    }
+
+    /// Returns whether the file is unusable.
+    pub fn has_errors(&self) -> bool {
+        !self.report.errors.is_empty()
+    }
+
+    /// Returns the lines with errors.
+    pub fn lines_with_errors(&self) -> HashSet<usize> {
+        self.report.errors.iter().filter_map(|problem| problem.line).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

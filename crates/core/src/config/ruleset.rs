@@ -6,12 +6,11 @@ use std::path::Path;
 
 use super::conditions::{Lists, list_path};
 use super::document::Document;
-use super::problem::{Location, Problems};
-use super::validate;
-use crate::rules::order_mistakes::{self, MaskedRule};
+use super::{Problems, validate};
+use crate::rules::setting_name::{ACTOR_FIELD, LABEL};
 use crate::rules::{
     self, Identity, MAX_STACK, MatchPolicy, Pattern, Quota, Rule, RuleSet, RuleSetError, Spellings, UnknownSpelling,
-    setting_name, stacks,
+    stacks,
 };
 
 /// Returns the compiled rules of `document`. Use them only if no errors were reported.
@@ -30,7 +29,7 @@ pub(super) fn compile(document: &Document, lists: &mut Lists, problems: &mut Pro
             return None;
         }
     };
-    check_reachability(&rules, &order_mistakes::find_masked_rules(&rules), "request", problems);
+    check_reachability(&rules, &stacks::find_masked_rules(&rules), "request", problems);
     check_same_operations(rules.rules(), problems);
     if !problems.has_errors() {
         // A limit that could not be read counts as 0, which would cause misleading reports.
@@ -52,7 +51,7 @@ fn check_default(rules: &[Rule], problems: &mut Problems) {
     for (index, rule) in defaults {
         if index + 1 < rules.len() {
             let what = "the default rule is not the last one, so the rules after it are never reached";
-            problems.error(place(rule, &rule.to_string()), what, "move it to the end, and keep only one");
+            problems.error(rule, what, "move it to the end, and keep only one");
         }
         let what = match rule.match_policy {
             MatchPolicy::Stop => continue,
@@ -61,25 +60,25 @@ fn check_default(rules: &[Rule], problems: &mut Problems) {
             }
             MatchPolicy::And => "the default rule has `matchPolicy = and`, but no rule comes after it",
         };
-        problems.error(place(rule, &rule.to_string()), what, "remove its `matchPolicy`");
+        problems.error(rule, what, "remove its `matchPolicy`");
     }
 }
 
 fn check_labels(document: &Document, problems: &mut Problems) {
     let mut seen: HashMap<&str, usize> = HashMap::new();
     for (index, raw) in document.rules.iter().enumerate() {
-        let Some(setting) = raw.settings.iter().find(|setting| setting.key == setting_name::LABEL) else { continue };
+        let Some(setting) = raw.settings.iter().find(|setting| setting.key == LABEL) else { continue };
         let label = setting.value.as_text().filter(|label| !label.is_empty());
         let Some(label) = label else { continue };
         if let Some(first) = seen.get(label) {
             let what = format!("label {label:?} is already used on line {first}");
-            let place = Location { line: setting.line, operation: Some(&raw.header) };
+            let place = (setting.line, raw.header.as_str());
             problems.error(place, what, "give each rule its own label, or none");
         } else {
             seen.insert(label, setting.line);
         }
         if let Some(named) = rules::index_in_name(label).filter(|named| *named != index) {
-            let place = Location { line: setting.line, operation: Some(&raw.header) };
+            let place = (setting.line, raw.header.as_str());
             let what = format!("the label `{label}` normally means rule {} in the file", named + 1);
             let fix = "choose another label: as long as this rule has it, commands that name it apply to this rule";
             problems.warning(place, what, fix);
@@ -89,14 +88,14 @@ fn check_labels(document: &Document, problems: &mut Problems) {
 
 fn check_actor_fields(document: &Document, rules: &[Rule], problems: &mut Problems) {
     let lines: HashMap<usize, usize> =
-        document.rules.iter().map(|raw| (raw.line, validate::setting_line(raw, setting_name::ACTOR_FIELD))).collect();
+        document.rules.iter().map(|raw| (raw.line, validate::setting_line(raw, ACTOR_FIELD))).collect();
     let fields = rules.iter().flat_map(|rule| rule.actor_fields.iter().map(move |field| (rule, field)));
     for (rule, field) in fields.filter(|(rule, field)| rule.pattern(field).is_none()) {
         let line = lines.get(&rule.line).copied().unwrap_or(rule.line);
         let what =
             format!("actorField {field:?} is not in the operation, so all requests without it share one counter");
         let fix = format!("add {field}=* to the operation, or make sure that every request carries it");
-        problems.warning(Location { line, operation: Some(&rule.to_string()) }, what, fix);
+        problems.warning((line, rule.to_string().as_str()), what, fix);
     }
 }
 
@@ -107,64 +106,47 @@ fn check_shared_counters(document: &Document, rules: &[Rule], problems: &mut Pro
     let with_actors: HashSet<String> =
         rules.iter().filter(|rule| !rule.actor_fields.is_empty()).map(Rule::to_string).collect();
     let without: HashSet<usize> =
-        document.rules.iter().filter(|raw| !raw.has(setting_name::ACTOR_FIELD)).map(|raw| raw.line).collect();
+        document.rules.iter().filter(|raw| !raw.has(ACTOR_FIELD)).map(|raw| raw.line).collect();
     for rule in rules.iter().filter(|rule| matches!(rule.quota, Quota::Limited(_)) && without.contains(&rule.line)) {
-        let fields: Vec<_> = rule
-            .operation
-            .iter()
-            .filter(|(key, pattern)| {
-                *pattern == Pattern::Any && !is_value_of_request(rule, key) && !has_condition(rule, key)
-            })
-            .map(|(key, _)| key.as_str())
-            .collect();
-        let header = rule.to_string();
+        // A cost or the name of a lease naturally has another value in each request.
+        let has_use = |key: &str| {
+            [&rule.cost_field, &rule.hold_field].into_iter().any(|field| field.as_deref() == Some(key))
+                || rule.conditions().any(|condition| condition.field == key)
+        };
+        let any = rule.operation.iter().filter(|(key, pattern)| *pattern == Pattern::Any && !has_use(key));
+        let fields: Vec<_> = any.map(|(key, _)| key.as_str()).collect();
         let [first, ..] = fields.as_slice() else { continue };
-        if with_actors.contains(&header) {
+        if with_actors.contains(&rule.to_string()) {
             continue;
         }
         let what =
             format!("one counter for all requests: `{first}=*` only says that the field {first:?} must be there");
+        let fields = fields.join(", ");
         let fix = format!(
-            "add `{} = {}` to count each value by itself, or `{} =` if one counter is meant",
-            setting_name::ACTOR_FIELD,
-            fields.join(", "),
-            setting_name::ACTOR_FIELD
+            "add `{ACTOR_FIELD} = {fields}` to count each value by itself, or `{ACTOR_FIELD} =` if one counter is meant"
         );
-        problems.warning(place(rule, &header), what, fix);
+        problems.warning(rule, what, fix);
     }
-}
-
-/// Returns whether a field naturally has another value in each request: a cost, or the name of a lease.
-fn is_value_of_request(rule: &Rule, key: &str) -> bool {
-    [&rule.cost_field, &rule.hold_field].into_iter().any(|field| field.as_deref() == Some(key))
-}
-
-fn has_condition(rule: &Rule, key: &str) -> bool {
-    rule.conditions().any(|condition| condition.field == key)
 }
 
 /// Reports limits that a client can evade by sending another field.
 fn check_bypasses(rules: &[Rule], problems: &mut Problems) {
-    for found in order_mistakes::find_bypasses(rules) {
-        let (Some(limit), Some(by)) = (rules.get(found.limit), rules.get(found.by)) else { continue };
+    for (limit, by) in stacks::find_bypasses(rules) {
+        let (Some(limit), Some(by)) = (rules.get(limit), rules.get(by)) else { continue };
         let field = by.operation.iter().map(|(key, _)| key.as_str()).find(|key| limit.pattern(key).is_none());
         let what = format!(
             "a request with the field {:?} evades [{limit}] on line {}, because this rule answers it first",
             field.unwrap_or_default(),
             limit.line
         );
-        problems.warning(
-            place(by, &by.to_string()),
-            what,
-            "move this rule below that one, or add `matchPolicy = and` to it",
-        );
+        problems.warning(by, what, "move this rule below that one, or add `matchPolicy = and` to it");
     }
 }
 
 /// Reports rules that others mask for each `asked`: a request, or a check, whose values have one spelling.
-fn check_reachability(rules: &RuleSet, masked: &[MaskedRule], asked: &str, problems: &mut Problems) {
-    for masked in masked {
-        let (Some(rule), Some(by)) = (rules.rules().get(masked.rule), rules.rules().get(masked.by)) else { continue };
+fn check_reachability(rules: &RuleSet, masked: &[(usize, usize)], asked: &str, problems: &mut Problems) {
+    for (rule, by) in masked {
+        let (Some(rule), Some(by)) = (rules.rules().get(*rule), rules.rules().get(*by)) else { continue };
         if !rule.is_default() {
             let what = format!("unreachable: [{by}] on line {} answers every {asked} that this rule matches", by.line);
             let fix = if rule.operation.len() == by.operation.len() && rule.match_pairs() == by.match_pairs() {
@@ -172,7 +154,7 @@ fn check_reachability(rules: &RuleSet, masked: &[MaskedRule], asked: &str, probl
             } else {
                 "move this rule above that one, or remove it"
             };
-            problems.error(place(rule, &rule.to_string()), what, fix);
+            problems.error(rule, what, fix);
         }
     }
 }
@@ -194,7 +176,7 @@ fn check_same_operations(rules: &[Rule], problems: &mut Problems) {
                     "remove one of them, or give it another limit: rules that must allow a request together need \
                      separate counters"
                 };
-                problems.error(place(rule, &rule.to_string()), what, fix);
+                problems.error(rule, what, fix);
             }
             if let Some(identity) = identity.filter(|_| rule.match_policy == MatchPolicy::And) {
                 stacked.entry(identity).or_insert(rule);
@@ -203,7 +185,7 @@ fn check_same_operations(rules: &[Rule], problems: &mut Problems) {
         let canary = canaries.get(&operation);
         if let Some(canary) = canary.filter(|canary| rule.is_concurrency_limit() && share_counters(canary, rule)) {
             let what = describe_shared_counters("the canary", canary, rule);
-            problems.error(place(rule, &rule.to_string()), what, SEPARATE_LEASES_FIX);
+            problems.error(rule, what, SEPARATE_LEASES_FIX);
         } else if let Some(canary) = canary {
             let (what, fix) = if share_counters(canary, rule) {
                 (
@@ -214,7 +196,7 @@ fn check_same_operations(rules: &[Rule], problems: &mut Problems) {
                 let what = format!("the canary on line {} has the same operation", canary.line);
                 (what, "remove one of them when the trial is over")
             };
-            problems.warning(place(rule, &rule.to_string()), what, fix);
+            problems.warning(rule, what, fix);
         }
         if rule.match_policy == MatchPolicy::Canary {
             canaries.insert(operation, rule);
@@ -242,7 +224,7 @@ fn check_counters(rules: &[Rule], problems: &mut Problems) {
             let what =
                 format!("the rule on line {} keeps the counter {counter} with another {differences}", known.line);
             let fix = "let them differ only in their credits, or name another counter here";
-            problems.error(place(rule, &rule.to_string()), what, fix);
+            problems.error(rule, what, fix);
         }
     }
     for (other, rule) in stacks::find_double_counts(rules) {
@@ -250,7 +232,7 @@ fn check_counters(rules: &[Rule], problems: &mut Problems) {
         let what =
             format!("a request may match this rule and the one on line {}, and both take from one counter", other.line);
         let fix = "make sure that no request matches both, or give one of them another counter";
-        problems.error(place(rule, &rule.to_string()), what, fix);
+        problems.error(rule, what, fix);
     }
 }
 
@@ -288,7 +270,7 @@ fn check_stacks(rules: &RuleSet, problems: &mut Problems) {
         let [first, .., last] = members.as_slice() else { continue };
         if members.len() > MAX_STACK {
             let what = format!("{} rules must allow the same request; at most {MAX_STACK} can", members.len());
-            problems.error(place(last, &last.to_string()), what, "remove `matchPolicy = and` from some of them");
+            problems.error(*last, what, "remove `matchPolicy = and` from some of them");
         }
         let denies_all = |rule: &&Rule| rule.quota == Quota::Never;
         let is_denied_by_default =
@@ -300,18 +282,18 @@ fn check_stacks(rules: &RuleSet, problems: &mut Problems) {
             );
             let fix =
                 "remove the `matchPolicy` of the last rule that must allow the request, or give [default] a limit";
-            problems.warning(place(last, &last.to_string()), what, fix);
+            problems.warning(*last, what, fix);
         }
     }
-    for idle in stacks::find_idle_rules(rules) {
-        let Some(rule) = rule_at(&idle.rule) else { continue };
-        let what = match idle.by.as_ref().and_then(rule_at) {
+    for (rule, by) in stacks::find_idle_rules(rules) {
+        let Some(rule) = rule_at(&rule) else { continue };
+        let what = match by.as_ref().and_then(rule_at) {
             Some(by) => {
                 format!("has no effect: [{by}] on line {} denies every request that this rule would deny", by.line)
             }
             None => "has no effect: it allows everything, and other rules must still allow the request".to_owned(),
         };
-        problems.warning(place(rule, &rule.to_string()), what, "remove it, or change its limit");
+        problems.warning(rule, what, "remove it, or change its limit");
     }
 }
 
@@ -326,7 +308,7 @@ pub(super) fn check_slots(rules: &RuleSet, problems: &mut Problems) {
             other.line
         );
         let fix = "begin the `actorField` of both with the same field";
-        problems.error(place(rule, &rule.to_string()), what, fix);
+        problems.error(rule, what, fix);
     }
 }
 
@@ -334,13 +316,13 @@ pub(super) fn check_slots(rules: &RuleSet, problems: &mut Problems) {
 pub(super) fn spell(rules: RuleSet, spellings: &Spellings, path: &Path, problems: &mut Problems) -> Option<RuleSet> {
     match rules.with_spellings(spellings) {
         Ok(rules) => {
-            check_reachability(&rules, &order_mistakes::find_masked_rules(rules.normalized()), "check", problems);
+            check_reachability(&rules, &stacks::find_masked_rules(rules.normalized()), "check", problems);
             Some(rules)
         }
         Err(RuleSetError::UnknownSpellings(unknown)) => {
             for UnknownSpelling { line, rule, entry, what, fix } in unknown {
                 match entry {
-                    None => problems.error(Location { line, operation: Some(&rule) }, what, fix),
+                    None => problems.error((line, rule.as_str()), what, fix),
                     Some((list, line)) => {
                         problems.error_in(&list_path(path, &list).display().to_string(), line as usize, what, fix);
                     }
@@ -353,8 +335,4 @@ pub(super) fn spell(rules: RuleSet, spellings: &Spellings, path: &Path, problems
             None
         }
     }
-}
-
-fn place<'a>(rule: &Rule, header: &'a str) -> Location<'a> {
-    Location { line: rule.line, operation: Some(header) }
 }

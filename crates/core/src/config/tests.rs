@@ -135,19 +135,21 @@ fn unreadable_file_is_reported() {
         let message = load(&path).unwrap_err().to_string();
         message.replace(&directory.path().display().to_string(), "DIR")
     };
-    assert_eq!(
-        message("none.ini", None),
-        "DIR/none.ini: cannot read the file: No such file or directory (os error 2); check its path and its permissions"
-    );
-    assert_eq!(
-        message("rules.yaml", Some(b"")),
-        "DIR/rules.yaml: rules are not written in YAML; if it is envoyproxy/ratelimit's configuration, convert it first: \
-         divvy convert FILE.yaml rules.ini"
-    );
-    assert_eq!(message("rules.txt", Some(b"")), "DIR/rules.txt: unknown file extension; name the file *.ini or *.json");
-    assert_eq!(
-        message("latin1.ini", Some(b"[default]\n; \xe9\n")),
-        "DIR/latin1.ini:2: the file is not UTF-8; save it as UTF-8"
+    for (name, content, expected) in [
+        (
+            "none.ini",
+            None,
+            ": cannot read the file: No such file or directory (os error 2); check its path and its permissions",
+        ),
+        ("rules.txt", Some(&b""[..]), ": unknown file extension; name the file *.ini or *.json"),
+        ("latin1.ini", Some(&b"[default]\n; \xe9\n"[..]), ":2: the file is not UTF-8; save it as UTF-8"),
+    ] {
+        assert_eq!(message(name, content), format!("DIR/{name}{expected}"));
+    }
+    let yaml = message("rules.yaml", Some(b""));
+    assert!(
+        yaml.starts_with("DIR/rules.yaml: rules are not written in YAML; if it is envoyproxy/ratelimit's"),
+        "{yaml}"
     );
     let huge = vec![b'\n'; MAX_FILE_BYTES as usize + 1];
     assert_eq!(
@@ -312,8 +314,6 @@ fn valid_rules() -> impl Strategy<Value = Vec<Rule>> {
     let rule = (operation, valid_settings(), fields, any::<(bool, bool)>(), text());
     let rule = rule.prop_map(|(pairs, settings, (actor_fields, cost_field, prefix), (canary, debt), comment)| Rule {
         operation: pairs.into_iter().map(|(key, value)| (key, Pattern::parse(&value))).collect(),
-        networks: None,
-        list: None,
         actor_prefix: prefix.and_then(|(v4, v6)| {
             let field = actor_fields.iter().find(|field| !field.contains(':'))?.clone();
             Some(ActorPrefix { field, lengths: PrefixLengths { v4, v6 } })
@@ -330,12 +330,9 @@ fn valid_rules() -> impl Strategy<Value = Vec<Rule>> {
         hold_field: comment
             .clone()
             .filter(|field| settings.algorithm() == Kind::Concurrency && !actor_fields.contains(field)),
-        counter: None,
-        penalty: None,
         match_policy: if canary { MatchPolicy::Canary } else { MatchPolicy::Stop },
-        label: None,
         comment,
-        line: 0,
+        ..Rule::default()
     });
     prop::collection::vec(rule, 1..6).prop_map(|mut rules| {
         for (index, rule) in rules.iter_mut().enumerate() {
@@ -394,18 +391,12 @@ fn window_length_may_have_a_unit() {
         let loaded = parse(text, format, "rules").unwrap();
         assert_eq!(loaded.rules.rules()[0].settings, window(5, 7 * 86_400), "{text}");
     }
-    let with = |settings: &str| format!("[default]\ncreditLimit = 5\n{settings}");
-    assert_eq!(
-        report_on(&with("resetSeconds = 60\nper = 1m\n"), "rules.ini"),
-        "error: rules.ini:4: [default] `per` and `resetSeconds` both set the length of the window; keep one of them\n"
-    );
-    assert_eq!(
-        report_on(&with("per = 1 month\n"), "rules.ini"),
-        "error: rules.ini:3: [default] `per` is not a time, such as 90s or 1h30m (units: ms, s, m, h, d and w): \"1 month\"; \
-         write the length of a window, for example `90s`, `5m`, `12h`, `7d` or `2w`\n"
-    );
-    let too_long = report_on(&with("per = 99999w\n"), "rules.ini");
-    assert!(too_long.starts_with("error: rules.ini:3: [default] `per` is 99999w, but at most 36525d"), "{too_long}");
+    let rows = r#"
+        resetSeconds = 60; per = 1m => 4: [default] `per` and `resetSeconds` both set the length of the window; keep one of them
+        per = 1 month => 3: [default] `per` is not a time, such as 90s or 1h30m (units: ms, s, m, h, d and w): "1 month"; write the length of a window, for example `90s`, `5m`, `12h`, `7d` or `2w`
+        per = 99999w => 3: [default] `per` is 99999w, but at most 36525d, which is 100 years; write a smaller number
+    "#;
+    assert_reports(rows, report_on_default);
 }
 
 #[test]
@@ -422,45 +413,36 @@ fn rule_that_denies_all_needs_no_window() {
     }
 }
 
+/// Checks the reports on settings: each row is `settings => report`, and `; ` separates the settings.
+fn assert_reports(rows: &str, report: impl Fn(&str) -> String) {
+    for row in rows.trim().lines() {
+        let (settings, expected) = row.trim().split_once(" => ").unwrap();
+        assert_eq!(report(&settings.replace("; ", "\n")), expected, "{settings}");
+    }
+}
+
+/// Returns the report on a default rule with these settings, on lines 3 and below.
+fn report_on_default(settings: &str) -> String {
+    let report = report_on(&format!("[default]\ncreditLimit = 5\n{settings}\n"), "rules.ini");
+    report.trim_start_matches("error: rules.ini:").trim_end().to_owned()
+}
+
 #[test]
 fn calendar_window_errors_name_the_problem() {
-    let report = |settings: &str| report_on(&format!("[default]\ncreditLimit = 5\n{settings}\n"), "rules.ini");
-    assert_eq!(report("window = day"), "");
-    assert_eq!(report("window = month\ntimezone = europe/berlin\nresetAt = 06:30"), "");
-    for (settings, expected) in [
-        (
-            "window = day\nresetSeconds = 60",
-            "3: [default] `window` and `resetSeconds` both set the length of the window; keep one of them",
-        ),
-        (
-            "per = 1d\nwindow = day",
-            "4: [default] `window` and `per` both set the length of the window; keep one of them",
-        ),
-        ("window = fortnight", "3: [default] unknown window \"fortnight\""),
-        (
-            "window = day\ntimezone = Atlantis",
-            "4: [default] unknown time zone \"Atlantis\"; write an IANA name, such as `Europe/Berlin` or `UTC`",
-        ),
-        (
-            "resetSeconds = 1\ntimezone = UTC",
-            "4: [default] `timezone` has no meaning without `window`; add `window = day`",
-        ),
-        (
-            "window = hour\nresetAt = 06:00",
-            "4: [default] `resetAt` is a time of day, but the window is one hour; remove it, or write a longer window",
-        ),
-        (
-            "window = day\nresetAt = 6",
-            "4: [default] `resetAt` is not a time of day: \"6\"; write hours and minutes, for example `06:00`",
-        ),
-        ("window = day\nalgorithm = token-bucket", "3: [default] `window`"),
-    ] {
-        let report = report(settings);
-        assert!(
-            report.starts_with(&format!("error: rules.ini:{expected}")) && report.lines().count() == 1,
-            "{settings}: {report}"
-        );
+    for settings in ["window = day", "window = month\ntimezone = europe/berlin\nresetAt = 06:30"] {
+        assert_eq!(report_on_default(settings), "");
     }
+    let rows = r#"
+        window = day; resetSeconds = 60 => 3: [default] `window` and `resetSeconds` both set the length of the window; keep one of them
+        per = 1d; window = day => 4: [default] `window` and `per` both set the length of the window; keep one of them
+        window = fortnight => 3: [default] unknown window "fortnight"; write `minute`, `hour`, `day`, `week`, `month` or `year`
+        window = day; timezone = Atlantis => 4: [default] unknown time zone "Atlantis"; write an IANA name, such as `Europe/Berlin` or `UTC`
+        resetSeconds = 1; timezone = UTC => 4: [default] `timezone` has no meaning without `window`; add `window = day`
+        window = hour; resetAt = 06:00 => 4: [default] `resetAt` is a time of day, but the window is one hour; remove it, or write a longer window
+        window = day; resetAt = 6 => 4: [default] `resetAt` is not a time of day: "6"; write hours and minutes, for example `06:00`
+        window = day; algorithm = token-bucket => 3: [default] `window` is a setting of fixed-window, and this rule's algorithm is token-bucket; remove it, or set `algorithm = fixed-window`
+    "#;
+    assert_reports(rows, report_on_default);
 }
 
 #[test]
@@ -473,23 +455,17 @@ fn named_counter_errors_name_the_problem() {
     for other in ["creditLimit = 20\nper = 1m", "creditLimit = 0"] {
         assert_eq!(report(&[free.clone(), plan("pro", other)]), "");
     }
+    let sliding_log = "`counter` keeps usage as one number, but sliding-log keeps the time of each hit; set `algorithm = \
+        sliding-window`, or remove it";
     for (settings, line, expected) in [
-        ("creditLimit = 20\nresetSeconds = 61", 8, "keeps the counter usage with another window or refill; let them"),
-        ("creditLimit = 20\nwindow = minute", 8, "keeps the counter usage with another window or refill;"),
-        (
-            "creditLimit = 20\nresetSeconds = 60\nalgorithm = sliding-window",
-            8,
-            "keeps the counter usage with another algorithm;",
-        ),
-        (
-            "creditLimit = 20\nresetSeconds = 60\nalgorithm = sliding-log",
-            11,
-            "`counter` keeps usage as one number, but sliding-log keeps the time of each hit; set `algorithm = \
-             sliding-window`, or remove it",
-        ),
-        ("creditLimit = 20\nresetSeconds = 0", 11, "`counter` has no effect"),
+        ("resetSeconds = 61", 8, "keeps the counter usage with another window or refill; let them"),
+        ("window = minute", 8, "keeps the counter usage with another window or refill;"),
+        ("resetSeconds = 60\nalgorithm = sliding-window", 8, "keeps the counter usage with another algorithm;"),
+        ("resetSeconds = 60\nalgorithm = sliding-log", 11, sliding_log),
+        ("resetSeconds = 0", 11, "`counter` has no effect"),
     ] {
-        let report = report(&[free.clone(), plan("pro", settings)]);
+        let settings = format!("creditLimit = 20\n{settings}");
+        let report = report(&[free.clone(), plan("pro", &settings)]);
         assert!(report.contains(&format!("rules.ini:{line}: [plan=pro user=*] ")), "{settings}: {report}");
         assert!(report.contains(expected) && !report.trim_end().contains('\n'), "{settings}: {report}");
     }
@@ -569,35 +545,16 @@ fn mistakes_in_conditions_are_reported() {
         let text = load(&path).map_or_else(|report| report.to_string(), |_| "no errors".to_owned());
         text.replace(&dir.path().display().to_string(), "DIR")
     };
+    let rows = r#"
+        networks = ip => DIR/rules.ini:2: [path=/login] `networks` has no field with a colon: ip; write `ip: 10.0.0.0/8, 2001:db8::/32`, or in JSON {"ip": "10.0.0.0/8, 2001:db8::/32"}
+        networks = ip: 10.0.0.1/8 => DIR/rules.ini:2: [path=/login] "10.0.0.1/8" is not a network: its address has bits after the prefix; write 10.0.0.0/8
+        networks = ip: MANY => DIR/rules.ini:2: [path=/login] `networks` has 65 networks, but at most 64; write them to a file, one a line, and name it in `list`
+        list = ip: none.txt => DIR/rules.ini:2: [path=/login] cannot read the list DIR/none.txt: No such file or directory (os error 2); check its path, which begins at the directory of the rules file, and its permissions
+        actorPrefix = ip: 32, 56 => DIR/rules.ini:2: [path=/login] `actorPrefix` is about "ip", which is not in `actorField`; add `actorField = ip`, or remove it
+        actorField = ip; actorPrefix = ip: 33, 56 => DIR/rules.ini:3: [path=/login] `actorPrefix` is not two lengths: "33, 56"; write the bits of IPv4 networks, up to 32, and of IPv6 networks, up to 128: `ip: 32, 56`
+    "#;
     let many = vec!["::1"; 65].join(", ");
-    for (settings, expected) in [
-        (
-            "networks = ip",
-            "DIR/rules.ini:2: [path=/login] `networks` has no field with a colon: ip; write `ip: 10.0.0.0/8, 2001:db8::/32`, or in JSON {\"ip\": \"10.0.0.0/8, 2001:db8::/32\"}",
-        ),
-        (
-            "networks = ip: 10.0.0.1/8",
-            "DIR/rules.ini:2: [path=/login] \"10.0.0.1/8\" is not a network: its address has bits after the prefix; write 10.0.0.0/8",
-        ),
-        (
-            &format!("networks = ip: {many}"),
-            "DIR/rules.ini:2: [path=/login] `networks` has 65 networks, but at most 64; write them to a file, one a line, and name it in `list`",
-        ),
-        (
-            "list = ip: none.txt",
-            "DIR/rules.ini:2: [path=/login] cannot read the list DIR/none.txt: No such file or directory (os error 2); check its path, which begins at the directory of the rules file, and its permissions",
-        ),
-        (
-            "actorPrefix = ip: 32, 56",
-            "DIR/rules.ini:2: [path=/login] `actorPrefix` is about \"ip\", which is not in `actorField`; add `actorField = ip`, or remove it",
-        ),
-        (
-            "actorField = ip\nactorPrefix = ip: 33, 56",
-            "DIR/rules.ini:3: [path=/login] `actorPrefix` is not two lengths: \"33, 56\"; write the bits of IPv4 networks, up to 32, and of IPv6 networks, up to 128: `ip: 32, 56`",
-        ),
-    ] {
-        assert_eq!(report(settings, b""), expected);
-    }
+    assert_reports(rows, |settings| report(&settings.replace("MANY", &many), b""));
     let lines = "10.0.0.0/8\n10.0.0.1/8\n\n300.1.1.1\n".to_owned() + &"1.1.1.1/33\n".repeat(20);
     let text = report("list = ip: office.txt", lines.as_bytes());
     let lines: Vec<_> = text.lines().collect();
@@ -656,14 +613,6 @@ fn containment_of_networks_is_reported() {
     assert!(parse(&literal, Format::Ini, "r.ini").unwrap_err().to_string().contains("unreachable"));
 }
 
-#[test]
-fn network_in_the_operation_is_a_literal_value() {
-    let text = "[user=@alice ip=cidr:10.0.0.0/8]\ncreditLimit = 5\nper = 1m\n[default]\ncreditLimit = 0\n";
-    let loaded = parse(text, Format::Ini, "rules.ini").unwrap();
-    let operation = [("user", "@alice"), ("ip", "cidr:10.0.0.0/8")].into_iter().collect();
-    assert!(loaded.rules.rules()[0].matches(&operation));
-}
-
 /// Returns a file with one rule that has these settings, on lines 2 and below.
 fn rule_with(settings: &str) -> String {
     format!("[path=/login ip=*]\n{settings}\ncreditLimit = 5\nper = 1m\n[default]\ncreditLimit = 0\n")
@@ -703,46 +652,18 @@ fn mistakes_in_a_penalty_are_reported() {
             .map_or_else(|report| report.to_string(), |loaded| format!("{:?}", loaded.warnings))
     };
     let who = "actorField = ip\nlabel = login\n";
-    for (settings, expected) in [
-        (
-            "actorField = ip\nblockAfter = 5\nblockSeconds = 60".to_owned(),
-            "r.ini:3: [path=/login ip=*] `blockAfter` needs a `label`: blocks belong to it; add a name, for example `label = logins`",
-        ),
-        (
-            "label = login\nblockAfter = 5\nblockSeconds = 60".to_owned(),
-            "r.ini:3: [path=/login ip=*] `blockAfter` blocks single actors, and the rule has no `actorField`; add `actorField`, for example `actorField = ip`",
-        ),
-        (
-            format!("{who}blockAfter = 5"),
-            "r.ini:4: [path=/login ip=*] `blockAfter` needs `blockSeconds`, the length of the first block; add it, for example `blockSeconds = 15m`",
-        ),
-        (
-            format!("{who}blockSeconds = 15m"),
-            "r.ini:4: [path=/login ip=*] `blockSeconds` has no meaning without `blockAfter`; add `blockAfter = 5`, or remove it",
-        ),
-        (
-            format!("{who}blockAfter = 1001\nblockSeconds = 60"),
-            "r.ini:4: [path=/login ip=*] `blockAfter` is 1001, but must be from 1 to 1000; write the number of denials that lead to a block",
-        ),
-        (
-            format!("{who}blockAfter = 5\nblockSeconds = 0.5"),
-            "r.ini:5: [path=/login ip=*] `blockSeconds` is not a whole number: \"0.5\"; write the length of the first block in seconds, for example `900` or `15m`",
-        ),
-        (
-            format!("{who}blockAfter = 5\nblockSeconds = 15m\nblockMax = 60"),
-            "r.ini:6: [path=/login ip=*] `blockMax` is 60, but must be from 900 to 3155760000; write the length of the longest block in seconds",
-        ),
-        (
-            format!("{who}blockAfter = 5\nblockSeconds = 15m\nblockFactor = 0"),
-            "r.ini:6: [path=/login ip=*] `blockFactor` is 0, but must be from 1 to 100; write how many times as long as the one before each block is",
-        ),
-        (
-            format!("{who}blockAftr = 5\nblockSeconds = 15m"),
-            "r.ini:4: [path=/login ip=*] unknown setting `blockAftr`; did you mean `blockAfter`?",
-        ),
-    ] {
-        assert_eq!(report(&settings), expected);
-    }
+    let rows = r#"
+        actorField = ip; blockAfter = 5; blockSeconds = 60 => 3: [path=/login ip=*] `blockAfter` needs a `label`: blocks belong to it; add a name, for example `label = logins`
+        label = login; blockAfter = 5; blockSeconds = 60 => 3: [path=/login ip=*] `blockAfter` blocks single actors, and the rule has no `actorField`; add `actorField`, for example `actorField = ip`
+        WHO; blockAfter = 5 => 4: [path=/login ip=*] `blockAfter` needs `blockSeconds`, the length of the first block; add it, for example `blockSeconds = 15m`
+        WHO; blockSeconds = 15m => 4: [path=/login ip=*] `blockSeconds` has no meaning without `blockAfter`; add `blockAfter = 5`, or remove it
+        WHO; blockAfter = 1001; blockSeconds = 60 => 4: [path=/login ip=*] `blockAfter` is 1001, but must be from 1 to 1000; write the number of denials that lead to a block
+        WHO; blockAfter = 5; blockSeconds = 0.5 => 5: [path=/login ip=*] `blockSeconds` is not a whole number: "0.5"; write the length of the first block in seconds, for example `900` or `15m`
+        WHO; blockAfter = 5; blockSeconds = 15m; blockMax = 60 => 6: [path=/login ip=*] `blockMax` is 60, but must be from 900 to 3155760000; write the length of the longest block in seconds
+        WHO; blockAfter = 5; blockSeconds = 15m; blockFactor = 0 => 6: [path=/login ip=*] `blockFactor` is 0, but must be from 1 to 100; write how many times as long as the one before each block is
+        WHO; blockAftr = 5; blockSeconds = 15m => 4: [path=/login ip=*] unknown setting `blockAftr`; did you mean `blockAfter`?
+    "#;
+    assert_reports(rows, |settings| report(&settings.replace("WHO\n", who)).trim_start_matches("r.ini:").to_owned());
     let never =
         format!("[ip=*]\n{who}creditLimit = 0\nblockAfter = 5\nblockSeconds = 60\n[default]\ncreditLimit = 0\n");
     let loaded = parse(&never, Format::Ini, "r.ini").unwrap();
@@ -803,20 +724,9 @@ fn entry_of_a_list_that_no_check_has_is_an_error_with_its_line() {
             assert!(problems.len() == 1 && problems[0].starts_with("list.txt:2: "), "{entry}: {problems:?}");
         }
     }
-    let fields = ["user", "user", "user", "ip", "ip", "ip", "host", "host", "path", "method"];
-    let entries = [
-        "10.0.0.O",
-        "GET, HEAD",
-        "1.2",
-        "\"10.0.0.O\"",
-        "10.*",
-        "unknown",
-        "SHOP.example:443",
-        "10.0.0.0/8",
-        "//a",
-        "get",
-    ];
-    for (field, entry) in fields.into_iter().zip(entries) {
+    let entries = "user 10.0.0.O|user GET, HEAD|user 1.2|ip \"10.0.0.O\"|ip 10.*|ip unknown|host SHOP.example:443|\
+        host 10.0.0.0/8|path //a|method get";
+    for (field, entry) in entries.split('|').filter_map(|row| row.split_once(' ')) {
         let rules = format!("[{field}=*]\nlist = {field}: list.txt\ncreditLimit = 0\n");
         assert_eq!(problems_for_checks(&rules, entry), [""; 0], "{field} {entry}");
     }

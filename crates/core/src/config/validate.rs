@@ -1,33 +1,27 @@
 //! Validates one rule of a document, its settings and its operation. Each problem has its line.
 
-mod penalty;
-
 use std::collections::{HashMap, HashSet};
+use std::ops::RangeInclusive;
 
 use jiff::civil::Time;
 
-use super::conditions::{FieldSetting, Lists};
-use super::document::{DEFAULT, RawRule, RawSetting, RawValue};
-use super::number::{self, InvalidNumber};
-use super::problem::{Location, Problems};
-use super::{operation_mistakes, original};
+use super::conditions::Lists;
+use super::document::{self, DEFAULT, InvalidNumber, RawRule, RawSetting, RawValue};
+use super::{Problems, ini};
 use crate::algorithm::Kind;
-use crate::algorithm::reservation::LONGEST_SECONDS;
 use crate::calendar::{self, Calendar, Unit};
 use crate::nearest::{advice, nearest};
 use crate::rules::setting_name::{
-    ACTOR_FIELD, ACTOR_PREFIX, ALGORITHM, BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, LIMIT,
-    LIST, MATCH_POLICY, NETWORKS, OVERRUN, PER, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE,
-    UNLIMITED, UTC, WINDOW,
+    self, ACTOR_FIELD, ALGORITHM, BLOCK_AFTER, BLOCK_FACTOR, BLOCK_FORGET, BLOCK_MAX, BLOCK_SECONDS, BLOCK_WINDOW,
+    BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, LIMIT, LIST, MATCH_POLICY, NETWORKS, OVERRUN,
+    PER, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE, UNLIMITED, UTC, WINDOW,
 };
 use crate::rules::{
-    Condition, MAX_RESET_SECONDS, MatchPolicy, Overrun, Pattern, Quota, QuotaError, Rule, Seconds, Settings,
-    setting_name,
+    Condition, MAX_BLOCK_AFTER, MAX_BLOCK_FACTOR, MAX_RESET_SECONDS, MatchPolicy, Overrun, Pattern, Penalty, Quota,
+    Rule, Seconds, Settings,
 };
 
 pub(super) const MAX_LABEL_LENGTH: usize = 255;
-/// Seconds of a day.
-const DAY: u64 = 24 * 60 * 60;
 
 /// Returns the rule that `raw` describes; `None` if its operation or one of its conditions could not be read.
 ///
@@ -38,13 +32,12 @@ pub(super) fn rule(raw: &RawRule, lists: &mut Lists, problems: &mut Problems) ->
     checker.index_settings();
     let settings = checker.quota_settings();
     let actor_fields = checker.actor_fields();
-    let networks = checker.field_setting(NETWORKS).and_then(|setting| setting.networks(checker.problems));
-    let list = checker.field_setting(LIST).and_then(|setting| setting.list(lists, checker.problems));
-    let actor_prefix = checker.field_setting(ACTOR_PREFIX);
-    let actor_prefix = actor_prefix.and_then(|setting| setting.actor_prefix(&actor_fields, checker.problems));
-    let is_missing = |key: &str, is_valid: bool| !is_valid && checker.field_setting(key).is_some();
+    let (networks, list) = (checker.networks(), checker.list(lists));
+    let actor_prefix = checker.actor_prefix(&actor_fields);
     // Without its conditions, the rule would make others unreachable.
-    let is_complete = !is_missing(NETWORKS, networks.is_some()) && !is_missing(LIST, list.is_some());
+    let is_complete = [(NETWORKS, &networks), (LIST, &list)]
+        .iter()
+        .all(|(key, condition)| condition.is_some() || checker.setting(key).is_none());
     let rule = Rule {
         settings,
         quota: checker.quota(settings),
@@ -71,41 +64,13 @@ pub(super) fn setting_line(raw: &RawRule, key: &str) -> usize {
     raw.settings.iter().find(|setting| setting.key == key).map_or(raw.line, |setting| setting.line)
 }
 
-/// A setting that is a number.
-struct Number<T> {
-    key: &'static str,
-    /// The meaning of the number, for messages.
-    meaning: &'static str,
-    /// The notation of the number, for messages.
-    notation: &'static str,
-    read: fn(&RawValue) -> Result<T, InvalidNumber>,
-}
+/// The notation of a number for messages, and its parser.
+type Notation<T> = (&'static str, fn(&RawValue) -> Result<T, InvalidNumber>);
 
-impl Number<u64> {
-    const fn whole(key: &'static str, meaning: &'static str) -> Self {
-        Self { key, meaning, notation: "in digits only", read: number::whole }
-    }
-}
-
-impl Number<Seconds> {
-    const fn seconds(key: &'static str, meaning: &'static str) -> Self {
-        Self { key, meaning, notation: "for example `60` or `0.25`", read: number::seconds }
-    }
-}
-
-/// Describes a period that is too long, or no time for leases, in the terms of `per`.
-fn describe_period(error: &QuotaError, per: &RawSetting) -> Option<String> {
-    let written = per.value.as_written();
-    match error {
-        QuotaError::TooLong { .. } => {
-            Some(format!("`{PER}` is {written}, but at most {}d, which is 100 years", MAX_RESET_SECONDS / DAY))
-        }
-        QuotaError::NoLeaseTime { .. } => {
-            Some(format!("`{PER}` is {written}, but a lease lasts from 1s to {}d", u64::from(LONGEST_SECONDS) / DAY))
-        }
-        _ => None,
-    }
-}
+const WHOLE: Notation<u64> = ("in digits only", document::whole);
+const WHOLE_SECONDS: Notation<u64> = ("for example `900` or `15m`", document::whole_seconds);
+const SECONDS: Notation<Seconds> = ("for example `60` or `0.25`", document::seconds);
+const PERIOD: Notation<Seconds> = ("for example `90s`, `5m`, `12h`, `7d` or `2w`", document::period);
 
 /// Returns the text with `-` in place of each character that a label cannot contain.
 pub(super) fn to_label(text: &str) -> String {
@@ -117,19 +82,21 @@ fn is_label_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
 }
 
-struct Checker<'a> {
+/// The settings of a rule, while they are checked.
+pub(super) struct Checker<'a> {
     raw: &'a RawRule,
     /// Known settings by key. The first one wins if a key is repeated.
     settings: HashMap<&'a str, &'a RawSetting>,
     /// Known keys that are probably meant by unknown ones. They are not reported as missing.
     misspelled: HashSet<&'static str>,
-    problems: &'a mut Problems,
+    pub problems: &'a mut Problems,
 }
 
 impl<'a> Checker<'a> {
     fn index_settings(&mut self) {
-        for setting in &self.raw.settings {
-            let key = setting.key.as_str();
+        let raw = self.raw;
+        for setting in &raw.settings {
+            let (key, place) = (setting.key.as_str(), (setting.line, raw.header.as_str()));
             if !setting_name::NAMES.contains(&key) {
                 let meant = nearest(key, setting_name::NAMES);
                 self.misspelled.extend(meant);
@@ -137,10 +104,10 @@ impl<'a> Checker<'a> {
                     || format!("remove it: a rule has {}", setting_name::NAMES.join(", ")),
                     |meant| format!("did you mean `{meant}`?"),
                 );
-                self.error(setting.line, format!("unknown setting `{key}`"), fix);
+                self.problems.error(place, format!("unknown setting `{key}`"), fix);
             } else if let Some(first) = self.settings.get(key) {
                 let what = format!("`{key}` is set twice, first on line {}", first.line);
-                self.error(setting.line, what, "keep one of them");
+                self.problems.error(place, what, "keep one of them");
             } else {
                 self.settings.insert(key, setting);
             }
@@ -148,33 +115,63 @@ impl<'a> Checker<'a> {
     }
 
     /// Returns the setting, unless it is missing or `null`.
-    fn setting(&self, key: &str) -> Option<&'a RawSetting> {
+    pub fn setting(&self, key: &str) -> Option<&'a RawSetting> {
         self.settings.get(key).copied().filter(|setting| setting.value != RawValue::Null)
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.setting(key).is_some()
+    }
+
+    /// Returns the position of a setting, or of the rule if it has no such setting.
+    pub fn place(&self, key: &str) -> (usize, &'a str) {
+        (setting_line(self.raw, key), &self.raw.header)
+    }
+
+    /// Reports an error in a setting.
+    pub fn error(&mut self, key: &str, what: impl Into<String>, fix: impl Into<String>) {
+        self.problems.error(self.place(key), what, fix);
+    }
+
+    fn warning(&mut self, key: &str, what: impl Into<String>, fix: impl Into<String>) {
+        self.problems.warning(self.place(key), what, fix);
+    }
+
+    /// Reports a setting that Button's Divvy does not have, and what it does instead.
+    pub fn unsupported(&mut self, key: &str, instead: &str) {
+        let what = format!("Button's Divvy 1.7.1 does not support `{key}`: it {instead}");
+        self.problems.difference(self.place(key), what, "remove it if Button's Divvy reads the file, too");
+    }
+
+    /// Warns of a setting of a rule that has no counters.
+    fn warn_without_counter(&mut self, key: &str, settings: Settings) {
+        if matches!(settings.quota(), Ok(Quota::Always { .. } | Quota::Never)) {
+            let what = format!("`{key}` has no effect: the rule counts nothing");
+            self.warning(key, what, "give the rule a limit, or remove it");
+        }
     }
 
     fn quota_settings(&mut self) -> Settings {
         if self.is_unlimited() {
             return Settings::unlimited();
         }
-        let credit_limit = Number::whole(CREDIT_LIMIT, "the number of credits in a window, or 0 to deny all");
         let calendar = self.calendar();
-        let window_length = self.window_length();
-        let denies_all = self.setting(CREDIT_LIMIT).is_some_and(|setting| number::whole(&setting.value) == Ok(0));
+        let credit_limit = "the number of credits in a window, or 0 to deny all";
+        let denies_all = self.setting(CREDIT_LIMIT).is_some_and(|setting| document::whole(&setting.value) == Ok(0));
+        let window = self.window_length();
         Settings {
-            credit_limit: self.required(credit_limit),
+            credit_limit: self.required(CREDIT_LIMIT, credit_limit, WHOLE),
             calendar,
             // A rule that denies everything needs no window.
-            reset_seconds: if calendar.is_some() || self.setting(WINDOW).is_some() {
-                Seconds::default()
-            } else if denies_all {
-                self.optional(window_length).unwrap_or_default()
-            } else {
-                self.required(window_length)
+            reset_seconds: match window {
+                _ if calendar.is_some() || self.has(WINDOW) => Seconds::default(),
+                (key, meaning, notation) if denies_all => self.number(key, meaning, notation).unwrap_or_default(),
+                (key, meaning, notation) => self.required(key, meaning, notation),
             },
             algorithm: self.choice(ALGORITHM, &Kind::ALL, Kind::name),
-            refill_credits: self.optional(Number::whole(REFILL_CREDITS, "the number of credits in a refill")),
-            refill_seconds: self.optional(Number::seconds(REFILL_SECONDS, "the time between refills in seconds")),
-            burst: self.optional(Number::whole(BURST, "the number of credits allowed at once")),
+            refill_credits: self.number(REFILL_CREDITS, "the number of credits in a refill", WHOLE),
+            refill_seconds: self.number(REFILL_SECONDS, "the time between refills in seconds", SECONDS),
+            burst: self.number(BURST, "the number of credits allowed at once", WHOLE),
         }
     }
 
@@ -183,48 +180,39 @@ impl<'a> Checker<'a> {
         let Some(limit) = self.setting(LIMIT) else { return false };
         if limit.value.as_text() != Some(UNLIMITED) {
             let what = format!("`{LIMIT}` is {}, but must be `{UNLIMITED}`", limit.value.as_written());
-            self.error(limit.line, what, format!("did you mean `{CREDIT_LIMIT}`?"));
+            self.error(LIMIT, what, format!("did you mean `{CREDIT_LIMIT}`?"));
             return false;
         }
-        let numbers = [CREDIT_LIMIT, RESET_SECONDS, PER, WINDOW, REFILL_CREDITS, REFILL_SECONDS, BURST];
-        let given: Vec<_> = numbers.into_iter().filter_map(|key| self.setting(key)).collect();
-        for setting in given {
-            let what = format!("`{}` contradicts `{LIMIT} = {UNLIMITED}`", setting.key);
-            self.error(setting.line, what, "keep one of them");
+        for key in [CREDIT_LIMIT, RESET_SECONDS, PER, WINDOW, REFILL_CREDITS, REFILL_SECONDS, BURST] {
+            if self.has(key) {
+                self.error(key, format!("`{key}` contradicts `{LIMIT} = {UNLIMITED}`"), "keep one of them");
+            }
         }
         true
     }
 
     /// Returns the calendar that determines the windows, if there is one.
     fn calendar(&mut self) -> Option<Calendar> {
-        let Some(window) = self.setting(WINDOW) else {
+        if !self.has(WINDOW) {
             for key in [TIMEZONE, RESET_AT] {
-                if let Some(setting) = self.setting(key) {
-                    self.error(
-                        setting.line,
-                        format!("`{key}` has no meaning without `{WINDOW}`"),
-                        "add `window = day`",
-                    );
+                if self.has(key) {
+                    self.error(key, format!("`{key}` has no meaning without `{WINDOW}`"), "add `window = day`");
                 }
             }
             return None;
-        };
+        }
         for key in [RESET_SECONDS, PER] {
-            if self.setting(key).is_some() {
+            if self.has(key) {
                 let what = format!("`{WINDOW}` and `{key}` both set the length of the window");
-                self.error(window.line, what, "keep one of them");
+                self.error(WINDOW, what, "keep one of them");
             }
         }
         let unit = self.choice(WINDOW, &Unit::ALL, Unit::name)?;
         let reset_at = self.reset_at(unit);
         let zone = self.text(TIMEZONE).unwrap_or_else(|| UTC.to_owned());
         let calendar = Calendar::new(unit, &zone, reset_at);
-        calendar
-            .inspect_err(|error| {
-                let line = setting_line(self.raw, TIMEZONE);
-                self.error(line, error.to_string(), "write an IANA name, such as `Europe/Berlin` or `UTC`");
-            })
-            .ok()
+        let fix = "write an IANA name, such as `Europe/Berlin` or `UTC`";
+        calendar.inspect_err(|error| self.error(TIMEZONE, error.to_string(), fix)).ok()
     }
 
     /// Returns the start of days, midnight by default.
@@ -232,78 +220,90 @@ impl<'a> Checker<'a> {
         let Some(setting) = self.setting(RESET_AT) else { return Time::midnight() };
         if !unit.has_time_of_day() {
             let what = format!("`{RESET_AT}` is a time of day, but the window is one {}", unit.name());
-            self.error(setting.line, what, "remove it, or write a longer window");
+            self.error(RESET_AT, what, "remove it, or write a longer window");
         }
         let time = setting.value.as_text().and_then(calendar::time_of_day);
         time.unwrap_or_else(|| {
             let what = format!("`{RESET_AT}` is not a time of day: {:?}", setting.value.as_written());
-            self.error(setting.line, what, "write hours and minutes, for example `06:00`");
+            self.error(RESET_AT, what, "write hours and minutes, for example `06:00`");
             Time::midnight()
         })
     }
 
-    /// Returns whichever of the two settings gives the length of the window.
-    fn window_length(&mut self) -> Number<Seconds> {
-        let Some(per) = self.setting(PER) else {
-            return Number::seconds(RESET_SECONDS, "the length of a window in seconds");
-        };
-        if self.setting(RESET_SECONDS).is_some() {
+    /// Returns whichever of the two settings gives the length of the window, with its meaning and notation.
+    fn window_length(&mut self) -> (&'static str, &'static str, Notation<Seconds>) {
+        if !self.has(PER) {
+            return (RESET_SECONDS, "the length of a window in seconds", SECONDS);
+        }
+        if self.has(RESET_SECONDS) {
             let what = format!("`{PER}` and `{RESET_SECONDS}` both set the length of the window");
-            self.error(per.line, what, "keep one of them");
+            self.error(PER, what, "keep one of them");
         }
-        Number {
-            key: PER,
-            meaning: "the length of a window",
-            notation: "for example `90s`, `5m`, `12h`, `7d` or `2w`",
-            read: number::period,
-        }
+        (PER, "the length of a window", PERIOD)
     }
 
-    fn required<T: Default>(&mut self, number: Number<T>) -> T {
-        let is_misspelled = match number.key {
-            RESET_SECONDS | PER => [RESET_SECONDS, PER, WINDOW].iter().any(|key| self.misspelled.contains(key)),
-            key => self.misspelled.contains(key),
-        };
-        if self.setting(number.key).is_none() && !is_misspelled {
-            let (what, fix) = match number.key {
-                RESET_SECONDS => (
-                    "the length of the window is missing".to_owned(),
-                    format!("add `{PER}`, `{RESET_SECONDS}` or `{WINDOW}`"),
-                ),
-                key => (format!("`{key}` is missing"), format!("add it: {}", number.meaning)),
+    fn required<T: Default>(&mut self, key: &'static str, meaning: &str, notation: Notation<T>) -> T {
+        let is_length = matches!(key, RESET_SECONDS | PER);
+        let names: &[&str] = if is_length { &[RESET_SECONDS, PER, WINDOW] } else { &[key] };
+        if !self.has(key) && !names.iter().any(|name| self.misspelled.contains(name)) {
+            let (what, fix) = if key == RESET_SECONDS {
+                let fix = format!("add `{PER}`, `{RESET_SECONDS}` or `{WINDOW}`");
+                ("the length of the window is missing".to_owned(), fix)
+            } else {
+                (format!("`{key}` is missing"), format!("add it: {meaning}"))
             };
-            self.error(setting_line(self.raw, number.key), what, fix);
+            self.error(key, what, fix);
         }
-        self.optional(number).unwrap_or_default()
+        self.number(key, meaning, notation).unwrap_or_default()
     }
 
-    fn optional<T>(&mut self, number: Number<T>) -> Option<T> {
-        let setting = self.setting(number.key)?;
-        match (number.read)(&setting.value) {
-            Ok(value) => Some(value),
-            Err(error) => {
-                let what = format!("`{}` {error}: {:?}", number.key, setting.value.as_written());
-                let fix = match number::period(&setting.value) {
-                    Ok(_) if number.key == RESET_SECONDS => {
-                        format!("write `{PER} = {}`, or the seconds in digits only", setting.value.as_written())
+    /// Returns a number; `None` if it is missing, or after reporting that it is no number.
+    fn number<T>(&mut self, key: &str, meaning: &str, (notation, read): Notation<T>) -> Option<T> {
+        let RawSetting { value, .. } = self.setting(key)?;
+        read(value)
+            .inspect_err(|error| {
+                let written = value.as_written();
+                let fix = match document::period(value) {
+                    Ok(_) if key == RESET_SECONDS => {
+                        format!("write `{PER} = {written}`, or the seconds in digits only")
                     }
-                    _ => format!("write {}, {}", number.meaning, number.notation),
+                    _ => format!("write {meaning}, {notation}"),
                 };
-                self.error(setting.line, what, fix);
-                None
-            }
+                self.error(key, format!("`{key}` {error}: {written:?}"), fix);
+            })
+            .ok()
+    }
+
+    /// Returns a number as [`Checker::number`] does; `None` after reporting that it is out of range, too.
+    fn number_within(
+        &mut self,
+        key: &str,
+        meaning: &str,
+        notation: Notation<u64>,
+        range: RangeInclusive<u64>,
+    ) -> Option<u64> {
+        let number = self.number(key, meaning, notation)?;
+        if !range.contains(&number) {
+            let what = format!("`{key}` is {number}, but must be from {} to {}", range.start(), range.end());
+            self.error(key, what, format!("write {meaning}"));
         }
+        Some(number).filter(|number| range.contains(number))
     }
 
     fn quota(&mut self, settings: Settings) -> Quota {
         settings.quota().unwrap_or_else(|errors| {
             for error in errors {
                 // The length of a window may come from either setting.
-                let also = if error.setting() == RESET_SECONDS { PER } else { error.setting() };
-                let setting = self.setting(error.setting()).or_else(|| self.setting(also));
-                let line = setting.map_or(self.raw.line, |setting| setting.line);
-                let what = setting.filter(|setting| setting.key == PER).and_then(|per| describe_period(&error, per));
-                self.error(line, what.unwrap_or_else(|| error.to_string()), error.fix());
+                let is_in_per = error.setting == RESET_SECONDS && !self.has(RESET_SECONDS);
+                match (self.setting(PER).filter(|_| is_in_per), &error.in_per) {
+                    (Some(per), Some(limit)) => {
+                        let what = format!("`{PER}` is {}, but {limit}", per.value.as_written());
+                        self.error(PER, what, error.fix);
+                    }
+                    (per, _) => {
+                        self.error(if per.is_some() { PER } else { error.setting }, error.to_string(), error.fix);
+                    }
+                }
             }
             Quota::Never
         })
@@ -311,19 +311,18 @@ impl<'a> Checker<'a> {
 
     /// Returns a non-empty string.
     fn text(&mut self, key: &str) -> Option<String> {
-        let setting = self.setting(key)?;
-        let RawValue::Text(text) = &setting.value else {
-            let what = format!("`{key}` is not a string: {}", setting.value.as_written());
-            self.error(setting.line, what, "put it in quotes");
+        let value = &self.setting(key)?.value;
+        let Some(text) = value.as_text() else {
+            self.error(key, format!("`{key}` is not a string: {}", value.as_written()), "put it in quotes");
             return None;
         };
-        Some(text.clone()).filter(|text| !text.is_empty())
+        Some(text.to_owned()).filter(|text| !text.is_empty())
     }
 
     /// Returns the fields of an actor: separated by commas, or in a JSON array.
     fn actor_fields(&mut self) -> Vec<String> {
-        let Some(setting) = self.setting(ACTOR_FIELD) else { return Vec::new() };
-        let fields: Vec<String> = match &setting.value {
+        let Some(RawSetting { value, .. }) = self.setting(ACTOR_FIELD) else { return Vec::new() };
+        let fields: Vec<String> = match value {
             RawValue::Text(text) if text.contains(',') => {
                 text.split(',').map(|field| field.trim().to_owned()).collect()
             }
@@ -331,35 +330,34 @@ impl<'a> Checker<'a> {
                 Ok(fields) => fields,
                 Err(_) => {
                     let what = format!("`{ACTOR_FIELD}` is neither a string nor an array of strings: {json}");
-                    self.error(setting.line, what, "write \"field\" or [\"field\", \"another field\"]");
+                    self.error(ACTOR_FIELD, what, "write \"field\" or [\"field\", \"another field\"]");
                     return Vec::new();
                 }
             },
             _ => return self.text(ACTOR_FIELD).into_iter().collect(),
         };
         if fields.iter().any(String::is_empty) {
-            let what = format!("`{ACTOR_FIELD}` contains an empty field name: {:?}", setting.value.as_written());
-            self.error(setting.line, what, "write field names, separated by commas");
+            let what = format!("`{ACTOR_FIELD}` contains an empty field name: {:?}", value.as_written());
+            self.error(ACTOR_FIELD, what, "write field names, separated by commas");
         }
         let mut seen = HashSet::new();
         if let Some(twice) = fields.iter().find(|field| !seen.insert(field.as_str())) {
-            self.error(setting.line, format!("`{ACTOR_FIELD}` names {twice:?} twice"), "keep one of them");
+            self.error(ACTOR_FIELD, format!("`{ACTOR_FIELD}` names {twice:?} twice"), "keep one of them");
         }
         if fields.len() > 1 {
-            let place = Location { line: setting.line, operation: Some(&self.raw.header) };
             let what = format!("Button's Divvy 1.7.1 reads `{ACTOR_FIELD}` as the name of a single field");
-            self.problems.difference(place, what, "name one field if Button's Divvy reads the file, too");
+            let fix = "name one field if Button's Divvy reads the file, too";
+            self.problems.difference(self.place(ACTOR_FIELD), what, fix);
         }
         fields
     }
 
     fn match_policy(&mut self) -> MatchPolicy {
-        let policies = [MatchPolicy::Stop, MatchPolicy::And, MatchPolicy::Canary];
-        let policy = self.choice(MATCH_POLICY, &policies, MatchPolicy::as_str).unwrap_or_default();
+        let policy = self.choice(MATCH_POLICY, &MatchPolicy::ALL, MatchPolicy::name).unwrap_or_default();
         if policy == MatchPolicy::And {
-            let place = Location { line: setting_line(self.raw, MATCH_POLICY), operation: Some(&self.raw.header) };
             let what = "Button's Divvy 1.7.1 does not support `matchPolicy = and`: it treats this rule as a stop rule";
-            self.problems.difference(place, what, "leave such rules out if Button's Divvy reads the file, too");
+            let fix = "leave such rules out if Button's Divvy reads the file, too";
+            self.problems.difference(self.place(MATCH_POLICY), what, fix);
         }
         policy
     }
@@ -375,7 +373,7 @@ impl<'a> Checker<'a> {
             if key == WINDOW && text.starts_with(|c: char| c.is_ascii_digit()) {
                 fix.push_str(&format!("; for a window of another length, write `{PER}`, as in `{PER} = 90s`"));
             }
-            self.error(setting_line(self.raw, key), format!("unknown {key} {text:?}"), fix);
+            self.error(key, format!("unknown {key} {text:?}"), fix);
             nearest.and_then(named)
         })
     }
@@ -384,63 +382,53 @@ impl<'a> Checker<'a> {
         let label = self.name(LABEL);
         let is_default = self.raw.operation.as_ref().is_none_or(Vec::is_empty);
         if label.as_deref() == Some(DEFAULT) && !is_default {
-            let place = Location { line: setting_line(self.raw, LABEL), operation: Some(&self.raw.header) };
             let what = format!("the label `{DEFAULT}` normally means the [{DEFAULT}] rule");
             let fix = "choose another label: as long as this rule has it, commands that name `default` apply to this \
                 rule";
-            self.problems.warning(place, what, fix);
+            self.warning(LABEL, what, fix);
         }
         label
     }
 
     fn overrun(&mut self, settings: Settings) -> Overrun {
-        let overrun = self.choice(OVERRUN, &Overrun::ALL, Overrun::as_str).unwrap_or_default();
+        let overrun = self.choice(OVERRUN, &Overrun::ALL, Overrun::name).unwrap_or_default();
         if overrun == Overrun::Refuse {
             return overrun;
         }
-        let line = setting_line(self.raw, OVERRUN);
         match settings.algorithm() {
             Kind::SlidingLog => {
                 let what = format!("`{OVERRUN} = debt` can exceed the limit, and sliding-log has no room for that");
-                self.error(line, what, "set `algorithm = sliding-window`, or remove it");
+                self.error(OVERRUN, what, "set `algorithm = sliding-window`, or remove it");
             }
             Kind::Concurrency => {
                 let what = format!("`{OVERRUN} = debt` applies to costs, and concurrency limits have none");
-                self.error(line, what, "remove it");
+                self.error(OVERRUN, what, "remove it");
             }
             _ => {}
         }
-        let place = Location { line, operation: Some(&self.raw.header) };
-        let what =
-            format!("Button's Divvy 1.7.1 does not support `{OVERRUN}`: it denies hits that cost more than is left");
-        self.problems.difference(place, what, "remove it if Button's Divvy reads the file, too");
-        if matches!(settings.quota(), Ok(Quota::Always { .. } | Quota::Never)) {
-            let what = format!("`{OVERRUN}` has no effect: the rule counts nothing");
-            self.problems.warning(place, what, "give the rule a limit, or remove it");
-        }
+        self.unsupported(OVERRUN, "denies hits that cost more than is left");
+        self.warn_without_counter(OVERRUN, settings);
         overrun
     }
 
     /// Returns the request field that names a gateway's leases.
     fn hold_field(&mut self, settings: Settings, actor_fields: &[String]) -> Option<String> {
         let field = self.text(HOLD_FIELD)?;
-        let line = setting_line(self.raw, HOLD_FIELD);
         let algorithm = settings.algorithm();
         if algorithm != Kind::Concurrency {
             let what = format!("`{HOLD_FIELD}` names leases, but this rule's algorithm is {}", algorithm.name());
-            self.error(line, what, "remove it, or set `algorithm = concurrency`");
+            self.error(HOLD_FIELD, what, "remove it, or set `algorithm = concurrency`");
         }
         if actor_fields.contains(&field) {
             let what = format!("`{HOLD_FIELD}` is in `{ACTOR_FIELD}`, too: each lease would have its own counter");
-            self.error(line, what, "use another field, or remove it");
+            self.error(HOLD_FIELD, what, "use another field, or remove it");
         }
         let is_in_operation = self.raw.operation.iter().flatten().any(|(key, _)| *key == field);
         if !is_in_operation {
-            let place = Location { line, operation: Some(&self.raw.header) };
             let what =
                 format!("{HOLD_FIELD} {field:?} is not in the operation: a gateway's request without it is an error");
             let fix = format!("add {field}=* to the operation, or make sure that every request carries it");
-            self.problems.warning(place, what, fix);
+            self.warning(HOLD_FIELD, what, fix);
         }
         Some(field)
     }
@@ -448,17 +436,14 @@ impl<'a> Checker<'a> {
     /// Returns the name of the rule's counters. Reports an error if its counters cannot have a name.
     fn counter(&mut self, settings: Settings) -> Option<String> {
         let counter = self.name(COUNTER)?;
-        let line = setting_line(self.raw, COUNTER);
         if settings.algorithm() == Kind::SlidingLog {
             let what = format!("`{COUNTER}` keeps usage as one number, but sliding-log keeps the time of each hit");
-            self.error(line, what, "set `algorithm = sliding-window`, or remove it");
+            self.error(COUNTER, what, "set `algorithm = sliding-window`, or remove it");
         }
-        let place = Location { line, operation: Some(&self.raw.header) };
-        let what = format!("Button's Divvy 1.7.1 does not support `{COUNTER}`: it counts for this rule alone");
-        self.problems.difference(place, what, "remove it if Button's Divvy reads the file, too");
+        self.unsupported(COUNTER, "counts for this rule alone");
         if matches!(settings.quota(), Ok(Quota::Always { .. })) {
             let what = format!("`{COUNTER}` has no effect: a rule that allows everything counts nothing");
-            self.problems.warning(place, what, "give the rule a limit, or remove it");
+            self.warning(COUNTER, what, "give the rule a limit, or remove it");
         }
         Some(counter)
     }
@@ -468,61 +453,156 @@ impl<'a> Checker<'a> {
         let name = self.text(key)?;
         if name.len() > MAX_LABEL_LENGTH || !name.bytes().all(is_label_byte) {
             let fix = format!("use at most {MAX_LABEL_LENGTH} letters, digits, `-` and `_`");
-            self.error(setting_line(self.raw, key), format!("invalid {key} {name:?}"), fix);
+            self.error(key, format!("invalid {key} {name:?}"), fix);
         }
         Some(name)
+    }
+
+    /// Returns the rule's penalty; `None` if it has none, or after reporting what is wrong.
+    fn penalty(&mut self, settings: Settings) -> Option<Penalty> {
+        if !self.has(BLOCK_AFTER) {
+            for key in [BLOCK_WINDOW, BLOCK_SECONDS, BLOCK_FACTOR, BLOCK_MAX, BLOCK_FORGET] {
+                if self.has(key) && !self.misspelled.contains(BLOCK_AFTER) {
+                    let what = format!("`{key}` has no meaning without `{BLOCK_AFTER}`");
+                    self.error(key, what, format!("add `{BLOCK_AFTER} = 5`, or remove it"));
+                }
+            }
+            return None;
+        }
+        for (key, what, fix) in [
+            (
+                ACTOR_FIELD,
+                format!("`{BLOCK_AFTER}` blocks single actors, and the rule has no `{ACTOR_FIELD}`"),
+                format!("add `{ACTOR_FIELD}`, for example `{ACTOR_FIELD} = ip`"),
+            ),
+            (
+                LABEL,
+                format!("`{BLOCK_AFTER}` needs a `{LABEL}`: blocks belong to it"),
+                format!("add a name, for example `{LABEL} = logins`"),
+            ),
+            (
+                BLOCK_SECONDS,
+                format!("`{BLOCK_AFTER}` needs `{BLOCK_SECONDS}`, the length of the first block"),
+                format!("add it, for example `{BLOCK_SECONDS} = 15m`"),
+            ),
+        ] {
+            if !self.has(key) && !self.misspelled.contains(key) {
+                self.error(BLOCK_AFTER, what, fix);
+            }
+        }
+        self.warn_without_counter(BLOCK_AFTER, settings);
+        self.unsupported(BLOCK_AFTER, "blocks no actor");
+        let longest = MAX_RESET_SECONDS;
+        let after = "the number of denials that lead to a block";
+        let after = self.number_within(BLOCK_AFTER, after, WHOLE, 1..=MAX_BLOCK_AFTER);
+        let window = "the seconds within which denials count";
+        let window = self.number_within(BLOCK_WINDOW, window, WHOLE_SECONDS, 1..=longest);
+        let seconds = "the length of the first block in seconds";
+        let seconds = self.number_within(BLOCK_SECONDS, seconds, WHOLE_SECONDS, 1..=longest);
+        let factor = "how many times as long as the one before each block is";
+        let factor = self.number_within(BLOCK_FACTOR, factor, WHOLE, 1..=MAX_BLOCK_FACTOR);
+        let max = "the length of the longest block in seconds";
+        let max = self.number_within(BLOCK_MAX, max, WHOLE_SECONDS, seconds.unwrap_or(1)..=longest);
+        let forget = "the seconds until blocks are forgotten";
+        let forget = self.number_within(BLOCK_FORGET, forget, WHOLE_SECONDS, 0..=longest);
+        Some(Penalty { after: after?, window, seconds: seconds?, factor, max, forget })
     }
 
     /// Returns the rule's keys with their patterns; `None` if they could not be read. Reports a repeated key, a value that looks
     /// like a pattern of another program, and a pattern that Button's Divvy reads differently. Fields of conditions that are
     /// missing are added.
     fn operation<'c>(&mut self, conditions: impl Iterator<Item = &'c Condition>) -> Option<Vec<(String, Pattern)>> {
-        let raw = self.raw;
+        let place = (self.raw.line, self.raw.header.as_str());
         let mut operation: Vec<(String, Pattern)> = Vec::new();
         let mut seen = HashSet::new();
-        for (key, value) in raw.operation.as_ref()? {
-            if !original::has_same_meaning(value) {
+        for (key, value) in self.raw.operation.as_ref()? {
+            if !ini::has_same_meaning(value) {
                 let what = format!(
                     "Button's Divvy 1.7.1 matches {key}={value} differently: only the first `*` stands for any \
                      characters, and any text may follow the match"
                 );
-                let place = Location { line: raw.line, operation: Some(&raw.header) };
-                self.problems.difference(
-                    place,
-                    what,
-                    "write a single `*`, at the end, if Button's Divvy reads the file, too",
-                );
+                let fix = "write a single `*`, at the end, if Button's Divvy reads the file, too";
+                self.problems.difference(place, what, fix);
             }
-            if let Some(what) = operation_mistakes::describe_foreign_pattern(value) {
-                let place = Location { line: raw.line, operation: Some(&raw.header) };
+            if let Some(what) = describe_foreign_pattern(value) {
                 let fix = "in a rule, `*` stands for any text, and every other character for itself";
                 self.problems.warning(place, format!("{key}={value} {what}"), fix);
             }
             if seen.insert(key) {
                 operation.push((key.clone(), Pattern::parse(value)));
             } else {
-                self.error(raw.line, format!("the operation names {key:?} twice"), "keep one of them");
+                self.problems.error(place, format!("the operation names {key:?} twice"), "keep one of them");
             }
         }
         for condition in conditions {
             if operation.is_empty() {
-                let what =
-                    format!("the default rule answers every request, so it cannot have `{}`", condition.setting());
-                let line = setting_line(raw, condition.setting());
-                self.error(line, what, format!("write a rule [{}=*] with it", condition.field));
+                let key = condition.setting();
+                let what = format!("the default rule answers every request, so it cannot have `{key}`");
+                self.error(key, what, format!("write a rule [{}=*] with it", condition.field));
             } else if operation.iter().all(|(key, _)| *key != condition.field) {
                 operation.push((condition.field.clone(), Pattern::Any));
             }
         }
         Some(operation)
     }
+}
 
-    /// Returns a setting that is about one field, if it is given.
-    fn field_setting(&self, key: &str) -> Option<FieldSetting<'a>> {
-        Some(FieldSetting { setting: self.setting(key)?, header: &self.raw.header })
+/// Parts of a regular expression that ordinary text rarely contains.
+const REGEX_PARTS: [&str; 12] = ["[0-9", "[a-z", "[A-Z", "[^", "\\d", "\\w", "\\s", "\\.", "(?", ".+", "]+", "]*"];
+
+/// Returns a description of the foreign pattern. `None` if the value looks like ordinary text or a pattern of divvy's.
+fn describe_foreign_pattern(value: &str) -> Option<&'static str> {
+    if is_regex(value) {
+        Some("looks like a regular expression, but there are no regular expressions")
+    } else if is_route(value) {
+        Some("looks like a route with a placeholder, but it matches only this text")
+    } else {
+        None
     }
+}
 
-    fn error(&mut self, line: usize, what: impl Into<String>, fix: impl Into<String>) {
-        self.problems.error(Location { line, operation: Some(&self.raw.header) }, what, fix);
+fn is_regex(value: &str) -> bool {
+    // After a letter or digit, it is a pattern of divvy's: `10.0.*`.
+    let is_wildcard =
+        |at| !value.get(..at).is_some_and(|text| text.ends_with(|c: char| c.is_alphanumeric() || c == '*'));
+    let has_any_text = value.match_indices(".*").any(|(at, _)| is_wildcard(at));
+    let has_alternatives = value
+        .split_once('(')
+        .and_then(|(_, rest)| rest.split_once(')'))
+        .is_some_and(|(inside, _)| inside.contains('|'));
+    let is_anchored = value.ends_with('$') || value.starts_with("^/");
+    is_anchored || has_alternatives || has_any_text || REGEX_PARTS.iter().any(|part| value.contains(part))
+}
+
+/// Returns whether a path has a segment such as `{id}`, `<id>` or `:id`.
+fn is_route(value: &str) -> bool {
+    let is_placeholder = |segment: &str| {
+        let is_in = |open, close| segment.len() > 2 && segment.starts_with(open) && segment.ends_with(close);
+        let is_named =
+            segment.strip_prefix(':').is_some_and(|name| name.starts_with(|c: char| c.is_ascii_alphabetic()));
+        is_in('{', '}') || is_in('<', '>') || is_named
+    };
+    value.starts_with('/') && value.split('/').any(is_placeholder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_of_other_programs_are_recognized() {
+        let regular =
+            r"/api/[0-9]+ ^/login$ ^GET$ /v[^/]+/x user-.* /api/.* .* /id/\d+ (?i)get [a-z] /a.+ (x|y) /v(1|2)/x $";
+        let routes = "/users/{id} /users/:id/posts /users/<id>";
+        for (values, word) in [(regular, "regular expression"), (routes, "route")] {
+            for value in values.split_whitespace() {
+                assert!(describe_foreign_pattern(value).is_some_and(|text| text.contains(word)), "{value}");
+            }
+        }
+        let ordinary = "* /api/* *.example.com a.b.* /files/*.* /.well-known/* 10.0.* ::1 [::1]:80 10:30 /a?b=[1] a+b $5 a|b \
+            f(x) ^ {} application/json";
+        for value in ordinary.split_whitespace().chain(["weekly digest"]) {
+            assert_eq!(describe_foreign_pattern(value), None, "{value}");
+        }
     }
 }

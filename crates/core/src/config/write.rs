@@ -3,16 +3,17 @@
 use std::collections::HashMap;
 use std::hash::Hasher;
 
-use serde::ser::{Error, Serialize, SerializeMap, Serializer};
+use serde::Serialize;
+use serde::ser::{Error, SerializeMap, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
+use super::Format;
 use super::conditions::split_field;
 use super::document::DEFAULT;
-use super::original::is_escaped;
-use super::{Format, ini};
-use crate::rules::{Rule, SettingValue, operation_text};
+use super::ini::{self, is_escaped};
+use crate::rules::{Rule, SettingValue, operation};
 
 /// Rules that a format cannot express.
 #[derive(Debug, thiserror::Error)]
@@ -77,25 +78,23 @@ fn join_fields(fields: Vec<String>) -> SettingValue {
 }
 
 fn write_json(rules: &[Rule]) -> Result<String, Unwritable> {
-    Ok(serde_json::to_string_pretty(&JsonFile(rules))? + "\n")
+    let default = rules.split_last().filter(|(last, _)| last.is_default());
+    let overrides = default.map_or(rules, |(_, overrides)| overrides).iter().map(JsonRule).collect();
+    let file = JsonFile { overrides, default: default.map(|(default, _)| JsonRule(default)) };
+    Ok(serde_json::to_string_pretty(&file)? + "\n")
 }
 
-struct JsonFile<'a>(&'a [Rule]);
+#[derive(Serialize)]
+struct JsonFile<'a> {
+    overrides: Vec<JsonRule<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    default: Option<JsonRule<'a>>,
+}
+
 struct JsonRule<'a>(&'a Rule);
-struct JsonOperation<'a>(&'a Rule);
 
-impl Serialize for JsonFile<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let default = self.0.split_last().filter(|(last, _)| last.is_default());
-        let overrides = default.map_or(self.0, |(_, overrides)| overrides);
-        let mut file = serializer.serialize_map(None)?;
-        file.serialize_entry("overrides", &overrides.iter().map(JsonRule).collect::<Vec<_>>())?;
-        if let Some((default, _)) = default {
-            file.serialize_entry("default", &JsonRule(default))?;
-        }
-        file.end()
-    }
-}
+/// The operation of a rule.
+struct JsonOperation<'a>(&'a Rule);
 
 impl Serialize for JsonRule<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -105,12 +104,9 @@ impl Serialize for JsonRule<'_> {
             match value {
                 SettingValue::Text(text) => rule.serialize_entry(key, &text)?,
                 SettingValue::Fields(list) => rule.serialize_entry(key, &list)?,
-                SettingValue::OfField(field, text) => {
-                    rule.serialize_entry(key, &HashMap::from([(field, text)]))?;
-                }
+                SettingValue::OfField(field, text) => rule.serialize_entry(key, &HashMap::from([(field, text)]))?,
                 SettingValue::Number(digits) => {
-                    let as_written = RawValue::from_string(digits).map_err(S::Error::custom)?;
-                    rule.serialize_entry(key, &as_written)?;
+                    rule.serialize_entry(key, &RawValue::from_string(digits).map_err(S::Error::custom)?)?;
                 }
             }
         }
@@ -160,25 +156,15 @@ fn ini_header(rule: &Rule) -> Option<String> {
     if rule.is_default() {
         return Some(DEFAULT.to_owned());
     }
-    let sparing = operation_text::write(rule.pairs()).ok();
-    let escaped = sparing.as_deref().map(escaped);
+    let sparing = operation::write(rule.pairs()).ok();
+    let escape = |c: char| is_escaped(&c).then_some('\\').into_iter().chain([c]);
+    let escaped = sparing.as_deref().map(|header| header.chars().flat_map(escape).collect());
     let all_quoted: Vec<_> = rule.pairs().map(|(key, value)| format!("\"{key}\"=\"{value}\"")).collect();
     let reads_as_rule = |header: &String| {
         let pairs = ini::header_pairs(header).unwrap_or_default();
         rule.pairs().eq(pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())))
     };
     [sparing, escaped, Some(all_quoted.join(" "))].into_iter().flatten().find(reads_as_rule)
-}
-
-fn escaped(header: &str) -> String {
-    let mut escaped = String::with_capacity(header.len());
-    for c in header.chars() {
-        if is_escaped(&c) {
-            escaped.push('\\');
-        }
-        escaped.push(c);
-    }
-    escaped
 }
 
 fn is_plain(byte: u8) -> bool {

@@ -4,17 +4,22 @@
 //! contain it. Other values are in none.
 //!
 //! `actorPrefix` replaces an address by its network, so that all its addresses share a counter.
+//!
+//! A [`List`] has the entries of a file, one a line, each a text, a pattern or a network.
 
 use std::fmt;
+use std::hash::Hasher;
 use std::sync::Arc;
 
-use super::list::List;
+use siphasher::sip128::{Hasher128, SipHasher13};
+
 use super::network_table::NetworkTable;
+use super::pattern::Glob;
 use super::setting_name::{LIST, NETWORKS};
-use super::{Address, ListEntry, Network};
+use super::{Address, Misspelling, Network, Pattern, Spelling};
 
 /// The word before the entries of a condition that their values must not match.
-pub const NOT: &str = "not ";
+pub(crate) const NOT: &str = "not ";
 
 /// A condition. Displays as in a rules file: `ip: not 10.0.0.0/8, 2001:db8::/32`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,15 +47,6 @@ pub struct NetworkSet {
     networks: Box<[Network]>,
     /// The index of the first network that contains an address.
     table: NetworkTable<u32>,
-}
-
-/// The entry that a value matches: the network, or the line of a list.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
-    /// The entry's text.
-    pub entry: String,
-    /// Its line in the list.
-    pub line: Option<u32>,
 }
 
 impl NetworkSet {
@@ -106,16 +102,16 @@ impl Condition {
         }
     }
 
-    /// Returns the first entry that the value matches.
-    pub fn find(&self, value: &[u8]) -> Option<Member> {
+    /// Returns the first entry that the value matches, and its line in a list.
+    pub(super) fn find(&self, value: &[u8]) -> Option<(String, Option<u32>)> {
         match &self.members {
             Members::Networks(networks) => {
                 let network = networks.networks.get(networks.find(value)? as usize)?;
-                Some(Member { entry: network.to_string(), line: None })
+                Some((network.to_string(), None))
             }
             Members::List(list) => {
                 let line = list.find(value)?;
-                Some(Member { entry: list.entry(line)?.to_string(), line: Some(line) })
+                Some((list.entry(line)?.to_string(), Some(line)))
             }
         }
     }
@@ -141,68 +137,57 @@ impl Condition {
 
     /// Returns the entries as in a rules file, without the field.
     pub fn entries(&self) -> String {
-        let not = if self.is_inverted { NOT } else { "" };
-        let entries = match &self.members {
-            Members::Networks(networks) => join(networks.networks.iter()),
-            Members::List(list) => list.name().to_owned(),
-        };
-        format!("{not}{entries}")
+        self.write_entries(<[Network]>::to_vec)
     }
 
     /// Returns the text that stands for the condition in the keys of counters. The order of networks has no meaning, and
     /// a list's entries may change.
     pub(super) fn key_text(&self) -> String {
+        let entries = self.write_entries(|networks| {
+            let mut sorted = networks.to_vec();
+            sorted.sort_unstable_by_key(|network| (network.first(), network.prefix()));
+            sorted.dedup();
+            sorted
+        });
+        format!("{} {entries}", self.setting())
+    }
+
+    fn write_entries(&self, arrange: fn(&[Network]) -> Vec<Network>) -> String {
         let not = if self.is_inverted { NOT } else { "" };
         let entries = match &self.members {
-            Members::Networks(networks) => {
-                let mut sorted = networks.networks.to_vec();
-                sorted.sort_unstable_by_key(|network| (network.first(), network.prefix()));
-                sorted.dedup();
-                join(sorted.iter())
+            Members::Networks(set) => {
+                arrange(&set.networks).iter().map(Network::to_string).collect::<Vec<_>>().join(", ")
             }
             Members::List(list) => list.name().to_owned(),
         };
-        format!("{} {not}{entries}", self.setting())
-    }
-
-    /// Returns whether both are about the same field and the same kind of members.
-    fn is_comparable(&self, other: &Self) -> bool {
-        self.field == other.field && self.setting() == other.setting()
+        format!("{not}{entries}")
     }
 
     /// Returns whether each value that meets `other` meets this condition, apart from values that are networks. Lists are compared by
     /// their names only.
     pub(super) fn contains(&self, other: &Self) -> bool {
-        self.is_comparable(other)
-            && match (&self.members, &other.members) {
-                (Members::List(one), Members::List(other_list)) => {
-                    self.is_inverted == other.is_inverted && one.name() == other_list.name()
-                }
-                (Members::Networks(one), Members::Networks(other_set)) => {
-                    match (self.is_inverted, other.is_inverted) {
-                        (false, false) => one.covers(other_set),
-                        (true, true) => other_set.covers(one),
-                        (true, false) => !one.overlaps(other_set),
-                        // Values that are no addresses are in no network.
-                        (false, true) => false,
-                    }
-                }
-                _ => false,
-            }
+        self.contains_if(self.is_inverted, other)
     }
 
-    /// Returns whether it is certain that no value meets both conditions, apart from values that are networks.
+    /// Returns whether it is certain that no value meets both conditions, apart from values that are networks: each value that
+    /// meets `other` fails this condition.
     pub(super) fn excludes(&self, other: &Self) -> bool {
-        self.is_comparable(other)
+        self.contains_if(!self.is_inverted, other)
+    }
+
+    /// Returns whether each value that meets `other` is a member, or is not if `is_inverted`.
+    fn contains_if(&self, is_inverted: bool, other: &Self) -> bool {
+        self.field == other.field
             && match (&self.members, &other.members) {
                 (Members::List(one), Members::List(other_list)) => {
-                    self.is_inverted != other.is_inverted && one.name() == other_list.name()
+                    is_inverted == other.is_inverted && one.name() == other_list.name()
                 }
-                (Members::Networks(one), Members::Networks(other_set)) => match (self.is_inverted, other.is_inverted) {
-                    (false, false) => !one.overlaps(other_set),
-                    (true, false) => one.covers(other_set),
-                    (false, true) => other_set.covers(one),
-                    (true, true) => false,
+                (Members::Networks(one), Members::Networks(other_set)) => match (is_inverted, other.is_inverted) {
+                    (false, false) => one.covers(other_set),
+                    (true, true) => other_set.covers(one),
+                    (true, false) => !one.overlaps(other_set),
+                    // Values that are no addresses are in no network.
+                    (false, true) => false,
                 },
                 _ => false,
             }
@@ -213,10 +198,6 @@ impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.field, self.entries())
     }
-}
-
-fn join<'a>(networks: impl Iterator<Item = &'a Network>) -> String {
-    networks.map(Network::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// The setting. Displays as in a rules file: `ip: 32, 56`.
@@ -272,11 +253,6 @@ impl PrefixLengths {
             }
         }
     }
-
-    /// Returns whether each network of `other` is in one of these networks.
-    pub fn are_at_most(self, other: Self) -> bool {
-        self.v4 <= other.v4 && self.v6 <= other.v6
-    }
 }
 
 impl fmt::Display for PrefixLengths {
@@ -291,10 +267,164 @@ impl fmt::Display for ActorPrefix {
     }
 }
 
+/// An entry of a list.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ListEntry {
+    /// A value that the pattern matches.
+    Pattern(Pattern),
+    /// Exactly this value: a literal that is in quotes, so it is a text even if it resembles an address.
+    Quoted(Pattern),
+    /// An address or a network in the network.
+    Network(Network),
+}
+
+/// The entries of a list file, compiled. Two lists are equal if they have the same name and the same entries on the same
+/// lines.
+#[derive(Debug)]
+pub struct List {
+    name: String,
+    /// The entries with their lines, in the order of the file.
+    entries: Vec<(u32, ListEntry)>,
+    /// Texts by value, each with the first line that has it.
+    texts: Vec<(Box<str>, u32)>,
+    globs: Vec<(Glob, u32)>,
+    /// The line of an entry `*`.
+    any: Option<u32>,
+    networks: NetworkTable<u32>,
+    digest: u128,
+}
+
+/// An entry that no normalized value matches: its line, its text, and why.
+type WrongEntry = (u32, String, Misspelling);
+
+impl List {
+    /// Compiles a list. `name` is the name of its file as the rules file writes it, and `entries` come with their lines,
+    /// which ascend.
+    pub fn new(name: &str, entries: Vec<(u32, ListEntry)>) -> Arc<Self> {
+        let (mut texts, mut globs, mut any, mut networks) = (Vec::new(), Vec::new(), None, Vec::new());
+        let mut hasher = SipHasher13::new();
+        for (line, entry) in &entries {
+            hasher.write_u32(*line);
+            hasher.write(format!("{entry}\n").as_bytes());
+            match entry {
+                ListEntry::Network(network) => networks.push((*network, *line)),
+                ListEntry::Pattern(pattern) | ListEntry::Quoted(pattern) => match pattern {
+                    Pattern::Any => any = any.or(Some(*line)),
+                    Pattern::Literal(text) => texts.push((text.as_str().into(), *line)),
+                    Pattern::Glob(glob) => globs.push((glob.clone(), *line)),
+                },
+            }
+        }
+        texts.sort_unstable();
+        texts.dedup_by(|later, first| later.0 == first.0);
+        let networks = NetworkTable::new(networks, |lines| lines.iter().copied().min().unwrap_or_default());
+        Arc::new(Self {
+            name: name.to_owned(),
+            entries,
+            texts,
+            globs,
+            any,
+            networks,
+            digest: hasher.finish128().as_u128(),
+        })
+    }
+
+    /// Returns the name of its file, as the rules file writes it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns its entries with their lines.
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = &(u32, ListEntry)> {
+        self.entries.iter()
+    }
+
+    /// Returns a number that differs for other entries.
+    pub fn digest(&self) -> u128 {
+        self.digest
+    }
+
+    /// Returns the first line whose entry matches the value.
+    pub fn find(&self, value: &[u8]) -> Option<u32> {
+        let text = self.texts.binary_search_by(|(text, _)| text.as_bytes().cmp(value)).ok();
+        let text = text.and_then(|place| self.texts.get(place)).map(|(_, line)| *line);
+        let glob = self.globs.iter().find(|(glob, _)| glob.matches_bytes(value)).map(|(_, line)| *line);
+        let network = if self.networks.is_empty() { None } else { self.networks.find(value) };
+        [text, glob, network, self.any].into_iter().flatten().min()
+    }
+
+    /// Returns the list with the entries that normalized values match; `None` if none differs.
+    ///
+    /// # Errors
+    /// Entries that no normalized value matches, with their lines.
+    pub(super) fn normalize(&self, spelling: Spelling) -> Result<Option<Arc<Self>>, Vec<WrongEntry>> {
+        let (mut entries, mut wrong) = (Vec::with_capacity(self.entries.len()), Vec::new());
+        for (line, entry) in &self.entries {
+            match entry.normalize(spelling) {
+                Ok(normal) => entries.extend(normal.into_iter().map(|entry| (*line, entry))),
+                Err(misspelling) => wrong.push((*line, entry.to_string(), misspelling)),
+            }
+        }
+        if !wrong.is_empty() {
+            return Err(wrong);
+        }
+        Ok((entries != self.entries).then(|| Self::new(&self.name, entries)))
+    }
+
+    /// Returns the entry on this line.
+    pub fn entry(&self, line: u32) -> Option<&ListEntry> {
+        let place = self.entries.binary_search_by_key(&line, |(line, _)| *line).ok()?;
+        self.entries.get(place).map(|(_, entry)| entry)
+    }
+}
+
+impl PartialEq for List {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest && self.name == other.name && self.entries == other.entries
+    }
+}
+
+impl Eq for List {}
+
+impl ListEntry {
+    /// Returns the entries of a list that match the normalized values of those that it matches.
+    ///
+    /// # Errors
+    /// No normalized value matches.
+    fn normalize(&self, spelling: Spelling) -> Result<Vec<ListEntry>, Misspelling> {
+        match self {
+            Self::Network(_) if matches!(spelling, Spelling::Address | Spelling::Host) => Ok(vec![self.clone()]),
+            Self::Quoted(pattern) if spelling == Spelling::Address => {
+                let text = spelling.normalize(pattern.as_str()).unwrap_or_default();
+                Ok(vec![Self::Quoted(Pattern::Literal(text.into_owned()))])
+            }
+            Self::Network(network) => Self::Pattern(Pattern::Literal(network.to_string())).normalize(spelling),
+            Self::Quoted(pattern) => Ok(spelling.of_pattern(pattern)?.into_iter().map(Self::Quoted).collect()),
+            Self::Pattern(pattern) if spelling == Spelling::Address => {
+                let patterns = spelling.of_pattern(pattern).map_err(|misspelling| Misspelling {
+                    fix: format!("{}, or put it in quotes if it is a text", misspelling.fix),
+                    ..misspelling
+                })?;
+                Ok(patterns.into_iter().map(Self::Pattern).collect())
+            }
+            Self::Pattern(pattern) => Ok(spelling.of_pattern(pattern)?.into_iter().map(Self::Pattern).collect()),
+        }
+    }
+}
+
+impl std::fmt::Display for ListEntry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Pattern(pattern) | Self::Quoted(pattern) => pattern.fmt(f),
+            Self::Network(network) => network.fmt(f),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::testing::networks;
+    use crate::rules::testing::{cases, networks};
     use proptest::prelude::*;
 
     #[test]
@@ -314,7 +444,7 @@ mod tests {
             assert_eq!(inside.is_met_by(value.as_bytes()), is_inside, "{value}");
             assert_eq!(outside.is_met_by(value.as_bytes()), !is_inside, "{value}");
         }
-        assert_eq!(inside.find(b"10.1.2.3").unwrap().entry, "10.0.0.0/8");
+        assert_eq!(inside.find(b"10.1.2.3").unwrap().0, "10.0.0.0/8");
         assert_eq!(outside.to_string(), "ip: not 10.0.0.0/8, ::1");
         assert_eq!(outside.key_text(), networks("ip: not ::1, 10.0.0.0/8, ::1").key_text());
         assert_ne!(outside.key_text(), inside.key_text());
@@ -347,20 +477,11 @@ mod tests {
     #[test]
     fn addresses_of_a_network_have_its_name() {
         let lengths = PrefixLengths { v4: 24, v6: 56 };
-        for (value, expected) in [
-            ("192.0.2.77", "192.0.2.0/24"),
-            ("::ffff:192.0.2.1", "192.0.2.0/24"),
-            ("192.0.2.1:8080", "192.0.2.0/24"),
-            ("2001:db8:1:2ff:3::4", "2001:db8:1:200::/56"),
-            ("[2001:db8:1:200::]:443", "2001:db8:1:200::/56"),
-            ("192.0.2.0/26", "192.0.2.0/24"),
-            ("192.0.2.7/24", "192.0.2.0/24"),
-            ("192.0.0.0/16", "192.0.0.0/16"),
-            ("2001:db8:1:2ff::/64", "2001:db8:1:200::/56"),
-            ("unknown", "unknown"),
-            ("", ""),
-            ("192.0.2.0/24", "192.0.2.0/24"),
-        ] {
+        let rows = "192.0.2.77 => 192.0.2.0/24|::ffff:192.0.2.1 => 192.0.2.0/24|192.0.2.1:8080 => 192.0.2.0/24|\
+            2001:db8:1:2ff:3::4 => 2001:db8:1:200::/56|[2001:db8:1:200::]:443 => 2001:db8:1:200::/56|\
+            192.0.2.0/26 => 192.0.2.0/24|192.0.2.7/24 => 192.0.2.0/24|192.0.0.0/16 => 192.0.0.0/16|\
+            2001:db8:1:2ff::/64 => 2001:db8:1:200::/56|unknown => unknown| => |192.0.2.0/24 => 192.0.2.0/24";
+        for (value, expected) in cases(rows) {
             assert_eq!(name(lengths, value), expected, "{value}");
         }
         let single = PrefixLengths { v4: 32, v6: 128 };
@@ -378,5 +499,55 @@ mod tests {
         assert_eq!(lengths.canonical("192.0.2.0/24"), None);
         assert_eq!(lengths.canonical("192.0.2.1:80").as_deref(), Some("192.0.2.1"));
         assert_eq!(lengths.canonical("unknown").as_deref(), Some("unknown"));
+    }
+
+    fn list(entries: &[&str]) -> Arc<List> {
+        let entry = |text: &&str| match Network::parse(text) {
+            Ok(network) => ListEntry::Network(network),
+            Err(_) => ListEntry::Pattern(Pattern::parse(text)),
+        };
+        List::new("list", (1..).zip(entries.iter().map(entry)).collect())
+    }
+
+    #[test]
+    fn first_line_that_matches_is_found() {
+        let list = list(&["10.1.0.0/16", "10.0.0.0/8", "office", "off*", "*.example.org", "office", "::1"]);
+        for (value, line) in [
+            ("10.1.2.3:80", Some(1)),
+            ("::ffff:10.2.3.4", Some(2)),
+            ("office", Some(3)),
+            ("offset", Some(4)),
+            ("a.example.org", Some(5)),
+            ("[::1]:443", Some(7)),
+            ("11.0.0.1", None),
+            ("", None),
+            ("10.1.0.0/16", Some(1)),
+            ("10.2.3.0/24", Some(2)),
+            ("10.0.0.0/7", None),
+        ] {
+            assert_eq!(list.find(value.as_bytes()), line, "{value}");
+        }
+        assert_eq!(list.entry(2).unwrap().to_string(), "10.0.0.0/8");
+        assert_eq!(list.entry(8), None);
+    }
+
+    proptest! {
+        #[test]
+        fn list_finds_the_line_that_a_linear_search_finds(
+            entries in prop::collection::vec("[ab*]{0,3}|10\\.[01]\\.[0-3]\\.[0-3]|10\\.0\\.0\\.0/8|10\\.1\\.0\\.0/16", 0..20),
+            values in prop::collection::vec("[ab]{0,4}|10\\.[01]\\.[0-3]\\.[0-3](/(8|16|24))?", 1..9),
+        ) {
+            let entries: Vec<_> = entries.iter().map(String::as_str).collect();
+            let list = list(&entries);
+            for value in values {
+                let named = Network::of_value(value.as_bytes());
+                let matches = |(_, entry): &&(u32, ListEntry)| match entry {
+                    ListEntry::Pattern(pattern) | ListEntry::Quoted(pattern) => pattern.matches(&value),
+                    ListEntry::Network(network) => named.is_some_and(|named| network.covers(named)),
+                };
+                let expected = list.entries().find(matches).map(|(line, _)| *line);
+                prop_assert_eq!(list.find(value.as_bytes()), expected);
+            }
+        }
     }
 }

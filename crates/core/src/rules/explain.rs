@@ -224,12 +224,12 @@ fn find(rule: &Rule, compared: &Rule, operation: &Operation, exceptions: impl Fn
         let Some(value) = operation.get(&key) else { return Finding::KeyMissing { key } };
         let found = condition.find(value.as_bytes());
         if found.is_some() == condition.is_inverted {
-            let (entry, line_in_list) = found.map_or((None, None), |found| (Some(found.entry), found.line));
+            let (entry, line_in_list) = found.map_or((None, None), |(entry, line)| (Some(entry), line));
             let (setting, entries, value) = (condition.setting().into(), condition.entries(), value.to_owned());
             return Finding::ConditionFails { key, setting, entries, value, entry, line_in_list };
         }
         let list = condition.list().map(|list| list.name().to_owned());
-        members.extend(found.map(|found| FoundMember { key, list, line: found.line, entry: found.entry }));
+        members.extend(found.map(|(entry, line)| FoundMember { key, list, line, entry }));
     }
     let cost = match rule.cost(operation, None) {
         Ok(cost) => cost,
@@ -309,15 +309,13 @@ impl fmt::Display for Finding {
             Self::Refuses { reason } => write!(f, "matches, but the answer is an error: {reason}"),
             Self::KeyMissing { key } => write!(f, "does not match: the field {key:?} is missing"),
             Self::ConditionFails { key, entries, value, entry, line_in_list, .. } => {
-                write!(f, "does not match: {key:?} is {value:?}, ")?;
-                match (entry, line_in_list) {
-                    (None, _) => write!(f, "but must be in {entries}"),
-                    (Some(entry), None) => write!(f, "but must not be in {entry}"),
-                    (Some(entry), Some(line)) => {
-                        let list = entries.strip_prefix(NOT).unwrap_or(entries);
-                        write!(f, "but must not be in {list}, line {line}: {entry}")
-                    }
-                }
+                let list = entries.strip_prefix(NOT).unwrap_or(entries);
+                let must = match (entry, line_in_list) {
+                    (None, _) => format!("be in {entries}"),
+                    (Some(entry), None) => format!("not be in {entry}"),
+                    (Some(entry), Some(line)) => format!("not be in {list}, line {line}: {entry}"),
+                };
+                write!(f, "does not match: {key:?} is {value:?}, but must {must}")
             }
             Self::ValueDiffers { key, pattern, value } => {
                 write!(f, "does not match: {key:?} is {value:?}, but must be {pattern:?}")
@@ -328,18 +326,12 @@ impl fmt::Display for Finding {
 
 impl fmt::Display for Grants {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.limit)?;
-        if let Some(cost) = self.cost {
-            write!(f, ": {cost}")?;
-        }
-        if let Some(own) = &self.actor_limit {
-            write!(f, "; this actor has a limit of its own: {own}")?;
-        }
-        self.members.iter().try_for_each(|member| write!(f, "; {member}"))?;
-        match &self.actor_override {
-            Some(actor_override) => write!(f, "; this actor is {actor_override}"),
-            None => Ok(()),
-        }
+        let cost = self.cost.map(|cost| format!(": {cost}")).unwrap_or_default();
+        let mut parts = vec![format!("{}{cost}", self.limit)];
+        parts.extend(self.actor_limit.as_ref().map(|own| format!("this actor has a limit of its own: {own}")));
+        parts.extend(self.members.iter().map(FoundMember::to_string));
+        parts.extend(self.actor_override.as_ref().map(|found| format!("this actor is {found}")));
+        f.write_str(&parts.join("; "))
     }
 }
 
@@ -381,6 +373,10 @@ mod tests {
         Condition, FinalSlash, List, ListEntry, Members, Network, Pattern, Seconds, Settings, Spelling,
     };
 
+    fn explained(rules: &RuleSet, pairs: &str) -> Explanation {
+        explain(rules, &operation(pairs), |_, _| ActorExceptions::default())
+    }
+
     fn rules() -> RuleSet {
         let labelled = Rule { label: Some("by-ip".into()), ..rule("method=GET ip=*") };
         RuleSet::new(vec![labelled, rule("path=/a/*"), canary("method=GET"), rule(""), rule("path=/z")]).unwrap()
@@ -388,7 +384,7 @@ mod tests {
 
     #[test]
     fn explanation_covers_every_rule_up_to_the_answer() {
-        let explanation = explain(&rules(), &operation("method=GET path=/b"), |_, _| ActorExceptions::default());
+        let explanation = explained(&rules(), "method=GET path=/b");
         assert_eq!(
             explanation.to_string(),
             "line 1: [method=GET ip=*] (by-ip): does not match: the field \"ip\" is missing\n\
@@ -408,7 +404,7 @@ mod tests {
         let rules = vec![rule("path=//login"), rule("path=/admin/*"), rule("host=Shop.example"), rule("")];
         let rules = RuleSet::new(rules).unwrap().with_spellings(&spellings).unwrap();
         let answers = |pairs: &str| {
-            let explanation = explain(&rules, &operation(pairs), |_, _| ActorExceptions::default());
+            let explanation = explained(&rules, pairs);
             let in_check = explanation.check.as_ref().map(|check| check.rules.last().unwrap().rule.clone());
             (explanation.answer().unwrap().rule.clone(), in_check.unwrap_or_default(), explanation.to_string())
         };
@@ -450,7 +446,7 @@ mod tests {
             rule(""),
         ];
         let rules = RuleSet::new(rules).unwrap();
-        let explanation = explain(&rules, &operation("ip=10.1.2.3:80"), |_, _| ActorExceptions::default());
+        let explanation = explained(&rules, "ip=10.1.2.3:80");
         let findings: Vec<_> = explanation.rules.iter().map(|rule| rule.finding.to_string()).collect();
         assert_eq!(
             findings,
@@ -472,9 +468,7 @@ mod tests {
 
     #[test]
     fn explanation_serializes_flat() {
-        let explanation = explain(&RuleSet::new(vec![rule("path=/a")]).unwrap(), &operation("path=/b"), |_, _| {
-            ActorExceptions::default()
-        });
+        let explanation = explained(&RuleSet::new(vec![rule("path=/a")]).unwrap(), "path=/b");
         assert_eq!(
             serde_json::to_value(&explanation).unwrap(),
             serde_json::json!({ "rules": [
@@ -492,7 +486,7 @@ mod tests {
             Rule { cost_field: Some("bytes".into()), settings, ..rule(header) }
         };
         let rules = RuleSet::new(vec![by_size("bytes=*"), by_size("")]).unwrap();
-        let lines = |text| explain(&rules, &operation(text), |_, _| ActorExceptions::default()).to_string();
+        let lines = |text| explained(&rules, text).to_string();
         assert_eq!(
             lines("bytes=512"),
             "line 1: [bytes=*] (rule-1): matches and answers: allows 9 in 60 s, at the cost in bytes: 512\n"

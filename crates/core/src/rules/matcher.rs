@@ -3,14 +3,25 @@
 //! A request picks sets of rules for each key, and the intersection of these sets matches. The cost of a request
 //! therefore does not grow with the number of rules. This is done for the keys that most rules mention; [`RareKeys`]
 //! has the others. Values are bytes here, because the reachability check matches a byte that no text contains.
+//!
+//! [`ConditionIndex`] checks all conditions of one kind on one field at once. It collects the rules with an entry that the
+//! value matches. Rules with inverted conditions are then exchanged: a found one does not match, and one that was not found
+//! does.
+//!
+//! [`RareKeys`] has the keys that are too many to look up each one for every request. A rule is filed under its rarest key. A
+//! request that has this key tries all rare keys of the rule. The rule costs other requests nothing.
+//!
+//! [`RuleBits`] is a set of rules as bits, in two levels, so that thousands of small sets stay small and empty stretches are
+//! skipped. A word holds 64 rules, and a block 64 words. Each block records which of its words are not zero, and only those
+//! are stored.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
-use super::Rule;
-use super::glob_index::GlobIndex;
+use super::network_table::NetworkTable;
 use super::operation::{Key, Values};
-use super::pattern::{Glob, Pattern};
-use super::rule_index::{self, ConditionIndex, RareKeys, RuleBits, RuleSetError, SetId};
+use super::pattern::{GlobIndex, Pattern};
+use super::{Condition, List, ListEntry, Members, Network, Rule, UnknownSpelling};
 
 /// Number of keys that are indexed by value, and looked up for every request.
 pub const INDEXED_KEYS: usize = 32;
@@ -37,8 +48,7 @@ struct KeyIndex {
     absent: SetId,
     /// Rules that do not mention the key, or accept any value of it.
     present: SetId,
-    /// Callers choose the values that are looked up but never those that are stored, so a fast hasher is safe.
-    exact: HashMap<Box<[u8]>, SetId, foldhash::fast::RandomState>,
+    exact: Texts,
     globs: GlobIndex,
 }
 
@@ -105,18 +115,21 @@ impl Matcher {
         rarest_first.sort_by_key(|(_, patterns)| patterns.len());
         let common = rarest_first.split_off(rarest_first.len().saturating_sub(indexed_keys));
         let rare: Vec<_> = rarest_first.into_iter().map(|(key, _)| key).collect();
+        let rare_keys: HashSet<&str> = rare.iter().copied().collect();
 
         let mut builder = Builder { sets: Vec::new(), rules: rules.len() };
         let keys =
             common.iter().rev().map(|(key, patterns)| builder.key_index(key, patterns)).collect::<Result<_, _>>()?;
         let rare = (!rare.is_empty()).then(|| {
-            let without = builder.add(&rule_index::rules_without(&rare, rules));
+            let is_rare = |rule: &Rule| rule.operation.iter().any(|(key, _)| rare_keys.contains(key.as_str()));
+            let without: Vec<_> = (0..).zip(rules).filter(|(_, rule)| !is_rare(rule)).map(|(index, _)| index).collect();
+            let without = builder.add(&without);
             (without, RareKeys::new(rules, &rare, |rule| builder.add(&[rule])))
         });
-        let conditions = ConditionIndex::all(rules, &mut |rules| builder.add(rules))?;
-        let is_one_word = rules.len() <= rule_index::RULES_PER_WORD;
+        let conditions = builder.condition_indexes(rules)?;
+        let is_one_word = rules.len() <= RULES_PER_WORD;
         let words = is_one_word.then(|| builder.sets.iter().map(|set| set.word(0, 0)).collect());
-        Ok(Self { keys, conditions, rare, words, sets: builder.sets, blocks: rule_index::block_count(rules.len()) })
+        Ok(Self { keys, conditions, rare, words, sets: builder.sets, blocks: block_count(rules.len()) })
     }
 
     /// Picks the sets for a request.
@@ -210,6 +223,27 @@ impl Matcher {
     }
 }
 
+/// The rules that each text satisfies. Callers choose the values that are looked up but never those that are stored, so a
+/// fast hasher is safe.
+type Texts = HashMap<Box<[u8]>, SetId, foldhash::fast::RandomState>;
+
+/// Indexes the patterns of a key with their sets: texts, globs, and `*`.
+fn index_patterns<'a>(
+    key: &str,
+    patterns: impl Iterator<Item = (&'a Pattern, SetId)>,
+) -> Result<(Texts, GlobIndex, Option<SetId>), RuleSetError> {
+    let (mut texts, mut globs, mut any) = (Texts::default(), Vec::new(), None);
+    for (pattern, set) in patterns {
+        match pattern {
+            Pattern::Any => any = Some(set),
+            Pattern::Literal(text) => drop(texts.insert(text.as_bytes().into(), set)),
+            Pattern::Glob(glob) => globs.push((glob.clone(), set)),
+        }
+    }
+    let globs = GlobIndex::new(globs).map_err(|_| RuleSetError::TooManyGlobs { key: key.to_owned() })?;
+    Ok((texts, globs, any))
+}
+
 struct Builder {
     sets: Vec<RuleBits>,
     rules: usize,
@@ -223,25 +257,15 @@ impl Builder {
         for (rule, pattern) in patterns {
             by_pattern.entry(pattern).or_default().push(*rule);
         }
-        let mut absent = self.complement(patterns.iter().map(|(rule, _)| *rule));
+        let named: HashSet<u32> = patterns.iter().map(|(rule, _)| *rule).collect();
+        let mut absent: Vec<u32> = (0..self.rules as u32).filter(|rule| !named.contains(rule)).collect();
         let absent_set = self.add(&absent);
         absent.extend(by_pattern.remove(&Pattern::Any).unwrap_or_default());
         absent.sort_unstable();
         let present_set = self.add(&absent);
 
-        let mut exact = HashMap::default();
-        let mut globs: Vec<(Glob, SetId)> = Vec::new();
-        for (pattern, rules) in by_pattern {
-            let set = self.add(&rules);
-            match pattern {
-                Pattern::Any => {}
-                Pattern::Literal(literal) => {
-                    exact.insert(literal.as_bytes().into(), set);
-                }
-                Pattern::Glob(glob) => globs.push((glob.clone(), set)),
-            }
-        }
-        let globs = GlobIndex::new(globs).map_err(|_| RuleSetError::TooManyGlobs { key: key.to_owned() })?;
+        let sets = by_pattern.into_iter().map(|(pattern, rules)| (pattern, self.add(&rules)));
+        let (exact, globs, _) = index_patterns(key, sets)?;
         Ok(KeyIndex { key: Key::new(key), absent: absent_set, present: present_set, exact, globs })
     }
 
@@ -249,18 +273,305 @@ impl Builder {
         self.sets.push(RuleBits::new(rules, self.rules));
         (self.sets.len() - 1) as SetId
     }
+}
 
-    /// Returns the rules that are not in `rules`, which must not descend.
-    fn complement(&self, rules: impl Iterator<Item = u32>) -> Vec<u32> {
-        let mut rules = rules.peekable();
-        (0..self.rules as u32)
-            .filter(|rule| {
-                let mut is_named = false;
-                while rules.next_if_eq(rule).is_some() {
-                    is_named = true;
+/// Maximum number of fields with conditions. Each is looked up for every request; one with both kinds counts twice.
+pub const MAX_FIELDS: usize = 32;
+
+/// The rules that the values of one field satisfy by their conditions of one kind.
+#[derive(Debug)]
+struct ConditionIndex {
+    key: Key,
+    /// The setting of the conditions.
+    setting: &'static str,
+    /// Rules without such a condition on the field.
+    without: SetId,
+    /// Rules with an inverted condition.
+    inverted: Option<SetId>,
+    texts: Texts,
+    globs: GlobIndex,
+    /// Rules with an entry `*`.
+    any: Option<SetId>,
+    networks: NetworkTable<SetId>,
+}
+
+impl ConditionIndex {
+    /// Calls `found` with sets of rules that have an entry which the value matches. `pieces` is scratch space.
+    #[inline]
+    pub fn for_each_match(&self, value: &[u8], pieces: &mut Vec<usize>, mut found: impl FnMut(SetId)) {
+        if !self.networks.is_empty()
+            && let Some(set) = self.networks.find(value)
+        {
+            found(set);
+        }
+        if let Some(set) = self.texts.get(value) {
+            found(*set);
+        }
+        self.globs.for_each_match(value, pieces, &mut found);
+        if let Some(set) = self.any {
+            found(set);
+        }
+    }
+}
+
+impl Builder {
+    /// Creates the index of each field and kind.
+    ///
+    /// # Errors
+    /// Too many fields have conditions, or a list has too many globs.
+    fn condition_indexes(&mut self, rules: &[Rule]) -> Result<Vec<ConditionIndex>, RuleSetError> {
+        let conditions = rules.iter().flat_map(Rule::conditions);
+        let kinds: BTreeSet<_> = conditions.map(|found| (found.setting(), found.field.as_str())).collect();
+        if kinds.len() > MAX_FIELDS {
+            return Err(RuleSetError::TooManyConditionFields { max: MAX_FIELDS });
+        }
+        kinds.into_iter().map(|(setting, field)| self.condition_index(setting, field, rules)).collect()
+    }
+
+    fn condition_index(
+        &mut self,
+        setting: &'static str,
+        field: &str,
+        rules: &[Rule],
+    ) -> Result<ConditionIndex, RuleSetError> {
+        let (mut without, mut inverted) = (Vec::new(), Vec::new());
+        let mut patterns: HashMap<&Pattern, Vec<u32>> = HashMap::new();
+        // Networks, each with the number of a group of rules.
+        let (mut networks, mut groups): (Vec<(Network, u32)>, Vec<Vec<u32>>) = (Vec::new(), Vec::new());
+        // Rules with the same list are handled together.
+        let mut lists: HashMap<*const List, (&List, Vec<u32>)> = HashMap::new();
+        for (index, rule) in (0..).zip(rules) {
+            let is_asked = |condition: &&Condition| condition.setting() == setting && condition.field == field;
+            let Some(condition) = rule.conditions().find(is_asked) else {
+                without.push(index);
+                continue;
+            };
+            if condition.is_inverted {
+                inverted.push(index);
+            }
+            match &condition.members {
+                Members::Networks(set) => {
+                    networks.extend(set.networks().iter().map(|network| (*network, groups.len() as u32)));
+                    groups.push(vec![index]);
                 }
-                !is_named
+                Members::List(list) => {
+                    lists.entry(Arc::as_ptr(list)).or_insert_with(|| (list, Vec::new())).1.push(index);
+                }
+            }
+        }
+        for (list, rules) in lists.into_values() {
+            for (_, entry) in list.entries() {
+                match entry {
+                    ListEntry::Pattern(pattern) | ListEntry::Quoted(pattern) => {
+                        patterns.entry(pattern).or_default().extend_from_slice(&rules);
+                    }
+                    ListEntry::Network(network) => networks.push((*network, groups.len() as u32)),
+                }
+            }
+            groups.push(rules);
+        }
+        // Most entries have the same rules as others.
+        let mut known: HashMap<Vec<u32>, SetId> = HashMap::new();
+        let mut set = |mut rules: Vec<u32>| {
+            rules.sort_unstable();
+            rules.dedup();
+            *known.entry(rules).or_insert_with_key(|rules| self.add(rules))
+        };
+        let without = set(without);
+        let inverted = (!inverted.is_empty()).then(|| set(inverted));
+        let (texts, globs, any) =
+            index_patterns(field, patterns.into_iter().map(|(pattern, rules)| (pattern, set(rules))))?;
+        let mut of_groups: HashMap<Vec<u32>, SetId> = HashMap::new();
+        let networks = NetworkTable::new(networks, |numbers| {
+            let numbers: BTreeSet<u32> = numbers.iter().copied().collect();
+            *of_groups.entry(numbers.into_iter().collect()).or_insert_with_key(|numbers| {
+                let rules = numbers.iter().filter_map(|number| groups.get(*number as usize));
+                set(rules.flatten().copied().collect())
             })
-            .collect()
+        });
+        Ok(ConditionIndex { key: Key::new(field), setting, without, inverted, texts, globs, any, networks })
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct RareKeys {
+    filed: HashMap<String, Vec<FiledRule>>,
+}
+
+#[derive(Debug)]
+struct FiledRule {
+    /// The rule's rare keys. A value must match one of the key's patterns.
+    patterns: Vec<(Key, Vec<Pattern>)>,
+    /// The set that contains only this rule.
+    set: SetId,
+}
+
+impl RareKeys {
+    /// Files the rules under `rarest_first`, the rare keys. `singleton` creates the set of one rule, given its index.
+    pub fn new(rules: &[Rule], rarest_first: &[&str], mut singleton: impl FnMut(u32) -> SetId) -> Self {
+        let mut filed: HashMap<String, Vec<FiledRule>> = HashMap::new();
+        let ranks: HashMap<&str, usize> = rarest_first.iter().copied().zip(0..).collect();
+        for (index, rule) in (0..).zip(rules) {
+            let rare = rule.operation.iter().filter_map(|pair| Some((*ranks.get(pair.0.as_str())?, pair)));
+            let Some((_, (key, _))) = rare.clone().min_by_key(|(rank, _)| *rank) else { continue };
+            let key = key.clone();
+            let mut patterns: Vec<(Key, Vec<Pattern>)> = Vec::new();
+            for (_, (key, pattern)) in rare {
+                match patterns.iter_mut().find(|(earlier, _)| earlier.as_str() == key) {
+                    Some((_, patterns)) => patterns.push(pattern.clone()),
+                    None => patterns.push((Key::new(key), vec![pattern.clone()])),
+                }
+            }
+            filed.entry(key).or_default().push(FiledRule { patterns, set: singleton(index) });
+        }
+        Self { filed }
+    }
+
+    /// Calls `found` with the set of each rule whose rare keys `values` satisfies.
+    pub fn for_each_match(&self, values: &impl Values, mut found: impl FnMut(SetId)) {
+        for rule in values.keys().filter_map(|key| self.filed.get(key)).flatten() {
+            let satisfied = |(key, patterns): &(Key, Vec<Pattern>)| {
+                let value = values.value(key);
+                value.is_some_and(|value| patterns.iter().any(|pattern| pattern.matches_bytes(value)))
+            };
+            if rule.patterns.iter().all(satisfied) {
+                found(rule.set);
+            }
+        }
+    }
+}
+
+/// Index of a set in the matcher's list of sets.
+pub type SetId = u32;
+
+/// A set of rule indexes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RuleBits {
+    blocks: Box<[Block]>,
+    words: Box<[u64]>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Block {
+    /// Bit `i` is set if word `i` of this block is not zero.
+    summary: u64,
+    /// Number of stored words of all earlier blocks.
+    rank: u32,
+}
+
+const WORDS_PER_BLOCK: usize = u64::BITS as usize;
+
+pub const RULES_PER_WORD: usize = u64::BITS as usize;
+
+const RULES_PER_BLOCK: usize = WORDS_PER_BLOCK * RULES_PER_WORD;
+
+/// Returns the number of blocks in a set of up to `rules` rules.
+pub fn block_count(rules: usize) -> usize {
+    rules.div_ceil(RULES_PER_BLOCK)
+}
+
+/// Returns the index of the rule at bit `bit` of word `word` of block `block`.
+pub fn rule_index(block: usize, word: u32, bit: u32) -> usize {
+    block * RULES_PER_BLOCK + word as usize * RULES_PER_WORD + bit as usize
+}
+
+impl RuleBits {
+    /// Creates the set of `indexes`, which must ascend and be below `rules`.
+    pub fn new(indexes: &[u32], rules: usize) -> Self {
+        let mut blocks = vec![Block::default(); block_count(rules)];
+        let mut words = Vec::new();
+        for word in indexes.chunk_by(|a, b| word_of(*a) == word_of(*b)) {
+            let Some(first) = word.first() else { continue };
+            words.push(word.iter().fold(0, |bits, index| bits | 1 << (*index as usize % RULES_PER_WORD)));
+            if let Some(block) = blocks.get_mut(word_of(*first) / WORDS_PER_BLOCK) {
+                block.summary |= 1 << (word_of(*first) % WORDS_PER_BLOCK);
+            }
+        }
+        let mut rank = 0;
+        for block in &mut blocks {
+            block.rank = rank;
+            rank += block.summary.count_ones();
+        }
+        Self { blocks: blocks.into(), words: words.into() }
+    }
+
+    /// Returns which words of a block are not zero, as bits.
+    pub fn summary(&self, block: usize) -> u64 {
+        self.blocks.get(block).map_or(0, |block| block.summary)
+    }
+
+    /// Returns the bits of word `word` (below 64) of a block.
+    pub fn word(&self, block: usize, word: u32) -> u64 {
+        let Some(block) = self.blocks.get(block) else { return 0 };
+        let flag = 1_u64 << word;
+        if block.summary & flag == 0 {
+            return 0;
+        }
+        let before = (block.summary & (flag - 1)).count_ones();
+        self.words.get((block.rank + before) as usize).copied().unwrap_or(0)
+    }
+}
+
+fn word_of(index: u32) -> usize {
+    index as usize / RULES_PER_WORD
+}
+
+/// An error that prevents the rules from being compiled.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RuleSetError {
+    /// The glob patterns of one key exceed the matcher's size.
+    #[error(
+        "key {key:?} has too many values with `*`, or too long ones, to match them at once; use fewer or shorter ones"
+    )]
+    TooManyGlobs {
+        /// The key.
+        key: String,
+    },
+    /// Conditions are about too many fields.
+    #[error("`networks` and `list` are about more than {max} fields; use fewer fields")]
+    TooManyConditionFields {
+        /// The maximum.
+        max: usize,
+    },
+    /// The number of rules does not fit the index.
+    #[error("more than {} rules", u32::MAX)]
+    TooManyRules,
+    /// Checks never have a value that these patterns match.
+    #[error("patterns that no check matches")]
+    UnknownSpellings(Vec<UnknownSpelling>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn indexes(bits: &RuleBits, rules: usize) -> Vec<u32> {
+        let mut found = Vec::new();
+        for block in 0..block_count(rules) {
+            for word in (0..64).filter(|word| bits.summary(block) >> word & 1 == 1) {
+                let set = (0..64).filter(|bit| bits.word(block, word) >> bit & 1 == 1);
+                found.extend(set.map(|bit| rule_index(block, word, bit) as u32));
+            }
+        }
+        found
+    }
+
+    proptest! {
+        #[test]
+        fn set_returns_its_indexes(set in prop::collection::btree_set(0_u32..20_000, 0..200)) {
+            let given: Vec<_> = set.into_iter().collect();
+            prop_assert_eq!(indexes(&RuleBits::new(&given, 20_000), 20_000), given);
+        }
+
+        #[test]
+        fn words_missing_from_the_summary_are_zero(set in prop::collection::btree_set(0_u32..9_000, 0..9)) {
+            let given: Vec<_> = set.iter().copied().collect();
+            let bits = RuleBits::new(&given, 9_000);
+            let words: BTreeSet<_> = set.iter().map(|index| index / 64).collect();
+            for word in 0..9_000_u32.div_ceil(64) {
+                prop_assert_eq!(bits.word((word / 64) as usize, word % 64) != 0, words.contains(&word));
+            }
+        }
     }
 }

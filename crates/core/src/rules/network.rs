@@ -214,7 +214,7 @@ pub fn resembles(text: &str) -> bool {
 const SHORTEST: usize = 6;
 
 /// Returns the first word of a text that is an address or a network, or was probably meant to be one.
-pub fn find_in(text: &str) -> Option<&str> {
+pub(crate) fn find_in(text: &str) -> Option<&str> {
     if resembles(text) {
         return Some(text);
     }
@@ -230,7 +230,7 @@ fn is_separator(c: char) -> bool {
 /// Returns whether a text of a field with addresses was probably meant to be one, or has one in it. This takes more texts for
 /// addresses than [`find_in`]: parts of one such as `10.0`, letters in place of digits, a URL with an address, `10/8`, and
 /// characters that look like others.
-pub fn is_nearly_address(text: &str) -> bool {
+pub(crate) fn is_nearly_address(text: &str) -> bool {
     let text: String = text.chars().filter_map(to_ascii).collect();
     let mut words = text.split(|c| is_separator(c) || matches!(c, '/' | '\\')).filter(|word| !word.is_empty());
     let is_short = text.split_once('/').is_some_and(|(number, prefix)| is_octet(number) && is_octet(prefix));
@@ -301,6 +301,7 @@ fn count_groups(text: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::testing::cases;
     use proptest::prelude::*;
 
     fn network(text: &str) -> Network {
@@ -313,51 +314,16 @@ mod tests {
 
     #[test]
     fn text_that_is_nearly_an_address_is_recognized() {
-        for text in [
-            "10.0.0.1\\32",
-            "10.0.0.O",
-            "1O.0.0.1",
-            "10.0.0.x",
-            "10.0.0",
-            "10.0.0.",
-            "10.x.x.x",
-            "10.1",
-            "10/8",
-            "2001:db8:",
-            "10:0:0:1",
-            "0x0a.0.0.1",
-            "http://10.0.0.1/",
-            "http://10.0.0.1:80/x",
-            "\u{ff11}\u{ff10}.0.0.1",
-            "10\u{3002}0\u{3002}0\u{3002}1",
-            "10.0\u{200b}.0.1",
-            "deny from 10.0.0",
-            "Require ip 10.1",
-            "10.0.0.1, 10.0.0.2",
-            "192.0.2.7x",
-            "10.0.0.0/255.0.0.0",
-        ] {
+        let texts = "10.0.0.1\\32|10.0.0.O|1O.0.0.1|10.0.0.x|10.0.0|10.0.0.|10.x.x.x|10.1|10/8|2001:db8:|10:0:0:1|\
+            0x0a.0.0.1|http://10.0.0.1/|http://10.0.0.1:80/x|\u{ff11}\u{ff10}.0.0.1|\
+            10\u{3002}0\u{3002}0\u{3002}1|10.0\u{200b}.0.1|deny from 10.0.0|Require ip 10.1|10.0.0.1, 10.0.0.2|\
+            192.0.2.7x|10.0.0.0/255.0.0.0";
+        for text in texts.split('|') {
             assert!(is_nearly_address(text), "{text}");
         }
-        for text in [
-            "",
-            "unknown",
-            "unix:",
-            "_hidden",
-            "alice",
-            "a.b.c.d",
-            "1.2.3.4.example.org",
-            "4.dsl.isp.net",
-            "00:1b:63:84:45:e6",
-            "12:30:45",
-            "std::vec",
-            "dead:beef",
-            "ann@example.org",
-            "v1.2",
-            "7",
-            "caf\u{e9}",
-            "*.example",
-        ] {
+        let texts = "|unknown|unix:|_hidden|alice|a.b.c.d|1.2.3.4.example.org|4.dsl.isp.net|00:1b:63:84:45:e6|12:30:45|\
+            std::vec|dead:beef|ann@example.org|v1.2|7|caf\u{e9}|*.example";
+        for text in texts.split('|') {
             assert!(!is_nearly_address(text), "{text}");
         }
     }
@@ -401,28 +367,14 @@ mod tests {
 
     #[test]
     fn value_names_a_network() {
-        for (value, expected) in [
-            ("10.1.2.3:443", Some("10.1.2.3")),
-            ("10.1.2.0/24", Some("10.1.2.0/24")),
-            ("10.1.2.3/24", Some("10.1.2.0/24")),
-            ("10.1.2.3/32", Some("10.1.2.3")),
-            ("::ffff:10.1.2.0/120", Some("10.1.2.0/24")),
-            ("64:ff9b::10.1.2.3/128", Some("10.1.2.3")),
-            ("2001:DB8::/32", Some("2001:db8::/32")),
-            ("[2001:db8::1]/64", Some("2001:db8::/64")),
-            ("::ffff:10.1.2.0/24", None),
-            ("10.1.2.0/33", None),
-            ("10.1.2.0/024", None),
-            ("10.1.2.0/", None),
-            ("/24", None),
-            ("10.1.2.0/24/24", None),
-            ("eve", None),
-        ] {
-            assert_eq!(
-                Network::of_value(value.as_bytes()).map(|network| network.to_string()).as_deref(),
-                expected,
-                "{value}"
-            );
+        let rows = "10.1.2.3:443 => 10.1.2.3|10.1.2.0/24 => 10.1.2.0/24|10.1.2.3/24 => 10.1.2.0/24|\
+            10.1.2.3/32 => 10.1.2.3|::ffff:10.1.2.0/120 => 10.1.2.0/24|64:ff9b::10.1.2.3/128 => 10.1.2.3|\
+            2001:DB8::/32 => 2001:db8::/32|[2001:db8::1]/64 => 2001:db8::/64|::ffff:10.1.2.0/24 => none|\
+            10.1.2.0/33 => none|10.1.2.0/024 => none|10.1.2.0/ => none|/24 => none|10.1.2.0/24/24 => none|\
+            eve => none";
+        for (value, expected) in cases(rows) {
+            let found = Network::of_value(value.as_bytes()).map_or("none".to_owned(), |network| network.to_string());
+            assert_eq!(found, expected, "{value}");
         }
     }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use super::{Address, Network};
 
 /// Values of ranges of addresses. `T` is small: a line number, or a number of a set of rules.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NetworkTable<T> {
     v4: Ranges<u32, T>,
     v6: Ranges<u128, T>,
@@ -18,7 +18,7 @@ pub struct NetworkTable<T> {
 }
 
 /// Ranges of addresses that follow one another, from the lowest address on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Ranges<B, T> {
     /// The first address of each range, ascending. Starts with 0 if there are any.
     starts: Box<[B]>,
@@ -27,35 +27,12 @@ struct Ranges<B, T> {
 }
 
 /// The networks of one family.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Networks<B, T> {
     /// The first address of each network, its prefix, and the value of all networks that contain it. Ascending.
     entries: Box<[(B, u8, T)]>,
     /// The prefixes that networks have, descending.
     prefixes: Box<[u8]>,
-}
-
-impl<B, T> Default for Networks<B, T> {
-    fn default() -> Self {
-        Self { entries: Box::default(), prefixes: Box::default() }
-    }
-}
-
-impl<B, T> Default for Ranges<B, T> {
-    fn default() -> Self {
-        Self { starts: Box::default(), values: Box::default() }
-    }
-}
-
-impl<T> Default for NetworkTable<T> {
-    fn default() -> Self {
-        Self {
-            v4: Ranges::default(),
-            v6: Ranges::default(),
-            v4_networks: Networks::default(),
-            v6_networks: Networks::default(),
-        }
-    }
 }
 
 impl<T: Copy + PartialEq> NetworkTable<T> {

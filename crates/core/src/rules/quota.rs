@@ -1,12 +1,19 @@
 //! Quotas: the numbers in the rules file, and the limits that they describe.
+//!
+//! A [`Penalty`], `blockAfter`, blocks an actor that its rule keeps denying. Each further block is longer, until the actor has
+//! behaved for long enough.
 
 use std::fmt;
+use std::hash::Hasher;
 use std::time::Duration;
+
+use siphasher::sip::SipHasher13;
 
 use super::setting_name::{BURST, CREDIT_LIMIT, REFILL_CREDITS, REFILL_SECONDS, RESET_SECONDS, WINDOW};
 use crate::algorithm::reservation::LONGEST_SECONDS;
 use crate::algorithm::{CalendarWindow, InvalidLimit, Kind, Limit, MAX_LOG_CREDITS};
-use crate::calendar::{self, Calendar, Unit};
+use crate::calendar::{Calendar, Unit};
+use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
 /// The largest `creditLimit`, `refillCredits` and `burst`: 2^53 - 1, the largest whole number that a JavaScript client
 /// reads exactly.
@@ -19,9 +26,10 @@ const UNLIMITED_CREDITS: u64 = u32::MAX as u64;
 pub const MAX_RESET_SECONDS: u64 = 36_525 * 24 * 60 * 60;
 
 /// The grant of a rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Quota {
     /// `creditLimit` 0: every hit is denied; there is no counter.
+    #[default]
     Never,
     /// `creditLimit` > 0 and `resetSeconds` 0: every hit is allowed, the reply's credit is `credit`, no counter is
     /// touched.
@@ -66,71 +74,20 @@ pub struct Settings {
 
 /// A setting that is out of range, or that the algorithm does not accept. Displays the problem.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum QuotaError {
-    /// More than [`MAX_CREDIT_LIMIT`] credits.
-    #[error("{setting} is over {MAX_CREDIT_LIMIT}, the largest number that every client reads exactly")]
-    TooLarge {
-        /// Name of the setting.
-        setting: &'static str,
-    },
-    /// A time over [`MAX_RESET_SECONDS`].
-    #[error("{setting} is over {MAX_RESET_SECONDS}, which is 100 years")]
-    TooLong {
-        /// Name of the setting.
-        setting: &'static str,
-    },
-    /// A setting that has to be positive is 0.
-    #[error("{setting} is 0")]
-    Zero {
-        /// Name of the setting.
-        setting: &'static str,
-    },
-    /// A setting of another algorithm.
-    #[error("`{setting}` is a setting of {}, and this rule's algorithm is {}", belongs_to.name(), algorithm.name())]
-    NotAccepted {
-        /// Name of the setting.
-        setting: &'static str,
-        /// The algorithm that has it.
-        belongs_to: Kind,
-        /// The rule's algorithm.
-        algorithm: Kind,
-    },
-    /// A sliding log over [`MAX_LOG_CREDITS`]. Its memory grows with the limit.
-    #[error(
-        "creditLimit is {credits}, but sliding-log, which stores a time for each, allows at most {MAX_LOG_CREDITS}"
-    )]
-    LogTooLong {
-        /// The `creditLimit` that is too large.
-        credits: u64,
-    },
-    /// A concurrency limit without a valid time for its leases.
-    #[error("resetSeconds is {seconds}, but a lease lasts for whole seconds, from 1 to {LONGEST_SECONDS}")]
-    NoLeaseTime {
-        /// The given `resetSeconds`.
-        seconds: Seconds,
-    },
+#[error("{what}")]
+pub struct QuotaError {
+    /// Name of the setting to correct.
+    pub setting: &'static str,
+    what: String,
+    /// What is wrong with a period in `per`, which stands for `resetSeconds`.
+    pub(crate) in_per: Option<String>,
+    /// Advice for the operator.
+    pub fix: String,
 }
 
 impl QuotaError {
-    /// Returns the name of the setting to correct.
-    pub fn setting(&self) -> &'static str {
-        match self {
-            Self::TooLarge { setting } | Self::TooLong { setting } | Self::Zero { setting } => setting,
-            Self::NotAccepted { setting, .. } => setting,
-            Self::LogTooLong { .. } => CREDIT_LIMIT,
-            Self::NoLeaseTime { .. } => RESET_SECONDS,
-        }
-    }
-
-    /// Returns advice for the operator.
-    pub fn fix(&self) -> String {
-        match self {
-            Self::TooLarge { .. } | Self::TooLong { .. } => "write a smaller number".to_owned(),
-            Self::Zero { .. } => "write a larger number, or remove it".to_owned(),
-            Self::NotAccepted { belongs_to, .. } => format!("remove it, or set `algorithm = {}`", belongs_to.name()),
-            Self::LogTooLong { .. } => "set `algorithm = sliding-window`, or write a smaller number".to_owned(),
-            Self::NoLeaseTime { .. } => "write how long the longest request may take".to_owned(),
-        }
+    fn new(setting: &'static str, what: String, fix: &str) -> Self {
+        Self { setting, what, in_per: None, fix: fix.to_owned() }
     }
 }
 
@@ -141,7 +98,7 @@ impl Settings {
     }
 
     /// Returns whether these are the settings of a rule with `limit = none`.
-    pub fn are_unlimited(&self) -> bool {
+    pub(crate) fn are_unlimited(&self) -> bool {
         *self == Self::unlimited()
     }
 
@@ -157,44 +114,60 @@ impl Settings {
     pub fn quota(&self) -> Result<Quota, Vec<QuotaError>> {
         let mut errors = self.out_of_range();
         errors.extend(self.not_accepted());
-        if self.algorithm() == Kind::Concurrency && self.credit_limit > 0 && self.lease_seconds().is_none() {
-            errors.push(QuotaError::NoLeaseTime { seconds: self.reset_seconds });
+        let (algorithm, credits) = (self.algorithm(), self.credit_limit);
+        if algorithm == Kind::Concurrency && credits > 0 && self.lease_seconds().is_none() {
+            let seconds = self.reset_seconds;
+            let what =
+                format!("resetSeconds is {seconds}, but a lease lasts for whole seconds, from 1 to {LONGEST_SECONDS}");
+            let in_per = format!("a lease lasts from 1s to {}d", u64::from(LONGEST_SECONDS) / DAY);
+            let error = QuotaError::new(RESET_SECONDS, what, "write how long the longest request may take");
+            errors.push(QuotaError { in_per: Some(in_per), ..error });
         }
         if !errors.is_empty() {
             return Err(errors);
         }
         // A concurrency limit still counts the leases that exist, even if it grants no more.
-        let has_leases = self.algorithm() == Kind::Concurrency && self.lease_seconds().is_some();
-        if self.credit_limit == 0 && !has_leases {
+        let has_leases = algorithm == Kind::Concurrency && self.lease_seconds().is_some();
+        if credits == 0 && !has_leases {
             return Ok(Quota::Never);
         }
         if self.reset_seconds.is_zero() && self.calendar.is_none() {
-            return Ok(Quota::Always { credit: self.credit_limit });
+            return Ok(Quota::Always { credit: credits });
         }
-        // All numbers are positive at this point, so the log's length is the only possible error.
-        let log_too_long = |_: InvalidLimit| vec![QuotaError::LogTooLong { credits: self.credit_limit }];
-        self.limit().map(Quota::Limited).map_err(log_too_long)
+        self.limit().map(Quota::Limited).map_err(|_: InvalidLimit| {
+            // All numbers are positive at this point, so the log's length is the only possible error.
+            let what = format!(
+                "creditLimit is {credits}, but sliding-log, which stores a time for each, allows at most {MAX_LOG_CREDITS}"
+            );
+            vec![QuotaError::new(CREDIT_LIMIT, what, "set `algorithm = sliding-window`, or write a smaller number")]
+        })
     }
 
     fn out_of_range(&self) -> Vec<QuotaError> {
-        let credits =
-            [(CREDIT_LIMIT, Some(self.credit_limit)), (REFILL_CREDITS, self.refill_credits), (BURST, self.burst)];
-        let times = [(RESET_SECONDS, Some(self.reset_seconds)), (REFILL_SECONDS, self.refill_seconds)];
-        // Zero is valid for these two settings.
-        let is_zero = |setting, zero: bool| zero && !matches!(setting, CREDIT_LIMIT | RESET_SECONDS);
         let mut errors = Vec::new();
-        for (setting, number) in credits {
-            match number {
-                Some(number) if number > MAX_CREDIT_LIMIT => errors.push(QuotaError::TooLarge { setting }),
-                Some(number) if is_zero(setting, number == 0) => errors.push(QuotaError::Zero { setting }),
-                _ => {}
+        let (credits, refill, burst) = (Some(self.credit_limit), self.refill_credits, self.burst);
+        for (setting, number) in [(CREDIT_LIMIT, credits), (REFILL_CREDITS, refill), (BURST, burst)] {
+            if number.is_some_and(|number| number > MAX_CREDIT_LIMIT) {
+                let largest = format!("{MAX_CREDIT_LIMIT}, the largest number that every client reads exactly");
+                errors.push(QuotaError::new(setting, format!("{setting} is over {largest}"), "write a smaller number"));
             }
         }
-        for (setting, time) in times {
-            match time {
-                Some(time) if time > Seconds::whole(MAX_RESET_SECONDS) => errors.push(QuotaError::TooLong { setting }),
-                Some(time) if is_zero(setting, time.is_zero()) => errors.push(QuotaError::Zero { setting }),
-                _ => {}
+        let (window, interval) = (Some(self.reset_seconds), self.refill_seconds);
+        for (setting, time) in [(RESET_SECONDS, window), (REFILL_SECONDS, interval)] {
+            if time.is_some_and(|time| time > Seconds::whole(MAX_RESET_SECONDS)) {
+                let what = format!("{setting} is over {MAX_RESET_SECONDS}, which is 100 years");
+                let in_per = Some(format!("at most {}d, which is 100 years", MAX_RESET_SECONDS / DAY));
+                errors.push(QuotaError { in_per, ..QuotaError::new(setting, what, "write a smaller number") });
+            }
+        }
+        // Zero is valid for the other two settings.
+        let is_zero = interval.is_some_and(Seconds::is_zero);
+        for (setting, is_zero) in
+            [(REFILL_CREDITS, refill == Some(0)), (BURST, burst == Some(0)), (REFILL_SECONDS, is_zero)]
+        {
+            if is_zero {
+                let what = format!("{setting} is 0");
+                errors.push(QuotaError::new(setting, what, "write a larger number, or remove it"));
             }
         }
         errors
@@ -208,9 +181,12 @@ impl Settings {
             (REFILL_SECONDS, self.refill_seconds.is_some(), Kind::TokenBucket),
             (BURST, self.burst.is_some(), Kind::LeakyBucket),
         ];
-        let not_accepted =
-            settings.into_iter().filter(move |(_, given, belongs_to)| *given && *belongs_to != algorithm);
-        not_accepted.map(move |(setting, _, belongs_to)| QuotaError::NotAccepted { setting, belongs_to, algorithm })
+        let foreign = settings.into_iter().filter(move |(_, given, owner)| *given && *owner != algorithm);
+        foreign.map(move |(setting, _, owner)| {
+            let (owner, algorithm) = (owner.name(), algorithm.name());
+            let what = format!("`{setting}` is a setting of {owner}, and this rule's algorithm is {algorithm}");
+            QuotaError::new(setting, what, &format!("remove it, or set `algorithm = {owner}`"))
+        })
     }
 
     /// Returns the duration of a lease; `None` if it is out of range.
@@ -273,11 +249,9 @@ impl Settings {
 /// Describes a calendar for people: `day from 00:00 Europe/Berlin`.
 fn describe_calendar(calendar: Calendar) -> String {
     let (unit, zone) = (calendar.unit().name(), calendar.zone());
-    if !calendar.unit().has_time_of_day() {
-        return format!("{unit} by the clock, {zone}");
-    }
+    let Some(time) = calendar.time_of_day() else { return format!("{unit} by the clock, {zone}") };
     let day = if calendar.unit() == Unit::Week { "Monday " } else { "" };
-    format!("{unit} from {day}{} {zone}", calendar::write_time_of_day(calendar.reset_at()))
+    format!("{unit} from {day}{time} {zone}")
 }
 
 /// A time in seconds, exact, without floating point. Displays as a decimal number without trailing zeros.
@@ -296,7 +270,7 @@ impl Seconds {
     }
 
     /// Returns whole seconds; `None` if there is a fraction.
-    pub fn as_whole(self) -> Option<u64> {
+    pub(crate) fn as_whole(self) -> Option<u64> {
         (self.0.subsec_nanos() == 0).then_some(self.0.as_secs())
     }
 
@@ -317,10 +291,104 @@ impl fmt::Display for Seconds {
     }
 }
 
+/// The largest `blockAfter`. A store keeps the time of each denial.
+pub const MAX_BLOCK_AFTER: u64 = crate::algorithm::MAX_LOG_CREDITS;
+/// The largest `blockFactor`.
+pub const MAX_BLOCK_FACTOR: u64 = 100;
+/// Seconds of a day: the default of `blockMax` and `blockForget`.
+const DAY: u64 = 24 * 60 * 60;
+
+/// The settings of a penalty, as the operator wrote them; `None` if a setting was not given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Penalty {
+    /// `blockAfter`: the denials within the window that lead to a block. From 1 to [`MAX_BLOCK_AFTER`].
+    pub after: u64,
+    /// `blockWindow` in seconds, from 1 to [`MAX_RESET_SECONDS`](super::MAX_RESET_SECONDS); if not given, 60.
+    pub window: Option<u64>,
+    /// `blockSeconds`: the length of the first block. From 1 to [`MAX_RESET_SECONDS`](super::MAX_RESET_SECONDS).
+    pub seconds: u64,
+    /// `blockFactor`: each block is this many times as long as the one before. From 1 to [`MAX_BLOCK_FACTOR`]; if not
+    /// given, 2.
+    pub factor: Option<u64>,
+    /// `blockMax`: the longest block in seconds. From `blockSeconds` to [`MAX_RESET_SECONDS`](super::MAX_RESET_SECONDS); if not given, a day, or
+    /// `blockSeconds` if that is longer.
+    pub max: Option<u64>,
+    /// `blockForget`: seconds after the end of a block until the actor's blocks are forgotten. Up to
+    /// [`MAX_RESET_SECONDS`](super::MAX_RESET_SECONDS); if not given, a day.
+    pub forget: Option<u64>,
+}
+
+/// Whether blocks differ in length by actor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Jitter {
+    /// A block is up to a tenth shorter. The part depends on the actor and on the number of the block, so actors that were
+    /// blocked together do not return together.
+    #[default]
+    ByActor,
+    /// Every block has its full length, for tests.
+    Off,
+}
+
+impl fmt::Display for Penalty {
+    /// Describes it for people: `blocks for 900 s after 5 denials in 60 s`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "blocks for {} s after {} denials in {} s", self.seconds, self.after, self.window_seconds())
+    }
+}
+
+impl Penalty {
+    /// Returns the length of the window for denials (seconds).
+    pub fn window_seconds(&self) -> u64 {
+        self.window.unwrap_or(60)
+    }
+
+    /// Returns the growth: each block is this many times as long as the one before.
+    pub fn growth(&self) -> u64 {
+        self.factor.unwrap_or(2)
+    }
+
+    /// Returns the length of the longest block (seconds).
+    pub(crate) fn max_seconds(&self) -> u64 {
+        self.max.unwrap_or(DAY.max(self.seconds))
+    }
+
+    /// Returns the time after a block until the actor's blocks are forgotten (seconds).
+    pub fn forget_seconds(&self) -> u64 {
+        self.forget.unwrap_or(DAY)
+    }
+
+    /// Returns the full length of an actor's block with this number, from 1 (seconds): `seconds * growth ^ (number - 1)`,
+    /// at most [`Penalty::max_seconds`].
+    fn length_seconds(&self, number: u32) -> u64 {
+        let growth = self.growth().saturating_pow(number.saturating_sub(1));
+        self.seconds.saturating_mul(growth).min(self.max_seconds())
+    }
+
+    /// Returns the end of the actor's block with this number, from 1, that begins at `begin`.
+    pub fn end_of_block(&self, actor: &str, number: u32, begin: Timestamp, jitter: Jitter) -> Timestamp {
+        let length = self.length_seconds(number).saturating_mul(NANOS_PER_SECOND);
+        let shorter = match jitter {
+            Jitter::ByActor => length / 10_000 * (hash(actor, number) % 1_000),
+            Jitter::Off => 0,
+        };
+        begin.plus(length - shorter)
+    }
+}
+
+/// Returns the same number for an actor's block on every server.
+fn hash(actor: &str, number: u32) -> u64 {
+    let mut hasher = SipHasher13::new();
+    hasher.write(actor.as_bytes());
+    hasher.write_u32(number);
+    hasher.finish()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::clock::NANOS_PER_SECOND;
+    use crate::rules::MAX_RESET_SECONDS;
+    use proptest::prelude::*;
 
     fn settings(credit_limit: u64, reset_seconds: u64) -> Settings {
         Settings { credit_limit, reset_seconds: Seconds::whole(reset_seconds), ..Settings::default() }
@@ -341,17 +409,12 @@ mod tests {
     fn zeros_mean_always_or_never_for_every_algorithm() {
         for algorithm in Kind::ALL {
             assert_eq!(with(algorithm, 0, 0).quota(), Ok(Quota::Never));
-            let none = with(algorithm, 0, 60).quota();
-            if algorithm == Kind::Concurrency {
-                assert_eq!(none, Ok(Quota::Limited(Limit::new(algorithm, 0, 0, 60 * NANOS_PER_SECOND).unwrap())));
-            } else {
-                assert_eq!(none, Ok(Quota::Never));
-            }
-            let always = with(algorithm, 7_000, 0).quota();
-            if algorithm == Kind::Concurrency {
-                assert_eq!(always, Err(vec![QuotaError::NoLeaseTime { seconds: Seconds::default() }]));
-            } else {
-                assert_eq!(always, Ok(Quota::Always { credit: 7_000 }));
+            let is_lease = algorithm == Kind::Concurrency;
+            let no_leases = Quota::Limited(Limit::new(Kind::Concurrency, 0, 0, 60 * NANOS_PER_SECOND).unwrap());
+            assert_eq!(with(algorithm, 0, 60).quota(), Ok(if is_lease { no_leases } else { Quota::Never }));
+            match with(algorithm, 7_000, 0).quota() {
+                Ok(always) => assert_eq!((always, is_lease), (Quota::Always { credit: 7_000 }, false)),
+                Err(errors) => assert_eq!((errors[0].setting, is_lease), (RESET_SECONDS, true)),
             }
         }
     }
@@ -387,7 +450,7 @@ mod tests {
         };
         let refused = |algorithm| {
             let errors = Settings { algorithm: Some(algorithm), ..all }.quota().unwrap_err();
-            errors.iter().map(QuotaError::setting).collect::<Vec<_>>()
+            errors.iter().map(|error| error.setting).collect::<Vec<_>>()
         };
         for algorithm in Kind::ALL {
             let expected: &[&str] = match algorithm {
@@ -403,7 +466,8 @@ mod tests {
     fn overlong_sliding_log_is_rejected() {
         assert!(with(Kind::SlidingLog, MAX_LOG_CREDITS, 60).quota().is_ok());
         let credits = MAX_LOG_CREDITS + 1;
-        assert_eq!(with(Kind::SlidingLog, credits, 60).quota(), Err(vec![QuotaError::LogTooLong { credits }]));
+        let errors = with(Kind::SlidingLog, credits, 60).quota().unwrap_err();
+        assert!(errors[0].to_string().contains("creditLimit is 1001, but sliding-log"), "{errors:?}");
     }
 
     #[test]
@@ -416,19 +480,20 @@ mod tests {
 
     #[test]
     fn every_setting_out_of_range_is_reported() {
-        let too_much = settings(MAX_CREDIT_LIMIT + 1, MAX_RESET_SECONDS + 1);
-        let expected = [QuotaError::TooLarge { setting: CREDIT_LIMIT }, QuotaError::TooLong { setting: RESET_SECONDS }];
-        assert_eq!(too_much.quota(), Err(expected.to_vec()));
-        let slightly_too_long = Duration::new(MAX_RESET_SECONDS, 1);
-        let nothing = Settings {
-            refill_credits: Some(0),
-            refill_seconds: Some(Seconds(slightly_too_long)),
-            ..with(Kind::TokenBucket, 1, 1)
-        };
-        let expected = [QuotaError::Zero { setting: REFILL_CREDITS }, QuotaError::TooLong { setting: REFILL_SECONDS }];
-        assert_eq!(nothing.quota(), Err(expected.to_vec()));
-        let no_room = Settings { burst: Some(0), ..with(Kind::LeakyBucket, 1, 1) };
-        assert_eq!(no_room.quota(), Err(vec![QuotaError::Zero { setting: BURST }]));
+        let too_long = Some(Seconds(Duration::new(MAX_RESET_SECONDS, 1)));
+        let refills = Settings { refill_credits: Some(0), refill_seconds: too_long, ..with(Kind::TokenBucket, 1, 1) };
+        for (settings, expected) in [
+            (
+                settings(MAX_CREDIT_LIMIT + 1, MAX_RESET_SECONDS + 1),
+                "creditLimit is over 9007199254740991, the largest number that every client reads exactly; \
+                 resetSeconds is over 3155760000, which is 100 years",
+            ),
+            (refills, "refillSeconds is over 3155760000, which is 100 years; refillCredits is 0"),
+            (Settings { burst: Some(0), ..with(Kind::LeakyBucket, 1, 1) }, "burst is 0"),
+        ] {
+            let errors: Vec<_> = settings.quota().unwrap_err().iter().map(QuotaError::to_string).collect();
+            assert_eq!(errors.join("; "), expected);
+        }
     }
 
     #[test]
@@ -440,9 +505,8 @@ mod tests {
         }
         for time in [Duration::from_millis(500), Duration::from_millis(1_500), longest + Duration::from_secs(1)] {
             let errors = with(time).quota().unwrap_err();
-            assert_eq!(errors, [QuotaError::NoLeaseTime { seconds: Seconds(time) }]);
             assert!(errors[0].to_string().contains("from 1 to 2592000"), "{}", errors[0]);
-            assert_eq!(errors[0].setting(), "resetSeconds");
+            assert_eq!((errors.len(), errors[0].setting), (1, "resetSeconds"));
         }
         assert_eq!(with(longest).to_string(), "allows 10 concurrent requests, each for 2592000 s (concurrency)");
         let one = Settings { credit_limit: 1, ..with(longest) };
@@ -461,5 +525,46 @@ mod tests {
     fn nanoseconds_saturate() {
         assert_eq!(Seconds(Duration::new(1, 5)).as_nanos(), 1_000_000_005);
         assert_eq!(Seconds::whole(u64::MAX).as_nanos(), u64::MAX);
+    }
+
+    const MINUTE: u64 = 60;
+
+    fn penalty(seconds: u64, factor: u64, max: u64) -> Penalty {
+        Penalty { after: 5, window: None, seconds, factor: Some(factor), max: Some(max), forget: None }
+    }
+
+    #[test]
+    fn blocks_grow_by_the_factor_up_to_the_maximum() {
+        let lengths =
+            |penalty: Penalty| [1, 2, 3, 4, 5, u32::MAX].map(|number| penalty.length_seconds(number) / MINUTE);
+        assert_eq!(lengths(penalty(15 * MINUTE, 2, 100 * MINUTE)), [15, 30, 60, 100, 100, 100]);
+        assert_eq!(lengths(penalty(15 * MINUTE, 1, 100 * MINUTE)), [15; 6]);
+        let defaults = Penalty { factor: None, max: None, ..penalty(DAY * 2, 2, 0) };
+        assert_eq!(defaults.length_seconds(3), DAY * 2, "the longest block is never shorter than the first");
+    }
+
+    proptest! {
+        #[test]
+        fn jitter_shortens_a_block_by_at_most_a_tenth(
+            seconds in 1..MAX_RESET_SECONDS, factor in 1..=MAX_BLOCK_FACTOR, number in 1..40u32, actor in ".{0,20}",
+        ) {
+            let penalty = penalty(seconds, factor, MAX_RESET_SECONDS);
+            let begin = Timestamp::from_secs(1_800_000_000).unwrap();
+            let full = penalty.end_of_block(&actor, number, begin, Jitter::Off);
+            let length = full.since(begin);
+            prop_assert_eq!(length, penalty.length_seconds(number) * NANOS_PER_SECOND);
+            let shorter = penalty.end_of_block(&actor, number, begin, Jitter::ByActor);
+            prop_assert!(shorter <= full && shorter.since(begin) >= length - length / 10);
+            prop_assert!(penalty.length_seconds(number + 1) >= penalty.length_seconds(number));
+            prop_assert_eq!(shorter, penalty.end_of_block(&actor, number, begin, Jitter::ByActor));
+        }
+    }
+
+    #[test]
+    fn actors_that_are_blocked_together_return_one_after_the_other() {
+        let begin = Timestamp::from_secs(1_800_000_000).unwrap();
+        let ends = |actor: u32| penalty(900, 2, DAY).end_of_block(&actor.to_string(), 1, begin, Jitter::ByActor);
+        let different: std::collections::HashSet<_> = (0..100).map(ends).collect();
+        assert!(different.len() > 80, "{} different ends", different.len());
     }
 }

@@ -4,70 +4,112 @@
 //!
 //! Rules with the same identity take from the same counters, and a changed rule keeps its counters if its identity stays
 //! the same. The identity does not depend on how counters are stored.
+//!
+//! [`Rule::named_settings`] is the one list of settings by their names that files, replies and comparisons of rules are
+//! made from.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::num::NonZeroU32;
 
-use super::setting_name::ACTOR_PREFIX;
-use super::{ActorPrefix, Condition, NOT, Operation, Pattern, Penalty, Quota, Seconds, Settings, operation_text};
+use self::setting_name::{
+    ACTOR_FIELD, ACTOR_PREFIX, ALGORITHM, BLOCK_AFTER, BLOCK_FACTOR, BLOCK_FORGET, BLOCK_MAX, BLOCK_SECONDS,
+    BLOCK_WINDOW, BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, LIMIT, LIST, MATCH_POLICY,
+    MIDNIGHT, NETWORKS, OVERRUN, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE, UNLIMITED, UTC,
+    WINDOW,
+};
+use super::{
+    ActorPrefix, Condition, NOT, Operation, Pattern, Penalty, PrefixLengths, Quota, Seconds, Settings, operation,
+};
 use crate::algorithm::{CalendarId, Concurrency, Kind, Limit};
 
+/// The names of a rule's settings in a rules file.
+pub mod setting_name {
+    /// Declares the names, and lists them.
+    macro_rules! names {
+        ($($constant:ident = $name:literal,)+) => {
+            $(#[doc = concat!("`", $name, "`")]
+            pub const $constant: &str = $name;)+
+
+            /// All settings that a rule may have, in the order of the documentation.
+            pub const NAMES: &[&str] = &[$($constant),+];
+        };
+    }
+
+    names! {
+        CREDIT_LIMIT = "creditLimit",
+        LIMIT = "limit",
+        RESET_SECONDS = "resetSeconds",
+        PER = "per",
+        WINDOW = "window",
+        TIMEZONE = "timezone",
+        RESET_AT = "resetAt",
+        ALGORITHM = "algorithm",
+        REFILL_CREDITS = "refillCredits",
+        REFILL_SECONDS = "refillSeconds",
+        BURST = "burst",
+        NETWORKS = "networks",
+        LIST = "list",
+        ACTOR_FIELD = "actorField",
+        ACTOR_PREFIX = "actorPrefix",
+        COST_FIELD = "costField",
+        OVERRUN = "overrun",
+        HOLD_FIELD = "holdField",
+        COUNTER = "counter",
+        BLOCK_AFTER = "blockAfter",
+        BLOCK_WINDOW = "blockWindow",
+        BLOCK_SECONDS = "blockSeconds",
+        BLOCK_FACTOR = "blockFactor",
+        BLOCK_MAX = "blockMax",
+        BLOCK_FORGET = "blockForget",
+        MATCH_POLICY = "matchPolicy",
+        LABEL = "label",
+        COMMENT = "comment",
+    }
+
+    /// The value of `limit`, in place of a number of credits.
+    pub(crate) const UNLIMITED: &str = "none";
+    /// The default time zone of a calendar.
+    pub(crate) const UTC: &str = "UTC";
+    /// The default start of a calendar's days.
+    pub(crate) const MIDNIGHT: &str = "00:00";
+}
+
 /// A `costField` that names no field: every hit takes one credit, regardless of the cost that the request gives.
-pub const NO_COST_FIELD: &str = "none";
+pub(crate) const NO_COST_FIELD: &str = "none";
 
-/// The effect of a match.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum MatchPolicy {
-    /// The rule answers.
-    #[default]
-    Stop,
-    /// The rule counts the hit and takes credit, but does not answer; matching continues. Canaries try out limits.
-    Canary,
-    /// The rule must allow the request, and so must all other matching rules up to the one that stops; matching
-    /// continues. Either all of them take credit or none does.
-    And,
+named_variants! {
+    /// The effect of a match.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub enum MatchPolicy {
+        /// The rule answers.
+        #[default]
+        Stop = "stop",
+        /// The rule must allow the request, and so must all other matching rules up to the one that stops; matching
+        /// continues. Either all of them take credit or none does.
+        And = "and",
+        /// The rule counts the hit and takes credit, but does not answer; matching continues. Canaries try out limits.
+        Canary = "canary",
+    }
 }
 
-/// The effect of a hit that costs more credits than are left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Overrun {
-    /// The hit is denied.
-    #[default]
-    Refuse,
-    /// The hit is allowed as long as any credit is left, and takes its full cost. The balance may become negative.
-    Debt,
-}
-
-impl Overrun {
-    /// All values, in the order of declaration.
-    pub const ALL: [Self; 2] = [Self::Refuse, Self::Debt];
-
-    /// Returns its word in a rules file.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Refuse => "refuse",
-            Self::Debt => "debt",
-        }
+named_variants! {
+    /// The effect of a hit that costs more credits than are left.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub enum Overrun {
+        /// The hit is denied.
+        #[default]
+        Refuse = "refuse",
+        /// The hit is allowed as long as any credit is left, and takes its full cost. The balance may become negative.
+        Debt = "debt",
     }
 }
 
 /// Maximum number of rules that must allow one request together.
 pub const MAX_STACK: usize = 16;
 
-impl MatchPolicy {
-    /// Returns its word in a rules file.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Stop => "stop",
-            Self::Canary => "canary",
-            Self::And => "and",
-        }
-    }
-}
-
 /// A rule. Displays as its header in a rules file, without brackets.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rule {
     /// The keys that a request must have, each once, and the patterns of their values. Empty for the default rule.
     pub operation: Vec<(String, Pattern)>,
@@ -108,24 +150,7 @@ pub struct Rule {
 impl Rule {
     /// Returns a rule with this operation and limit that stops, and has no other settings.
     pub fn new(operation: Vec<(String, Pattern)>, settings: Settings, quota: Quota, line: usize) -> Self {
-        Self {
-            operation,
-            networks: None,
-            list: None,
-            settings,
-            quota,
-            actor_fields: Vec::new(),
-            actor_prefix: None,
-            cost_field: None,
-            overrun: Overrun::default(),
-            hold_field: None,
-            counter: None,
-            penalty: None,
-            match_policy: MatchPolicy::default(),
-            label: None,
-            comment: None,
-            line,
-        }
+        Self { operation, settings, quota, line, ..Self::default() }
     }
 
     /// Returns whether this rule matches every request.
@@ -158,7 +183,7 @@ impl Rule {
 
     /// Returns the fields and texts that determine which requests it matches, sorted: its pairs, and for each condition
     /// another pair with the same key, which no operation has.
-    pub fn match_pairs(&self) -> Vec<(&str, Cow<'_, str>)> {
+    pub(crate) fn match_pairs(&self) -> Vec<(&str, Cow<'_, str>)> {
         let conditions = self.conditions().map(|condition| (condition.field.as_str(), condition.key_text().into()));
         let mut pairs: Vec<_> = self.pairs().map(|(key, text)| (key, text.into())).chain(conditions).collect();
         pairs.sort_unstable();
@@ -182,31 +207,25 @@ impl Rule {
     /// Describes the grant for people: `allows 10 in 60 s, by ip, at the cost in bytes, with debt, from the counter
     /// usage`.
     pub fn summary(&self) -> String {
-        let mut text = self.settings.to_string();
+        let mut parts = vec![self.settings.to_string()];
         if !self.actor_fields.is_empty() {
-            text.push_str(&format!(", by {}", self.actor_fields.join(" and ")));
+            parts.push(format!("by {}", self.actor_fields.join(" and ")));
         }
-        if let Some(prefix) = &self.actor_prefix {
-            text.push_str(&format!(", with {} as /{} and /{}", prefix.field, prefix.lengths.v4, prefix.lengths.v6));
-        }
+        let with = |prefix: &ActorPrefix| {
+            let PrefixLengths { v4, v6 } = prefix.lengths;
+            format!("with {} as /{v4} and /{v6}", prefix.field)
+        };
+        parts.extend(self.actor_prefix.as_ref().map(with));
         for condition in self.conditions() {
             let (word, entries) = (if condition.is_inverted { "not in" } else { "in" }, condition.entries());
             let entries = entries.strip_prefix(NOT).unwrap_or(&entries);
-            text.push_str(&format!(", for {} {word} {entries}", condition.field));
+            parts.push(format!("for {} {word} {entries}", condition.field));
         }
-        for words in self.cost_words() {
-            text.push_str(&format!(", {words}"));
-        }
-        if let Some(field) = &self.hold_field {
-            text.push_str(&format!(", held by {field}"));
-        }
-        if let Some(counter) = &self.counter {
-            text.push_str(&format!(", from the counter {counter}"));
-        }
-        if let Some(penalty) = &self.penalty {
-            text.push_str(&format!(", and {penalty}"));
-        }
-        text
+        parts.extend(self.cost_words());
+        parts.extend(self.hold_field.as_ref().map(|field| format!("held by {field}")));
+        parts.extend(self.counter.as_ref().map(|counter| format!("from the counter {counter}")));
+        parts.extend(self.penalty.map(|penalty| format!("and {penalty}")));
+        parts.join(", ")
     }
 
     /// Same as [`Rule::summary`], with the match policy: `allows 10 in 60 s, as a canary`.
@@ -227,12 +246,6 @@ impl Rule {
     /// Returns `actorField` as a rules file writes it.
     pub fn actor_field(&self) -> Option<String> {
         (!self.actor_fields.is_empty()).then(|| self.actor_fields.join(", "))
-    }
-
-    /// Returns the field names that are part of its counters' identity: all names if there are several. A single
-    /// field's name is not, because an actor is its value alone, as in Button's Divvy.
-    fn names_in_actors(&self) -> &[String] {
-        if self.actor_fields.len() > 1 { &self.actor_fields } else { &[] }
     }
 
     /// Returns a name for its counters: its own, or a proposal.
@@ -260,7 +273,7 @@ pub fn header<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     if pairs.is_empty() {
         return "default".to_owned();
     }
-    operation_text::write(pairs.iter().copied()).unwrap_or_else(|_unwritable| {
+    operation::write(pairs.iter().copied()).unwrap_or_else(|_unwritable| {
         let escaped: Vec<_> = pairs.iter().map(|(key, value)| format!("{key:?}={value:?}")).collect();
         escaped.join(" ")
     })
@@ -284,11 +297,6 @@ impl Rule {
     #[inline]
     pub fn takes_given_cost(&self) -> bool {
         self.cost_field.is_none()
-    }
-
-    /// Returns whether any request takes the same number of credits from both rules.
-    pub(super) fn costs_the_same(&self, other: &Self) -> bool {
-        self.cost_field == other.cost_field
     }
 
     /// Returns whether every request takes one credit from this rule, regardless of its cost.
@@ -401,19 +409,131 @@ impl Rule {
             }
             None => Identity::Unnamed {
                 operation: self.match_pairs(),
-                limit: clear_lease_numbers(limit),
-                names_in_actors: self.names_in_actors(),
+                limit: match limit {
+                    // Leases stay valid when the numbers change.
+                    Limit::Concurrency(_) => {
+                        Limit::Concurrency(Concurrency { leases: 0, ttl_seconds: NonZeroU32::MIN })
+                    }
+                    limit => limit,
+                },
+                // A single field's name is not part of the identity, because an actor is its value alone, as in Button's Divvy.
+                names_in_actors: if self.actor_fields.len() > 1 { &self.actor_fields } else { &[] },
                 actor_prefix: self.actor_prefix.as_ref(),
             },
         })
     }
 }
 
-/// Clears the numbers of a concurrency limit, because leases stay valid when they change.
-fn clear_lease_numbers(limit: Limit) -> Limit {
-    match limit {
-        Limit::Concurrency(_) => Limit::Concurrency(Concurrency { leases: 0, ttl_seconds: NonZeroU32::MIN }),
-        limit => limit,
+/// A setting of a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedSetting {
+    /// Name of the setting in a rules file.
+    pub name: &'static str,
+    /// Value of the setting.
+    pub value: SettingValue,
+    /// Whether the rule means the same without the setting.
+    pub is_default: bool,
+}
+
+/// The value of a setting. Displays as text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SettingValue {
+    /// A word or a text.
+    Text(String),
+    /// Digits, perhaps with decimals. May be more than a floating-point number can hold.
+    Number(String),
+    /// Names of fields, at least one.
+    Fields(Vec<String>),
+    /// A field, and a text about it. Displays as `field: text`.
+    OfField(String, String),
+}
+
+impl fmt::Display for SettingValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) | Self::Number(text) => f.write_str(text),
+            Self::Fields(fields) => f.write_str(&fields.join(", ")),
+            Self::OfField(field, text) => write!(f, "{field}: {text}"),
+        }
+    }
+}
+
+impl Rule {
+    /// The name of the header in [`Rule::describe`].
+    pub(super) const HEADER: &str = "rule";
+    /// Name of the setting for people, which nothing depends on.
+    pub const COMMENT: &str = COMMENT;
+    /// Name of the setting that says what a hit does that costs more than is left.
+    pub const OVERRUN: &str = OVERRUN;
+
+    /// Returns its settings by their names in a rules file, preceded by its header as `rule`. The algorithm and the
+    /// match policy are always included, others only if they were given.
+    pub fn describe(&self) -> Vec<(&'static str, String)> {
+        let settings = self.named_settings().map(|setting| (setting.name, setting.value.to_string()));
+        std::iter::once((Self::HEADER, self.to_string())).chain(settings).collect()
+    }
+
+    /// Returns its settings in the order of the documentation. The algorithm, the match policy and all settings of a
+    /// calendar and of a penalty are always included, others only if they were given.
+    pub fn named_settings(&self) -> impl Iterator<Item = NamedSetting> {
+        let word = |word: &str| Some(SettingValue::Text(word.to_owned()));
+        let text = |text: &Option<String>| text.clone().map(SettingValue::Text);
+        let number = |number: &dyn ToString| Some(SettingValue::Number(number.to_string()));
+        let condition = |condition: &Option<Condition>| {
+            condition.as_ref().map(|found| SettingValue::OfField(found.field.clone(), found.entries()))
+        };
+        let prefix = |prefix: &ActorPrefix| SettingValue::OfField(prefix.field.clone(), prefix.lengths.to_string());
+        let fields = Some(&self.actor_fields).filter(|fields| !fields.is_empty());
+        let (numbers, calendar) = (&self.settings, self.settings.calendar);
+        let is_limited = !numbers.are_unlimited();
+        let given = [
+            (LIMIT, if is_limited { None } else { word(UNLIMITED) }),
+            (CREDIT_LIMIT, if is_limited { number(&numbers.credit_limit) } else { None }),
+            (RESET_SECONDS, if is_limited && calendar.is_none() { number(&numbers.reset_seconds) } else { None }),
+            (WINDOW, calendar.and_then(|calendar| word(calendar.unit().name()))),
+            (TIMEZONE, calendar.and_then(|calendar| word(calendar.zone()))),
+            (RESET_AT, calendar.and_then(|calendar| word(&calendar.time_of_day()?))),
+            (ALGORITHM, word(numbers.algorithm().name())),
+            (REFILL_CREDITS, numbers.refill_credits.and_then(|credits| number(&credits))),
+            (REFILL_SECONDS, numbers.refill_seconds.and_then(|seconds| number(&seconds))),
+            (BURST, numbers.burst.and_then(|credits| number(&credits))),
+            (NETWORKS, condition(&self.networks)),
+            (LIST, condition(&self.list)),
+            (ACTOR_FIELD, fields.cloned().map(SettingValue::Fields)),
+            (ACTOR_PREFIX, self.actor_prefix.as_ref().map(prefix)),
+            (COST_FIELD, text(&self.cost_field)),
+            (OVERRUN, if self.overrun == Overrun::default() { None } else { word(self.overrun.name()) }),
+            (HOLD_FIELD, text(&self.hold_field)),
+            (COUNTER, text(&self.counter)),
+            (BLOCK_AFTER, self.penalty.and_then(|penalty| number(&penalty.after))),
+            (BLOCK_WINDOW, self.penalty.and_then(|penalty| number(&penalty.window_seconds()))),
+            (BLOCK_SECONDS, self.penalty.and_then(|penalty| number(&penalty.seconds))),
+            (BLOCK_FACTOR, self.penalty.and_then(|penalty| number(&penalty.growth()))),
+            (BLOCK_MAX, self.penalty.and_then(|penalty| number(&penalty.max_seconds()))),
+            (BLOCK_FORGET, self.penalty.and_then(|penalty| number(&penalty.forget_seconds()))),
+            (MATCH_POLICY, word(self.match_policy.name())),
+            (LABEL, text(&self.label)),
+            (COMMENT, text(&self.comment)),
+        ];
+        given.into_iter().filter_map(|(name, value)| {
+            let value = value?;
+            Some(NamedSetting { name, is_default: self.is_default_setting(name, &value), value })
+        })
+    }
+
+    fn is_default_setting(&self, name: &str, value: &SettingValue) -> bool {
+        let is_implied = |given: fn(&Penalty) -> Option<u64>| self.penalty.as_ref().and_then(given).is_none();
+        match name {
+            ALGORITHM => self.settings.algorithm.is_none(),
+            MATCH_POLICY => self.match_policy == MatchPolicy::default(),
+            BLOCK_WINDOW => is_implied(|penalty| penalty.window),
+            BLOCK_FACTOR => is_implied(|penalty| penalty.factor),
+            BLOCK_MAX => is_implied(|penalty| penalty.max),
+            BLOCK_FORGET => is_implied(|penalty| penalty.forget),
+            TIMEZONE => value.to_string() == UTC,
+            RESET_AT => value.to_string() == MIDNIGHT,
+            _ => false,
+        }
     }
 }
 

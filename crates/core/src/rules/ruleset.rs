@@ -4,10 +4,9 @@ use std::borrow::Cow;
 use std::iter::FusedIterator;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::matcher::{INDEXED_KEYS, Matcher, Selection};
+use super::matcher::{self, INDEXED_KEYS, Matcher, RuleSetError, Selection};
 use super::operation::{Key, Values};
-use super::rule_index::{self, RuleSetError};
-use super::{MatchPolicy, Operation, Pattern, Rule, Spellings};
+use super::{Condition, MatchPolicy, Operation, Pattern, Rule, Spellings};
 
 /// All rules in their order of precedence, compiled. Immutable: a reload creates another `RuleSet`.
 ///
@@ -48,7 +47,7 @@ impl RuleSet {
     ///
     /// # Errors
     /// Patterns that no normalized value matches, or too many patterns.
-    pub fn with_spellings(mut self, spellings: &Spellings) -> Result<Self, RuleSetError> {
+    pub(crate) fn with_spellings(mut self, spellings: &Spellings) -> Result<Self, RuleSetError> {
         let normalized = spellings.normalize_rules(&self.rules).map_err(RuleSetError::UnknownSpellings)?;
         self.normalized = normalized.map(Self::new).transpose()?.map(Box::new);
         self.spellings = spellings.clone();
@@ -149,7 +148,7 @@ impl<'a> Iterator for Matches<'a> {
             while self.bits == 0 {
                 self.advance()?;
             }
-            let index = rule_index::rule_index(self.next_block - 1, self.word, self.bits.trailing_zeros());
+            let index = matcher::rule_index(self.next_block - 1, self.word, self.bits.trailing_zeros());
             self.bits &= self.bits - 1;
             // If no rule has a key, every bit is set, even those past the last rule.
             let found = self.rules.rules.get(index);
@@ -215,7 +214,7 @@ impl Rule {
 }
 
 /// Returns the index in a name by position, as in `rule-1` for index 0. Returns `None` for any other name.
-pub fn index_in_name(name: &str) -> Option<usize> {
+pub(crate) fn index_in_name(name: &str) -> Option<usize> {
     let digits = name.strip_prefix(BY_POSITION)?;
     // Only this notation is a name: not `rule-01`.
     let is_number = digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.starts_with('0');
@@ -265,8 +264,12 @@ impl Values for MostGeneralOperation<'_> {
         let general = self.value(key)?;
         let own = self.rule.conditions().find(|own| own.setting() == setting && own.field == key.as_str());
         let is_exact = matches!(self.rule.pattern(key.as_str()), Some(Pattern::Literal(_)));
-        let Some(own) = own.filter(|own| !own.is_inverted && !is_exact) else { return Some(Cow::Borrowed(general)) };
-        Some(own.example().map_or(Cow::Borrowed(general), Cow::Owned))
+        let example = match own.filter(|_| !is_exact) {
+            // No text or network matches this value.
+            Some(own) if own.is_inverted => Some(Pattern::Any.most_general_value()),
+            own => own.and_then(Condition::example),
+        };
+        Some(example.map_or(Cow::Borrowed(general), Cow::Owned))
     }
 }
 

@@ -6,13 +6,17 @@
 //!
 //! Sources: RFC 3986, section 6.2.2 (percent-encoding, dot segments), RFC 9110, section 4.2.3 (hosts and ports), and the WHATWG's
 //! host parser for names with other letters. Repeated slashes are one, as nginx and most applications read them.
+//!
+//! [`Spellings`] has the spelling of each key's values in checks, and makes the rules whose patterns have it.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use url::Host;
 
-use super::{Address, Network, NetworkError, Pattern, network};
+use super::{Address, Condition, List, Members, Network, NetworkError, Operation, Pattern, Rule, network};
 
 /// The treatment of the slash at the end of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -389,9 +393,107 @@ fn is_normal_host(text: &[u8]) -> bool {
         && !text.windows(4).any(|part| part == b"xn--")
 }
 
+/// The keys whose values checks normalize.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Spellings(Vec<(String, Spelling)>);
+
+/// A pattern or an entry of a list that no normalized value matches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownSpelling {
+    /// Line of the rule.
+    pub line: usize,
+    /// The rule's header.
+    pub rule: String,
+    /// The name of the list and the entry's line there, if it is in one.
+    pub entry: Option<(String, u32)>,
+    /// The problem.
+    pub what: String,
+    /// Advice for correcting it.
+    pub fix: String,
+}
+
+impl Spellings {
+    /// Returns the spelling of the key's values; `None` if they are compared as they come.
+    pub fn of(&self, key: &str) -> Option<Spelling> {
+        self.0.iter().rev().find(|(candidate, _)| candidate == key).map(|(_, spelling)| *spelling)
+    }
+
+    /// Returns the operation as a check has it.
+    ///
+    /// # Errors
+    /// No check has one of the values.
+    pub fn read(&self, operation: &Operation) -> Result<Operation, Misspelling> {
+        let mut normalized = Operation::new();
+        normalized.set_normalized();
+        for (key, value) in operation.iter() {
+            let value = self.of(key).map_or(Ok(Cow::Borrowed(value)), |spelling| spelling.read(value))?;
+            normalized.set(key, &value);
+        }
+        Ok(normalized)
+    }
+
+    /// Returns the rules with the patterns that normalized values match; `None` if no pattern differs. A key may have several
+    /// patterns then, and a value matches any of them.
+    ///
+    /// # Errors
+    /// Patterns and entries that no normalized value matches.
+    pub(super) fn normalize_rules(&self, rules: &[Rule]) -> Result<Option<Vec<Rule>>, Vec<UnknownSpelling>> {
+        let (mut unknown, mut has_changed) = (Vec::new(), false);
+        // Rules may share a list.
+        let mut lists: HashMap<(*const List, Spelling), Option<Arc<List>>> = HashMap::new();
+        let mut normalized = rules.to_vec();
+        for rule in &mut normalized {
+            let (line, header) = (rule.line, rule.to_string());
+            let mut note = |entry, text: String, Misspelling { what, fix }| {
+                let what = format!("{text} matches no check: {what}");
+                unknown.push(UnknownSpelling { line, rule: header.clone(), entry, what, fix });
+            };
+            let mut operation = Vec::with_capacity(rule.operation.len());
+            for (key, pattern) in &rule.operation {
+                match self.of(key).map(|spelling| spelling.of_pattern(pattern)) {
+                    None => operation.push((key.clone(), pattern.clone())),
+                    Some(Ok(patterns)) => operation.extend(patterns.into_iter().map(|pattern| (key.clone(), pattern))),
+                    Some(Err(misspelling)) => {
+                        let fix = misspelling.fix.replace("FIELD", key);
+                        note(None, format!("{key}={pattern}"), Misspelling { fix, ..misspelling });
+                    }
+                }
+            }
+            has_changed |= operation != rule.operation;
+            rule.operation = operation;
+            if let Some(Condition { field, members: Members::List(list), .. }) = &mut rule.list
+                && let Some(spelling) = self.of(field)
+            {
+                let known = lists.entry((Arc::as_ptr(list), spelling)).or_insert_with(|| {
+                    list.normalize(spelling).unwrap_or_else(|wrong| {
+                        for (line, entry, misspelling) in wrong {
+                            note(Some((list.name().to_owned(), line)), format!("{field}={entry}"), misspelling);
+                        }
+                        None
+                    })
+                });
+                if let Some(normalized) = known {
+                    *list = Arc::clone(normalized);
+                    has_changed = true;
+                }
+            }
+        }
+        if unknown.is_empty() { Ok(has_changed.then_some(normalized)) } else { Err(unknown) }
+    }
+}
+
+impl FromIterator<(String, Spelling)> for Spellings {
+    fn from_iter<I: IntoIterator<Item = (String, Spelling)>>(keys: I) -> Self {
+        Self(keys.into_iter().collect())
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::spelling::FinalSlash;
+    use super::super::testing::rule;
     use super::*;
+    use crate::rules::testing::cases;
     use proptest::prelude::*;
 
     const PATH: Spelling = Spelling::Path(FinalSlash::Keep);
@@ -402,23 +504,9 @@ mod tests {
 
     #[test]
     fn path_has_one_spelling() {
-        for text in [
-            "/login",
-            "//login",
-            "///login",
-            "/%6cogin",
-            "/%6Cogin",
-            "/./login",
-            "/x/../login",
-            "/../login",
-            "/x/%2e%2E/login",
-            "/x//../login",
-            "/%2e/login",
-            "login",
-            "/a/b/../../login",
-            "/.//login",
-            "/lo%67in",
-        ] {
+        let texts = "/login|//login|///login|/%6cogin|/%6Cogin|/./login|/x/../login|/../login|/x/%2e%2E/login|\
+            /x//../login|/%2e/login|login|/a/b/../../login|/.//login|/lo%67in";
+        for text in texts.split('|') {
             assert_eq!(normal(PATH, text), "/login", "{text}");
             assert_eq!(normal(Spelling::Path(FinalSlash::Drop), &format!("{text}/")), "/login", "{text}/");
             assert_eq!(normal(PATH, &format!("{text}/")), "/login/", "{text}/");
@@ -449,29 +537,16 @@ mod tests {
 
     #[test]
     fn host_method_and_address_have_one_spelling() {
-        for text in [
-            "shop.example",
-            "SHOP.example",
-            "shop.example:443",
-            "shop.example:80",
-            "shop.example.",
-            "Shop.Example.:8443",
-            "shop.example:",
-        ] {
+        let texts = "shop.example|SHOP.example|shop.example:443|shop.example:80|shop.example.|Shop.Example.:8443|\
+            shop.example:";
+        for text in texts.split('|') {
             assert_eq!(normal(Spelling::Host, text), "shop.example", "{text}");
         }
-        for (text, expected) in [
-            ("[2001:DB8::1]:443", "[2001:db8::1]"),
-            ("2001:DB8::1", "[2001:db8::1]"),
-            ("192.0.2.1:80", "192.0.2.1"),
-            ("[::ffff:192.0.2.1]", "192.0.2.1"),
-            ("b\u{fc}cher.example", "xn--bcher-kva.example"),
-            ("XN--Bcher-KVA.example", "xn--bcher-kva.example"),
-            ("shop example", "none"),
-            ("a, b", "none"),
-            ("https://shop.example", "none"),
-            ("user@shop.example", "none"),
-        ] {
+        let rows = "[2001:DB8::1]:443 => [2001:db8::1]|2001:DB8::1 => [2001:db8::1]|192.0.2.1:80 => 192.0.2.1|\
+            [::ffff:192.0.2.1] => 192.0.2.1|b\u{fc}cher.example => xn--bcher-kva.example|\
+            XN--Bcher-KVA.example => xn--bcher-kva.example|shop example => none|a, b => none|\
+            https://shop.example => none|user@shop.example => none";
+        for (text, expected) in cases(rows) {
             assert_eq!(normal(Spelling::Host, text), expected, "{text}");
         }
         assert_eq!(normal(Spelling::Method, "post"), "POST");
@@ -489,132 +564,60 @@ mod tests {
             patterns.iter().map(Pattern::to_string).collect::<Vec<_>>().join(" ")
         };
         let drop = Spelling::Path(FinalSlash::Drop);
-        for (spelling, text, expected) in [
-            (PATH, "//x", "/x"),
-            (PATH, "*.php", "*.php"),
-            (PATH, "*/login", "*/login"),
-            (PATH, "/a/*/b/", "/a/*/b/"),
-            (PATH, "/caf\u{e9}/*", "/caf%C3%A9/*"),
-            (PATH, "/admin/*", "/admin/*"),
-            (drop, "/admin/*", "/admin/* /admin"),
-            (drop, "/*", "/*"),
-            (drop, "/login/", "/login"),
-            (Spelling::Host, "*.Shop.example:443", "*.shop.example"),
-            (drop, "/admin/*#a", "/admin/* /admin"),
-            (PATH, "/login#a", "/login"),
-            (PATH, "/*/a/../b", "/*/b"),
-            (Spelling::Uri(FinalSlash::Keep), "/admin/*", "/admin/*"),
-            (Spelling::Uri(FinalSlash::Drop), "/admin/*", "/admin/* /admin /admin?*"),
-            (Spelling::Uri(FinalSlash::Drop), "/admin/*?x=*", "/admin/*?x=* /admin?x=*"),
-            (Spelling::Uri(FinalSlash::Drop), "/login/?*", "/login?*"),
-            (Spelling::Uri(FinalSlash::Keep), "/search?q=*", "/search?q=*"),
-            (Spelling::Host, "*.1", "*.1"),
-            (Spelling::Host, "192.*.1", "192.*.1"),
-            (Spelling::Host, "XN--*", "xn--*"),
-            (Spelling::Host, "[2001:DB8::*", "[2001:db8::*"),
-            (Spelling::Host, "[2001:db8:*]:443", "[2001:db8:*]"),
-            (Spelling::Host, "*.b\u{fc}cher.example", "*.xn--bcher-kva.example"),
-            (Spelling::Host, "shop.*.", "shop.*"),
-            (Spelling::Host, "shop.example:*", "shop.example"),
-            (Spelling::Host, "*", "*"),
-            (Spelling::Method, "p*", "P*"),
-            (Spelling::Address, "2001:DB8::0:1", "2001:db8::1"),
-            (Spelling::Address, "2001:DB8:*", "2001:db8:*"),
+        for (spelling, rows) in [
+            (
+                PATH,
+                "//x => /x|*.php => *.php|*/login => */login|/a/*/b/ => /a/*/b/|/caf\u{e9}/* => /caf%C3%A9/*|\
+                /admin/* => /admin/*|/login#a => /login|/*/a/../b => /*/b",
+            ),
+            (drop, "/admin/* => /admin/* /admin|/* => /*|/login/ => /login|/admin/*#a => /admin/* /admin"),
+            (
+                Spelling::Host,
+                "*.Shop.example:443 => *.shop.example|*.1 => *.1|192.*.1 => 192.*.1|XN--* => xn--*|\
+                [2001:DB8::* => [2001:db8::*|[2001:db8:*]:443 => [2001:db8:*]|\
+                *.b\u{fc}cher.example => *.xn--bcher-kva.example|shop.*. => shop.*|\
+                shop.example:* => shop.example|* => *",
+            ),
+            (Spelling::Uri(FinalSlash::Keep), "/admin/* => /admin/*|/search?q=* => /search?q=*"),
+            (
+                Spelling::Uri(FinalSlash::Drop),
+                "/admin/* => /admin/* /admin /admin?*|/admin/*?x=* => /admin/*?x=* /admin?x=*|\
+                /login/?* => /login?*",
+            ),
+            (Spelling::Method, "p* => P*"),
+            (Spelling::Address, "2001:DB8::0:1 => 2001:db8::1|2001:DB8:* => 2001:db8:*"),
         ] {
-            assert_eq!(patterns(spelling, text), expected, "{text}");
+            for (text, expected) in cases(rows) {
+                assert_eq!(patterns(spelling, text), expected, "{text}");
+            }
         }
     }
 
     #[test]
     fn value_or_pattern_that_no_check_has_is_an_error() {
         let others = [
-            (Spelling::Method, ["", "GET,POST", "GET POST", "GET|POST", "/login", "GET, *", "GET "].as_slice()),
-            (
-                PATH,
-                &[
-                    "/search?q=*",
-                    "/search?q=1",
-                    "https://shop.example/login",
-                    "*/../x",
-                    "/a/*/%2e%2e/b",
-                    "/%2*",
-                    "/a%*",
-                    "*?x",
-                    "*#a",
-                ],
-            ),
-            (Spelling::Uri(FinalSlash::Drop), &["https://shop.example/login", "*/../x?y", "/%2*?z", "*/"]),
+            (Spelling::Method, "GET ;;GET,POST;GET POST;GET|POST;/login;GET, *"),
+            (PATH, "/search?q=*;/search?q=1;https://shop.example/login;*/../x;/a/*/%2e%2e/b;/%2*;/a%*;*?x;*#a"),
+            (Spelling::Uri(FinalSlash::Drop), "https://shop.example/login;*/../x?y;/%2*?z;*/"),
             (
                 Spelling::Host,
-                &[
-                    "https://shop.example/",
-                    "shop.example,b.example",
-                    "a, b",
-                    "b\u{fc}*.example",
-                    "*:8443",
-                    "*:443",
-                    "*:*",
-                    "shop.example:8443",
-                    "[2001:db8::1]:8443",
-                    "2001:db8:*",
-                    "a..*",
-                    "*/x",
-                    "*@b",
-                    "10.0.0.0/8",
-                    "*,b",
-                    "[2001:0db8:*",
-                    "",
-                ],
+                "https://shop.example/;shop.example,b.example;a, b;b\u{fc}*.example;*:8443;*:443;*:*;\
+                    shop.example:8443;[2001:db8::1]:8443;2001:db8:*;a..*;*/x;*@b;10.0.0.0/8;*,b;[2001:0db8:*;",
             ),
             (
                 Spelling::Address,
-                &[
-                    "10.0.0.0/8",
-                    "10.1.2.3/8",
-                    "10/8",
-                    "10.0.0.0/255.0.0.0",
-                    "192.0.2.7x",
-                    "10.0.0.300",
-                    "192.0.2",
-                    "",
-                    "::ffff:10.*",
-                    "10.0.0.1, 10.0.0.2",
-                    "*:443",
-                    "192.0.2.*:443",
-                    "2001:0db8:*",
-                    "[2001:db8:*",
-                    "64:ff9b::10.*",
-                    "*/24",
-                    "010.*",
-                    "10.0.300.*",
-                    "10.0.0.0.*",
-                    "10.0.0.1-10.0.0.9",
-                    "fe80::*%eth0",
-                    "010.0.0.1",
-                    "192.0.2.*x",
-                    "not 10.0.0.1",
-                ],
+                "10.0.0.0/8;10.1.2.3/8;10/8;10.0.0.0/255.0.0.0;192.0.2.7x;10.0.0.300;192.0.2;;::ffff:10.*;\
+                    10.0.0.1, 10.0.0.2;*:443;192.0.2.*:443;2001:0db8:*;[2001:db8:*;64:ff9b::10.*;*/24;010.*;10.0.300.*;\
+                    10.0.0.0.*;10.0.0.1-10.0.0.9;fe80::*%eth0;010.0.0.1;192.0.2.*x;not 10.0.0.1",
             ),
         ];
         for (spelling, texts) in others {
-            for text in texts {
+            for text in texts.split(';') {
                 let found = spelling.of_pattern(&Pattern::parse(text));
                 assert!(found.is_err(), "{spelling:?} {text}: {found:?}");
             }
         }
-        for text in [
-            "unknown",
-            "unix:",
-            "un*",
-            "10.*",
-            "*.1",
-            "2001:db8:*",
-            "*::1",
-            "10.0.*.1",
-            "fe80:*:1",
-            "2001:db8:0:*",
-            "_a*",
-        ] {
+        for text in "unknown|unix:|un*|10.*|*.1|2001:db8:*|*::1|10.0.*.1|fe80:*:1|2001:db8:0:*|_a*".split('|') {
             assert!(Spelling::Address.of_pattern(&Pattern::parse(text)).is_ok(), "{text}");
         }
     }
@@ -663,5 +666,23 @@ mod tests {
                 prop_assert!(patterns.iter().any(|pattern| pattern.matches(&normal)), "{} {:?}", normal, patterns);
             }
         }
+    }
+
+    #[test]
+    fn rules_change_only_if_a_pattern_does() {
+        let spellings: Spellings =
+            [("path".to_owned(), Spelling::Path(FinalSlash::Keep)), ("host".to_owned(), Spelling::Host)]
+                .into_iter()
+                .collect();
+        let as_they_are = [rule("path=/a/* host=shop.example user=//x"), rule("")];
+        assert_eq!(spellings.normalize_rules(&as_they_are), Ok(None));
+        let changed = spellings.normalize_rules(&[rule("path=//a user=//x")]).unwrap().unwrap();
+        assert_eq!(changed[0].to_string(), "path=/a user=//x");
+        let unknown = spellings.normalize_rules(&[rule("host=a/b")]).unwrap_err();
+        assert!(unknown[0].what.contains("host=a/b matches no check"), "{unknown:?}");
+        assert!(spellings.read(&[("host", "a/b")].into_iter().collect()).is_err());
+        let operation = [("host", "SHOP.example"), ("path", "//a"), ("user", "//b")].into_iter().collect();
+        let read = spellings.read(&operation).unwrap();
+        assert_eq!(read.iter().collect::<Vec<_>>(), [("host", "shop.example"), ("path", "/a"), ("user", "//b")]);
     }
 }

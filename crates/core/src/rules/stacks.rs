@@ -7,8 +7,13 @@
 //! [`Overlaps`] finds rules that one request may match together, without comparing every pair of rules. Rules with the same
 //! keys form one [`Shape`]. For each key of a shape, the rules are sorted by the prefix that a value needs. A search uses the
 //! key that leaves the fewest rules.
+//!
+//! Mistakes in the order of rules are found here, too: a rule that an earlier stop rule masks can never answer, and a limit that a client
+//! evades by sending an additional field, which an earlier rule matches.
+//!
+//! A rule masks another if it matches every operation that the other matches. Containment of their patterns decides
+//! this exactly. Rules that mask another rule only in combination are not found.
 
-use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::ops::Bound;
@@ -96,7 +101,7 @@ impl<'a, G: Hash + Eq> EarlierRules<'a, G> {
 
 /// Finds two rules, by their indexes, that share a named counter and that one request may match. It would be counted
 /// twice.
-pub fn find_double_counts(rules: &[Rule]) -> Vec<(usize, usize)> {
+pub(crate) fn find_double_counts(rules: &[Rule]) -> Vec<(usize, usize)> {
     fn counter(rule: &Rule) -> Option<&str> {
         rule.counter.as_deref().filter(|_| rule.identity().is_some())
     }
@@ -128,7 +133,7 @@ fn may_overlap(one: &Rule, other: &Rule) -> bool {
 
 /// Finds two rules, by their indexes, that can be in a stack and whose counters a Redis Cluster would keep in different
 /// slots. The first of an actor's values determines the slot of its counter.
-pub fn find_slot_conflicts(rules: &[Rule]) -> Vec<(usize, usize)> {
+pub(crate) fn find_slot_conflicts(rules: &[Rule]) -> Vec<(usize, usize)> {
     fn slot(rule: &Rule) -> Option<Option<&str>> {
         match rule.quota {
             Quota::Limited(_) => Some(rule.actor_fields.first().map(String::as_str)),
@@ -144,23 +149,14 @@ pub fn find_slot_conflicts(rules: &[Rule]) -> Vec<(usize, usize)> {
     rules.iter().enumerate().filter_map(torn).collect()
 }
 
-/// A rule that has no effect in its stack: another one always denies first, or prevents it from being reached. `by` is
-/// the other rule, or `None` if the rule allows everything.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct IdleRule {
-    /// Index of the rule that has no effect.
-    pub rule: usize,
-    /// Index of the rule that deprives it of its effect. `None` if the rule itself allows everything.
-    pub by: Option<usize>,
-}
-
-/// Finds every rule that has no effect in its stack, in order, each with the first reason.
-pub fn find_idle_rules(rules: &RuleSet) -> Vec<IdleRule> {
+/// Finds every rule that has no effect in its stack, in order, each with the first rule that always denies first or prevents
+/// it from being reached, by their indexes. A rule that allows everything has no other.
+pub(crate) fn find_idle_rules(rules: &RuleSet) -> Vec<(usize, Option<usize>)> {
     let mut scratch = Scratch::default();
     let rule_at = |index: usize| rules.rules().get(index);
     let idle = |(index, rule): (usize, &Rule)| {
         if rule.match_policy == MatchPolicy::And && matches!(rule.quota, Quota::Always { .. }) {
-            return Some(IdleRule { rule: index, by: None });
+            return Some((index, None));
         }
         let Quota::Limited(limit) = rule.quota else { return None };
         let others = members(rules, index, &mut scratch).into_iter().filter(|other| *other != index);
@@ -169,7 +165,7 @@ pub fn find_idle_rules(rules: &RuleSet) -> Vec<IdleRule> {
             Quota::Limited(by) => covers((other, &by), (rule, &limit)),
             Quota::Always { .. } => false,
         });
-        by.map(|(by, _)| IdleRule { rule: index, by: Some(by) })
+        by.map(|(by, _)| (index, Some(by)))
     };
     rules.rules().iter().enumerate().filter_map(idle).collect()
 }
@@ -179,7 +175,7 @@ pub fn find_idle_rules(rules: &RuleSet) -> Vec<IdleRule> {
 fn covers((one, limit): (&Rule, &Limit), (other, other_limit): (&Rule, &Limit)) -> bool {
     // Other rules may have used a named counter.
     let takes_as_much = other.counter.is_none()
-        && one.costs_the_same(other)
+        && one.cost_field == other.cost_field
         && (one.overrun == Overrun::Refuse || other.overrun == Overrun::Debt)
         && one
             .actor_fields
@@ -220,7 +216,7 @@ fn has_wider_actors(one: &Rule, other: &Rule, field: &str) -> bool {
     match (lengths(one), lengths(other)) {
         (_, None) => true,
         (None, Some(_)) => false,
-        (Some(one), Some(other)) => one.are_at_most(other),
+        (Some(one), Some(other)) => one.v4 <= other.v4 && one.v6 <= other.v6,
     }
 }
 
@@ -271,16 +267,13 @@ struct Overlaps<'a> {
 #[derive(Default)]
 struct Shape<'a> {
     all: Vec<usize>,
-    by_key: HashMap<&'a str, ByPrefix<'a>>,
+    by_key: HashMap<&'a str, ByPrefix>,
 }
 
-/// Rules by their patterns of one key. All indexes are in ascending order.
+/// Rules by their patterns of one key, under the text that a value begins with. After a literal, a byte stands for the end that
+/// no text contains. All indexes are in ascending order.
 #[derive(Default)]
-struct ByPrefix<'a> {
-    literals: BTreeMap<&'a [u8], Vec<usize>>,
-    /// Globs by the text before their first `*`.
-    globs: BTreeMap<&'a [u8], Vec<usize>>,
-}
+struct ByPrefix(BTreeMap<Vec<u8>, Vec<usize>>);
 
 /// Candidate rules.
 type Lists<'l> = Vec<&'l [usize]>;
@@ -297,9 +290,7 @@ impl<'a> Overlaps<'a> {
         let Some(shape) = self.shapes.get_mut(place) else { return };
         shape.all.push(index);
         for (key, pattern) in &rule.operation {
-            let by_prefix = shape.by_key.entry(key).or_default();
-            let patterns = if is_literal(pattern) { &mut by_prefix.literals } else { &mut by_prefix.globs };
-            patterns.entry(prefix(pattern)).or_default().push(index);
+            shape.by_key.entry(key).or_default().0.entry(prefix(pattern)).or_default().push(index);
         }
     }
 
@@ -349,33 +340,21 @@ impl Shape<'_> {
     }
 }
 
-impl ByPrefix<'_> {
+impl ByPrefix {
     /// Returns the rules whose patterns may overlap this one; `None` if the pattern has no prefix.
     fn overlapping(&self, pattern: &Pattern) -> Option<Lists<'_>> {
         let prefix = prefix(pattern);
-        if is_literal(pattern) {
-            return Some(self.containing(pattern));
-        }
-        if prefix.is_empty() {
-            return None;
-        }
-        let longer = |patterns| starting_with(patterns, prefix).collect::<Vec<_>>();
-        let shorter = (0..prefix.len()).filter_map(|length| self.globs.get(prefix.get(..length)?));
-        Some(shorter.map(Vec::as_slice).chain(longer(&self.literals)).chain(longer(&self.globs)).collect())
+        let longer = self.0.range::<[u8], _>((Bound::Excluded(prefix.as_slice()), Bound::Unbounded));
+        let longer = longer.take_while(|(other, _)| other.starts_with(&prefix)).map(|(_, rules)| rules.as_slice());
+        (!prefix.is_empty()).then(|| self.containing(pattern).into_iter().chain(longer).collect())
     }
 
     /// Returns the rules whose patterns may contain this one.
     fn containing(&self, pattern: &Pattern) -> Lists<'_> {
         let prefix = prefix(pattern);
-        let equal = if is_literal(pattern) { self.literals.get(prefix) } else { None };
-        let globs = (0..=prefix.len()).filter_map(|length| self.globs.get(prefix.get(..length)?));
-        equal.into_iter().chain(globs).map(Vec::as_slice).collect()
+        let shorter = (0..=prefix.len()).filter_map(|length| self.0.get(prefix.get(..length)?));
+        shorter.map(Vec::as_slice).collect()
     }
-}
-
-fn starting_with<'l>(patterns: &'l BTreeMap<&[u8], Vec<usize>>, prefix: &[u8]) -> impl Iterator<Item = &'l [usize]> {
-    let from_there = patterns.range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded));
-    from_there.take_while(move |(other, _)| other.starts_with(prefix)).map(|(_, indexes)| indexes.borrow())
 }
 
 /// Returns the first of these rules before `before` that fits.
@@ -388,17 +367,67 @@ fn find_first(lists: &[&[usize]], before: usize, fits: &mut impl FnMut(usize) ->
     found
 }
 
-fn is_literal(pattern: &Pattern) -> bool {
-    matches!(pattern, Pattern::Literal(_))
+/// Returns the text that every value of the pattern begins with, and the end of a literal.
+fn prefix(pattern: &Pattern) -> Vec<u8> {
+    match pattern {
+        Pattern::Any => Vec::new(),
+        Pattern::Literal(text) => [text.as_bytes(), &[0xff]].concat(),
+        Pattern::Glob(glob) => glob.prefix().into(),
+    }
 }
 
-/// Returns the prefix of every value that the pattern matches.
-fn prefix(pattern: &Pattern) -> &[u8] {
-    match pattern {
-        Pattern::Any => b"",
-        Pattern::Literal(text) => text.as_bytes(),
-        Pattern::Glob(glob) => glob.prefix().as_bytes(),
+/// Finds every rule that an earlier stop rule masks, in order, each with the first rule that masks it, by their indexes.
+///
+/// Matches the most general operation of each rule against the compiled rules, so that the time does not grow with the
+/// square of their number.
+pub(crate) fn find_masked_rules(rules: &RuleSet) -> Vec<(usize, usize)> {
+    let mut scratch = Scratch::default();
+    let masked = rules.rules().iter().enumerate().filter_map(|(index, rule)| {
+        let mut containing = rules.matches_all_of(rule, &mut scratch).take_while(|(by, _)| *by < index);
+        let (by, _) = containing.find(|(_, by)| by.match_policy == MatchPolicy::Stop)?;
+        Some((index, by))
+    });
+    masked.collect()
+}
+
+/// Finds rules whose values are all `*`, and that answer requests of a later limit on a certain value. Returns the first
+/// such limit for each of them, in order of the limits: the limit and the earlier rule, by their indexes.
+///
+/// For example, `[api-key=*]` answers a request for `[path=/login ip=*]` if the client sends any `api-key`. A rule all
+/// of whose keys the limit also has is not reported here, because it makes the limit unreachable.
+pub(crate) fn find_bypasses(rules: &[Rule]) -> Vec<(usize, usize)> {
+    let mut open: Vec<usize> = Vec::new();
+    let mut found = Vec::new();
+    for (index, rule) in rules.iter().enumerate() {
+        if is_limit_on_a_value(rule) {
+            open.retain(|by| {
+                let is_bypassed = rules.get(*by).is_some_and(|by| {
+                    // A rule all of whose keys the limit also has makes it unreachable.
+                    by.operation.iter().any(|(key, _)| rule.pattern(key).is_none())
+                });
+                if is_bypassed {
+                    found.push((index, *by));
+                }
+                !is_bypassed
+            });
+        }
+        if is_satisfied_by_any_values(rule) && rule.match_policy == MatchPolicy::Stop && rule.quota != Quota::Never {
+            open.push(index);
+        }
     }
+    found
+}
+
+fn is_limit_on_a_value(rule: &Rule) -> bool {
+    let is_literal = |(_, pattern): &(String, Pattern)| matches!(pattern, Pattern::Literal(_));
+    !matches!(rule.quota, Quota::Always { .. }) && rule.operation.iter().any(is_literal)
+}
+
+fn is_satisfied_by_any_values(rule: &Rule) -> bool {
+    // A client cannot choose its networks.
+    !rule.is_default()
+        && rule.conditions().next().is_none()
+        && rule.operation.iter().all(|(_, pattern)| *pattern == Pattern::Any)
 }
 
 #[cfg(test)]

@@ -4,12 +4,12 @@ use proptest::prelude::*;
 
 use super::{
     Condition, List, ListEntry, MatchPolicy, Members, NOT, Network, NetworkSet, Operation, Pattern, Quota, Rule,
-    Settings, operation_text,
+    Settings, operation,
 };
 
 /// Returns a stop rule that always denies. `header` is its operation, empty for the default rule.
 pub fn rule(header: &str) -> Rule {
-    let pairs = operation_text::pairs(header).map(|pair| pair.unwrap());
+    let pairs = operation::pairs(header).map(|pair| pair.unwrap());
     let operation = pairs.map(|(key, value)| (key.to_owned(), Pattern::parse(value))).collect();
     Rule::new(operation, Settings::default(), Quota::Never, 1)
 }
@@ -27,7 +27,7 @@ pub fn networks(text: &str) -> Condition {
 }
 
 pub fn operation(text: &str) -> Operation {
-    operation_text::pairs(text).map(|pair| pair.unwrap()).collect()
+    operation::pairs(text).map(|pair| pair.unwrap()).collect()
 }
 
 /// Generates up to `max` rules over few keys and short values, so that they overlap often.
@@ -73,4 +73,9 @@ fn conditions() -> impl Strategy<Value = [Option<Condition>; 2]> {
 /// Generates the pairs of a request that may match rules of [`rules_strategy`].
 pub fn values_strategy() -> impl Strategy<Value = Vec<(String, String)>> {
     prop::collection::vec(("[klmn]", "[abc]{0,4}|10\\.[01]\\.0\\.[01]"), 0..5)
+}
+
+/// Returns the cases of a table: `text => expected`, separated by `|`.
+pub fn cases(table: &str) -> impl Iterator<Item = (&str, &str)> {
+    table.split('|').map(|case| case.split_once(" => ").unwrap())
 }

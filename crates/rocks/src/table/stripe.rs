@@ -11,7 +11,7 @@ use slab::Slab;
 use super::slots::{Slot, SlotState, Slots, Tags};
 use crate::commit::journal;
 use crate::commit::segments::{Mark, SegmentMarks};
-use divvy_core::algorithm::{Record, State, fixed_window};
+use divvy_core::algorithm::{Record, State, WindowState};
 use divvy_core::clock::Timestamp;
 use divvy_store::{Records, value};
 
@@ -95,7 +95,7 @@ impl Stripe {
         match self.slots.at(index?).state() {
             SlotState::Absent => None,
             SlotState::Window { ends, count } => {
-                Some(Cow::Owned(State::FixedWindow(fixed_window::State { ends: Timestamp::from_nanos(ends), count })))
+                Some(Cow::Owned(State::FixedWindow(WindowState { ends: Timestamp::from_nanos(ends), count })))
             }
             SlotState::Outside { index, .. } => self.outside.get(index).map(Cow::Borrowed),
         }

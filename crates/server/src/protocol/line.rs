@@ -1,7 +1,7 @@
 //! The line protocol of Button's Divvy: `HIT key=value …` → `OK <allowed> <credit> <reset>` or `ERR <code> "<reason>"`.
 //!
 //! This file has the server's side: framing, requests, replies. [`format_hit`] and [`parse_reply`] are the client's. The text
-//! form of the pairs is [`operation_text`]'s.
+//! form of the pairs is [`operation`]'s.
 
 mod client;
 
@@ -11,7 +11,7 @@ use std::io::Write;
 use client::WELCOME;
 pub use client::{BadReply, Reply, format_auth, format_hit, is_welcome, parse_reply};
 use divvy_core::rules::Operation;
-use divvy_core::rules::operation_text::{self, PairSpans, SyntaxError};
+use divvy_core::rules::operation::{self, PairSpans, SyntaxError};
 
 /// Default maximum length of a line, without its terminator (bytes).
 pub const DEFAULT_MAX_LINE: usize = 16 * 1024;
@@ -160,7 +160,7 @@ pub fn parse_request(line: &[u8], operation: &mut Operation, max_pairs: usize) -
     if !line.is_ascii() && std::str::from_utf8(line).is_err() {
         return Err(RequestError::NotUtf8);
     }
-    let (command, end) = operation_text::read_string(line, 0)?;
+    let (command, end) = operation::read_string(line, 0)?;
     let command = line.get(command).unwrap_or_default();
     if !command.eq_ignore_ascii_case(b"HIT") {
         let command = std::str::from_utf8(command).unwrap_or_default();
@@ -168,7 +168,7 @@ pub fn parse_request(line: &[u8], operation: &mut Operation, max_pairs: usize) -
         return Err(RequestError::UnknownCommand(echoed.to_uppercase()));
     }
     operation.begin_text(line);
-    for (earlier, pair) in operation_text::pair_spans(line, end).enumerate() {
+    for (earlier, pair) in operation::pair_spans(line, end).enumerate() {
         let PairSpans { key, value } = pair?;
         if earlier == max_pairs {
             return Err(RequestError::TooManyPairs { max_pairs });

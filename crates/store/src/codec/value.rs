@@ -10,8 +10,8 @@
 use divvy_core::algorithm::record::{Content, Reservation};
 use divvy_core::algorithm::reservation::groups::{BucketClock, ExpiryGroup, ExpiryGroups};
 use divvy_core::algorithm::{
-    Limit, MAX_LOG_CREDITS, Outcome, OutcomeSource, Record, ReservedState, Resolution, Run, State, concurrency,
-    fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket,
+    ConcurrencyState, LeakyBucketState, Limit, MAX_LOG_CREDITS, Outcome, OutcomeSource, Record, ReservedState,
+    Resolution, Run, SlidingLogState, SlidingWindowState, State, TokenBucketState, WindowState,
 };
 use divvy_core::clock::{NANOS_PER_MILLI, Timestamp};
 
@@ -200,11 +200,11 @@ fn read_own_state(limit: &Limit, is_own: bool, bytes: &mut &[u8]) -> Option<Stat
     Some(match limit {
         Limit::FixedWindow(_) | Limit::CalendarWindow(_) => {
             let [ends, count] = take_words(bytes)?;
-            State::FixedWindow(fixed_window::State { ends: time(ends), count })
+            State::FixedWindow(WindowState { ends: time(ends), count })
         }
         Limit::SlidingWindow(_) => {
             let [_, start, current, previous] = take_words(bytes)?;
-            State::SlidingWindow(sliding_window::State { start: time(start), current, previous })
+            State::SlidingWindow(SlidingWindowState { start: time(start), current, previous })
         }
         // A log takes the rest. It has no reservations.
         Limit::SlidingLog(_) => {
@@ -214,21 +214,21 @@ fn read_own_state(limit: &Limit, is_own: bool, bytes: &mut &[u8]) -> Option<Stat
                 return None;
             }
             let times = times.iter().map(|word| time(u64::from_le_bytes(*word))).collect();
-            State::SlidingLog(sliding_log::State { times })
+            State::SlidingLog(SlidingLogState { times })
         }
         Limit::TokenBucket(_) => {
             let [_, mark, count, session] = take_words(bytes)?;
             let own_capacity = own_capacity(bytes)?;
-            State::TokenBucket(token_bucket::State { mark: time(mark), count, session: time(session), own_capacity })
+            State::TokenBucket(TokenBucketState { mark: time(mark), count, session: time(session), own_capacity })
         }
         Limit::LeakyBucket(_) => {
             let [_, mark, credits, drops] = take_words(bytes)?;
             let own_capacity = own_capacity(bytes)?;
-            State::LeakyBucket(leaky_bucket::State { mark: time(mark), credits, drops, own_capacity })
+            State::LeakyBucket(LeakyBucketState { mark: time(mark), credits, drops, own_capacity })
         }
         Limit::Concurrency(_) => {
             let [_, changed] = take_words(bytes)?;
-            State::Concurrency(concurrency::State { time: time(changed) })
+            State::Concurrency(ConcurrencyState { time: time(changed) })
         }
     })
 }
@@ -377,7 +377,7 @@ mod tests {
 
         #[test]
         fn value_reads_back(ends: u64, count: u64) {
-            let state = State::FixedWindow(fixed_window::State { ends: Timestamp::from_nanos(ends), count });
+            let state = State::FixedWindow(WindowState { ends: Timestamp::from_nanos(ends), count });
             let mut bytes = Vec::new();
             encode(&state, Timestamp::from_nanos(ends), &mut bytes);
             prop_assert_eq!(expiry(&bytes), Ok(Timestamp::from_nanos(ends)));

@@ -35,7 +35,7 @@ pub struct BucketClock {
 
 impl BucketClock {
     /// Converts a time of the bucket's clock to the server's.
-    pub fn by_server(self, time: Timestamp) -> Timestamp {
+    pub(crate) fn by_server(self, time: Timestamp) -> Timestamp {
         Timestamp::from_nanos(time.as_nanos().saturating_sub(self.ahead_ns()))
     }
 
@@ -69,7 +69,7 @@ pub struct ExpiryGroups {
 
 /// Returns the end of a reservation that begins at `at`. Ends are rounded up to whole steps, so that few groups hold
 /// many reservations, and are whole milliseconds.
-pub fn round_up_end(at: Timestamp, ttl_seconds: u32) -> Timestamp {
+pub(crate) fn round_up_end(at: Timestamp, ttl_seconds: u32) -> Timestamp {
     let ttl_ms = u64::from(ttl_seconds) * 1_000;
     let at_ms = at.as_nanos().div_ceil(NANOS_PER_MILLI);
     Timestamp::from_millis((at_ms + ttl_ms).next_multiple_of(step(ttl_ms))).unwrap_or(Timestamp::MAX)
@@ -87,7 +87,7 @@ fn step(ttl_ms: u64) -> u64 {
 }
 
 /// Returns the latest possible end that is not after `at`.
-pub fn round_down_end(at: Timestamp) -> Timestamp {
+pub(crate) fn round_down_end(at: Timestamp) -> Timestamp {
     Timestamp::from_nanos(at.as_nanos() - at.as_nanos() % NANOS_PER_MILLI)
 }
 
@@ -125,7 +125,7 @@ impl ExpiryGroups {
     }
 
     /// Returns the time when the last credits become free, by the server's clock; [`Timestamp::EPOCH`] if all are.
-    pub fn last_end(&self) -> Timestamp {
+    pub(crate) fn last_end(&self) -> Timestamp {
         self.groups.last().map_or(Timestamp::EPOCH, |group| self.clock.by_server(group.ends))
     }
 

@@ -50,11 +50,9 @@ proptest! {
 
     #[test]
     fn refund_never_exceeds_the_used_credit(
-        limit in small_limit(), past in hits(0..40), cost in 0..40u64, later in 0..60u64,
+        (mut bucket, now) in used_bucket(), cost in 0..40u64, later in 0..60u64,
     ) {
-        let mut bucket = Bucket::new(limit);
-        past.granted_by(&mut bucket);
-        let at = past.end() + later;
+        let (limit, at) = (bucket.limit, now + later);
         let before = bucket.look(1, at);
         let refunded = bucket.ask(Ask::Refund { cost }, at);
         let full = i128::from(limit.capacity()).min(balance(before) + i128::from(cost));

@@ -3,13 +3,6 @@
 use super::*;
 use crate::clock::NANOS_PER_SECOND;
 
-/// Returns a bucket that has taken the hits in `past`, and the time of its last hit.
-fn used_bucket(limit: Limit, past: &Hits) -> (Bucket, u64) {
-    let mut bucket = Bucket::new(limit);
-    past.granted_by(&mut bucket);
-    (bucket, past.end())
-}
-
 /// Returns the maximum time until all credits of the limit are available again.
 fn span_ns(limit: Limit) -> u64 {
     match limit {
@@ -24,8 +17,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn denied_ask_changes_nothing(limit in small_limit(), past in hits(0..40), cost in 0..15u64, later in 0..60u64) {
-        let (bucket, now) = used_bucket(limit, &past);
+    fn denied_ask_changes_nothing((bucket, now) in used_bucket(), cost in 0..15u64, later in 0..60u64) {
+        let limit = bucket.limit;
         let at = Timestamp::from_nanos(now + later);
         let decision = limit.decide(bucket.state.as_ref(), Ask::Take { cost }, at);
         prop_assert_eq!(decision.outcome.allowed, cost <= decision.outcome.before);
@@ -35,8 +28,7 @@ proptest! {
     }
 
     #[test]
-    fn look_predicts_the_outcome_of_a_take(limit in small_limit(), past in hits(0..40), cost in 0..15u64, later in 0..60u64) {
-        let (mut bucket, now) = used_bucket(limit, &past);
+    fn look_predicts_the_outcome_of_a_take((mut bucket, now) in used_bucket(), cost in 0..15u64, later in 0..60u64) {
         let state = bucket.state.clone();
         let look = bucket.look(cost, now + later);
         prop_assert_eq!(&bucket.state, &state);
@@ -46,8 +38,7 @@ proptest! {
     }
 
     #[test]
-    fn drain_takes_all_available_credit(limit in small_limit(), past in hits(0..40), cost in 0..15u64, later in 0..60u64) {
-        let (mut bucket, now) = used_bucket(limit, &past);
+    fn drain_takes_all_available_credit((mut bucket, now) in used_bucket(), cost in 0..15u64, later in 0..60u64) {
         let outcome = bucket.ask(Ask::Drain { cost, strict: false }, now + later);
         prop_assert_eq!(outcome.allowed, outcome.before > 0);
         prop_assert_eq!(outcome.left, outcome.before.saturating_sub(cost));
@@ -55,8 +46,7 @@ proptest! {
     }
 
     #[test]
-    fn count_is_always_granted_and_owes_nothing(limit in small_limit(), past in hits(0..40), cost in 0..15u64, later in 0..60u64) {
-        let (mut bucket, now) = used_bucket(limit, &past);
+    fn count_is_always_granted_and_owes_nothing((mut bucket, now) in used_bucket(), cost in 0..15u64, later in 0..60u64) {
         let outcome = bucket.ask(Ask::Count { cost }, now + later);
         prop_assert!(outcome.allowed && outcome.retry_ns.is_none());
         prop_assert_eq!((outcome.left, outcome.owed), (outcome.before.saturating_sub(cost), 0));
@@ -65,9 +55,9 @@ proptest! {
 
     #[test]
     fn ask_is_granted_after_its_retry_time_and_not_before(
-        limit in small_limit(), past in hits(0..40), ask in ask(), later in 0..60u64,
+        (mut bucket, now) in used_bucket(), ask in ask(), later in 0..60u64,
     ) {
-        let (mut bucket, now) = used_bucket(limit, &past);
+        let limit = bucket.limit;
         let at = now + later;
         let outcome = bucket.ask(ask, at);
         let wanted = match ask {
@@ -84,9 +74,9 @@ proptest! {
 
     #[test]
     fn credit_grows_after_the_reset_time_and_not_before(
-        limit in small_limit(), past in hits(0..40), ask in ask(), later in 0..60u64,
+        (mut bucket, now) in used_bucket(), ask in ask(), later in 0..60u64,
     ) {
-        let (mut bucket, now) = used_bucket(limit, &past);
+        let limit = bucket.limit;
         let at = now + later;
         let outcome = bucket.ask(ask, at);
         prop_assert_eq!(outcome.reset_ns == 0, outcome.left == limit.capacity());
@@ -102,8 +92,8 @@ proptest! {
     }
 
     #[test]
-    fn bucket_is_full_after_its_lifetime_and_not_before(limit in small_limit(), past in hits(0..40), ask in ask()) {
-        let (mut bucket, now) = used_bucket(limit, &past);
+    fn bucket_is_full_after_its_lifetime_and_not_before((mut bucket, now) in used_bucket(), ask in ask()) {
+        let limit = bucket.limit;
         bucket.ask(ask, now);
         if let Some(state) = bucket.state.clone() {
             let lifetime_ns = limit.lifetime_ns(&state, Timestamp::from_nanos(now));
@@ -116,9 +106,9 @@ proptest! {
 
     #[test]
     fn forgetting_a_bucket_after_its_lifetime_changes_no_outcome(
-        limit in small_limit(), past in hits(0..40), later in 0..100u64, future in hits(0..40),
+        (mut kept, now) in used_bucket(), later in 0..100u64, future in hits(0..40),
     ) {
-        let (mut kept, now) = used_bucket(limit, &past);
+        let limit = kept.limit;
         let lifetime_ns = kept.state.as_ref().map_or(0, |state| limit.lifetime_ns(state, Timestamp::from_nanos(now)));
         let mut forgotten = Bucket::new(limit);
         for (at, cost) in future.0 {
@@ -131,9 +121,9 @@ proptest! {
 
     #[test]
     fn overtaken_ask_gets_no_credit_from_the_past(
-        limit in small_limit(), past in hits(0..40), cost in 1..15u64, back in 0..10 * NANOS_PER_SECOND,
+        (mut bucket, now) in used_bucket(), cost in 1..15u64, back in 0..10 * NANOS_PER_SECOND,
     ) {
-        let (mut bucket, now) = used_bucket(limit, &past);
+        let limit = bucket.limit;
         if !bucket.take(1, now).allowed {
             return Ok(());
         }
@@ -147,9 +137,9 @@ proptest! {
 
     #[test]
     fn no_ask_waits_for_the_old_time_after_the_clock_is_set_back(
-        limit in small_limit(), past in hits(0..40), back in 11 * NANOS_PER_SECOND..START / 2,
+        (mut bucket, now) in used_bucket(), back in 11 * NANOS_PER_SECOND..START / 2,
     ) {
-        let (mut bucket, now) = used_bucket(limit, &past);
+        let limit = bucket.limit;
         let at = now - back;
         let cost = limit.capacity();
         let present = bucket.look(0, now).before;
@@ -165,9 +155,9 @@ proptest! {
 
     #[test]
     fn no_drain_waits_for_the_old_time_after_the_clock_is_set_back(
-        limit in small_limit(), past in hits(0..40), back in 11 * NANOS_PER_SECOND..START / 2, strict in any::<bool>(),
+        (mut bucket, now) in used_bucket(), back in 11 * NANOS_PER_SECOND..START / 2, strict in any::<bool>(),
     ) {
-        let (mut bucket, now) = used_bucket(limit, &past);
+        let limit = bucket.limit;
         let at = now - back;
         let present = bucket.look(0, now).before;
         let outcome = bucket.ask(Ask::Drain { cost: limit.capacity(), strict }, at);
@@ -177,9 +167,8 @@ proptest! {
     }
 
     #[test]
-    fn state_of_another_algorithm_counts_as_unused(limit in small_limit(), other in small_limit(), past in hits(0..40), cost in 0..15u64) {
-        let (bucket, now) = used_bucket(other, &past);
-        if limit.name() == other.name() {
+    fn state_of_another_algorithm_counts_as_unused(limit in small_limit(), (bucket, now) in used_bucket(), cost in 0..15u64) {
+        if limit.name() == bucket.limit.name() {
             return Ok(());
         }
         let at = Timestamp::from_nanos(now);

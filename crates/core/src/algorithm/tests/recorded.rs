@@ -1,7 +1,8 @@
 //! Recorded commands and replies of Smyte's limiter, replayed on bare token buckets.
 
-use serde_json::{Value, json};
 use std::collections::HashMap;
+
+use serde_json::{Value, json};
 
 use super::*;
 use crate::clock::NANOS_PER_MILLI;

@@ -2,10 +2,9 @@
 
 use super::*;
 use crate::algorithm::decide::Algorithm;
-use crate::algorithm::limit::with_algorithm;
+use crate::algorithm::limit::{AlgorithmState, with_algorithm};
 use crate::algorithm::record::{Content, REMEMBERED_NS};
 use crate::algorithm::reservation::groups::{ExpiryGroups, MAX_GROUPS, longest_ns, round_up_end};
-use crate::algorithm::state::AlgorithmState;
 use crate::clock::{NANOS_PER_MILLI, NANOS_PER_SECOND};
 
 const NAMES: usize = 6;
@@ -158,7 +157,7 @@ impl Both {
                 matches!(&self.base.state, Some(State::FixedWindow(state)) if state.ends.as_nanos() > self.at);
             if !is_open {
                 let count = limit.credits.get();
-                self.base.state = Some(State::FixedWindow(crate::algorithm::fixed_window::State {
+                self.base.state = Some(State::FixedWindow(crate::algorithm::WindowState {
                     ends: Timestamp::from_nanos(ends),
                     count,
                 }));

@@ -18,14 +18,6 @@ fn two_per_minute_match_the_textbook_example() {
     assert!(allowed_at(100));
 }
 
-#[test]
-fn credit_returns_one_window_length_after_it_was_taken() {
-    let mut bucket = bucket(1, 100);
-    assert!(bucket.take(1, START).allowed);
-    assert_eq!(bucket.take(1, START + 99).retry_ns, Some(1));
-    assert!(bucket.take(1, START + 100).allowed);
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 

@@ -1,8 +1,9 @@
 //! The sliding window: the textbook example, a plain model, and the exact bound of the approximation.
 
+use std::collections::HashMap;
+
 use super::*;
 use crate::clock::NANOS_PER_SECOND;
-use std::collections::HashMap;
 
 fn bucket(credits: u64, window_ns: u64) -> Bucket {
     Bucket::new(Limit::SlidingWindow(SlidingWindow::new(credits, window_ns).unwrap()))
@@ -13,40 +14,21 @@ fn aligned(window: u64) -> u64 {
     START.next_multiple_of(window)
 }
 
-/// Returns a bucket with 5 credits taken in the last minute and 3 in the current one. 30 % of the current minute has
-/// passed, so 5 × 0.7 + 3 = 6.5 are counted.
-fn books_example(credits: u64) -> (Bucket, u64) {
-    let minute = 60 * NANOS_PER_SECOND;
-    let mut bucket = bucket(credits, minute);
-    let start = aligned(minute);
-    assert!(bucket.take(5, start).allowed);
-    assert!(bucket.take(3, start + minute + minute * 3 / 10).allowed);
-    (bucket, start + minute + minute * 3 / 10)
-}
-
+/// 5 credits were taken in the last minute, and 3 in the current one, of which 30 % have passed: 5 × 0.7 + 3 = 6.5 are counted.
 #[test]
 fn seven_per_minute_match_the_textbook_example() {
-    let (mut bucket, now) = books_example(7);
-    // 6.5 are counted, rounded down to 6, so one more is granted.
+    let minute = 60 * NANOS_PER_SECOND;
+    let mut bucket = bucket(7, minute);
+    let now = aligned(minute) + minute + minute * 3 / 10;
+    assert!(bucket.take(5, aligned(minute)).allowed && bucket.take(3, now).allowed);
+    // The count is rounded down to 6, so one more is granted.
     let outcome = bucket.take(1, now);
     assert_eq!((outcome.before, outcome.allowed, outcome.left), (1, true, 0));
     // Now 7.5 are counted. The next hit is granted as soon as fewer than 7 are: 5 × 0.6 + 4 = 7 at 40 %.
     let denied = bucket.take(1, now);
-    assert_eq!((denied.allowed, denied.left), (false, 0));
-    assert_eq!(denied.retry_ns, Some(6 * NANOS_PER_SECOND + 1));
-    assert_eq!(denied.reset_ns, 6 * NANOS_PER_SECOND + 1);
-    assert!(!bucket.take(1, now + 6 * NANOS_PER_SECOND).allowed);
-    assert!(bucket.take(1, now + 6 * NANOS_PER_SECOND + 1).allowed);
-}
-
-#[test]
-fn count_is_rounded_down() {
-    // With 8 credits, 1.5 would be left. The count is rounded down, so 2 are left.
-    let (mut bucket, now) = books_example(8);
-    assert_eq!(bucket.look(2, now).left, 2);
-    assert!(!bucket.look(3, now).allowed);
-    // Just after 40 % fewer than 6 are counted.
-    assert_eq!(bucket.look(3, now).retry_ns, Some(6 * NANOS_PER_SECOND + 1));
+    let wait = 6 * NANOS_PER_SECOND + 1;
+    assert_eq!((denied.allowed, denied.left, denied.retry_ns, denied.reset_ns), (false, 0, Some(wait), wait));
+    assert!(!bucket.take(1, now + wait - 1).allowed && bucket.take(1, now + wait).allowed);
 }
 
 #[test]

@@ -54,19 +54,6 @@ impl Model {
 }
 
 #[test]
-fn refills_arrive_in_whole_steps() {
-    let mut bucket = bucket(10, 3, 100);
-    assert!(bucket.take(10, START).allowed);
-    assert_eq!(bucket.look(1, START + 99).retry_ns, Some(1));
-    assert_eq!(bucket.look(0, START + 100).left, 3);
-    assert_eq!(bucket.look(0, START + 299).left, 6);
-    // Taking in the middle of an interval does not delay the next refill.
-    assert_eq!(bucket.take(2, START + 250).reset_ns, 50);
-    assert_eq!(bucket.look(0, START + 300).left, 7);
-    assert_eq!(bucket.look(0, START + 400).left, 10);
-}
-
-#[test]
 fn full_bucket_waits_a_whole_interval_after_a_take_and_keeps_its_grid_after_a_drain() {
     let mut taken = bucket(5, 5, 100);
     taken.take(1, START);
@@ -127,7 +114,7 @@ fn overtaken_drain_moves_nothing_back() {
 #[test]
 fn bucket_drained_by_a_clock_far_ahead_is_forgotten_after_one_refill_time() {
     let limit = Limit::TokenBucket(TokenBucket::new(5, 1, 100).unwrap());
-    let ahead = State::TokenBucket(crate::algorithm::token_bucket::State {
+    let ahead = State::TokenBucket(crate::algorithm::TokenBucketState {
         mark: Timestamp::from_nanos(2 * START),
         count: 2,
         session: Timestamp::from_nanos(2 * START),

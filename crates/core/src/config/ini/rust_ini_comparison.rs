@@ -5,8 +5,8 @@ use ini::{EscapePolicy, Ini, ParseOption};
 use proptest::prelude::*;
 
 use super::read;
+use crate::config::Problems;
 use crate::config::document::RawValue;
-use crate::config::problem::Problems;
 
 /// The expected content of a file: sections with their settings.
 type Sections = Vec<(String, Pairs)>;

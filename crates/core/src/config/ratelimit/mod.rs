@@ -7,25 +7,26 @@
 //! The format is defined in the README and in `src/config/config_impl.go` of <https://github.com/envoyproxy/ratelimit>.
 //! Ratelimit compares keys and values as one text, `key_value`, so its entry `a_b` also matches the value `b` of the
 //! key `a`. The conversion ignores this, because no configuration relies on it.
+//!
+//! The limits of a domain are ordered so that the first rule that matches is the one that ratelimit finds.
+//!
+//! Ratelimit walks down its tree. It takes the most specific entry at each level, never turns back, and applies a limit
+//! only to descriptors that end at its entry. A rule, in contrast, matches wherever its keys are. Therefore the rules
+//! form one complete list per sequence of keys, longest sequence first. Each list has the sequence's limits in
+//! ratelimit's order, with guards between and after them, which allow requests that ratelimit does not limit. Guards
+//! without an effect are left out.
 
-mod document;
-mod entry;
-mod order;
-mod stream;
-
-#[cfg(test)]
-mod tests;
-mod validate;
-
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
-use entry::Labels;
-
 use super::document::read_text;
+use super::{Problem, Problems, Report};
+use crate::rules::operation::DOMAIN;
+use crate::rules::{MatchPolicy, Overrun, Pattern, Quota, Rule, Settings};
+use entries::{Domain, Entry, Labels, Limit, ValueCondition, is_counted};
 
-use super::problem::{Problem, Problems, Report};
-use crate::rules::Rule;
+mod document;
+mod entries;
 
 /// The result of converting ratelimit's files.
 #[derive(Debug)]
@@ -71,8 +72,7 @@ pub fn import_text(text: &str, file_name: &str) -> Result<Import, Report> {
 #[derive(Default)]
 struct Importer {
     rules: Vec<Rule>,
-    errors: Vec<Problem>,
-    warnings: Vec<Problem>,
+    report: Report,
     labels: Labels,
     /// The place of each domain.
     domains: HashMap<String, String>,
@@ -87,30 +87,208 @@ impl Importer {
             None => self.has_unusable_file = true,
         }
         let Report { errors, warnings, .. } = problems.into();
-        self.errors.extend(errors);
-        self.warnings.extend(warnings);
+        self.report.errors.extend(errors);
+        self.report.warnings.extend(warnings);
     }
 
     fn rules_of(&mut self, text: &str, file_name: &str, problems: &mut Problems) -> Option<Vec<Rule>> {
         let mut rules = Vec::new();
-        for document in stream::read(text, problems)? {
-            let line = document.domain.as_ref().map_or(1, document::line);
-            let domain = validate::domain(document, &mut self.labels, problems)?;
+        for document in document::read(text, problems)? {
+            let line = document.0.domain.as_ref().map_or(1, document::line);
+            let domain = entries::domain(document, &mut self.labels, problems)?;
             if let Some(other) = self.domains.insert(domain.name.clone(), format!("{file_name}:{line}")) {
                 let what = format!("the domain {:?} is in {other}, too", domain.name);
                 problems.error(line, what, "put all descriptors of a domain in one document");
                 return None;
             }
-            rules.extend(order::rules(&domain, file_name, problems));
+            rules.extend(rules_of_domain(&domain, file_name, problems));
         }
         Some(rules)
     }
 
     fn finish(mut self) -> Result<Import, Report> {
         if self.has_unusable_file {
-            return Err(Report { errors: self.errors, warnings: self.warnings, lists: Vec::new(), is_unread: false });
+            return Err(self.report);
         }
-        self.rules.push(order::default_rule());
-        Ok(Import { rules: self.rules, left_out: self.errors, warnings: self.warnings })
+        self.rules.push(default_rule());
+        Ok(Import { rules: self.rules, left_out: self.report.errors, warnings: self.report.warnings })
     }
 }
+
+const GUARD: &str = "no limit here, regardless of the rules below";
+
+const DIFFERENCE: &str = "Converted from envoyproxy/ratelimit's YAML. A rule also limits descriptors that have further \
+                          entries, or the same entries in another order. docs/migrating.md lists all differences.";
+
+/// Returns the rules of `domain`, read from `file`.
+fn rules_of_domain(domain: &Domain, file: &str, problems: &mut Problems) -> Vec<Rule> {
+    let mut list =
+        RuleList { file, path: vec![(DOMAIN, ValueCondition::new(Some(&domain.name), false))], rules: Vec::new() };
+    for keys in find_sequences(&domain.entries, problems) {
+        list.add(&domain.entries, &keys);
+    }
+    list.without_idle_guards()
+}
+
+/// Returns the rule that allows requests without a limit, as ratelimit does. Its comment states a difference that
+/// applies to all rules.
+fn default_rule() -> Rule {
+    Rule { comment: Some(DIFFERENCE.to_owned()), ..rule(Vec::new(), Settings::unlimited(), 1) }
+}
+
+/// Returns the sequences of keys in the configuration, longest first. Of sequences with the same keys only one is
+/// returned, because a rule does not see their order. A limit lost in this way is reported.
+fn find_sequences<'a>(entries: &'a [Entry], problems: &mut Problems) -> Vec<Vec<&'a str>> {
+    let mut sequences = Sequences::default();
+    sequences.collect(entries, &mut Vec::new());
+    let mut by_keys: HashMap<BTreeSet<&str>, Vec<&str>> = HashMap::new();
+    let mut order = Vec::new();
+    // If the same keys appear in several orders, the first order with a limit wins.
+    sequences.found.sort_by_key(|(_, limits)| limits.is_empty());
+    for (keys, limits) in sequences.found {
+        match by_keys.get(&keys.iter().copied().collect()) {
+            Some(other) => {
+                for line in limits {
+                    let what = format!(
+                        "the keys {keys:?} also come in the order {other:?}, and rules ignore the order: the limit is left out"
+                    );
+                    problems.error(line, what, "send them in one order only");
+                }
+            }
+            None => {
+                by_keys.insert(keys.iter().copied().collect(), keys.clone());
+                order.push(keys);
+            }
+        }
+    }
+    order.sort_by_key(|keys| std::cmp::Reverse(keys.len()));
+    order
+}
+
+/// The sequences of keys on the paths to entries.
+#[derive(Default)]
+struct Sequences<'a> {
+    /// The sequences, with the lines of the entries on each path that have a limit.
+    found: Vec<(Vec<&'a str>, Vec<usize>)>,
+    index: HashMap<Vec<&'a str>, usize>,
+}
+
+impl<'a> Sequences<'a> {
+    fn collect(&mut self, entries: &'a [Entry], path: &mut Vec<&'a str>) {
+        for entry in entries {
+            path.push(&entry.key);
+            let next = self.found.len();
+            let index = *self.index.entry(path.clone()).or_insert(next);
+            if index == next {
+                self.found.push((path.clone(), Vec::new()));
+            }
+            if let (Some(_), Some((_, limits))) = (&entry.limit, self.found.get_mut(index)) {
+                limits.push(entry.line);
+            }
+            self.collect(&entry.nested, path);
+            path.pop();
+        }
+    }
+}
+
+/// The rules so far, and the path from the domain to the current entry.
+struct RuleList<'a> {
+    file: &'a str,
+    path: Vec<(&'a str, ValueCondition)>,
+    /// The rules, and whether the only purpose of each is to keep requests from the rules below.
+    rules: Vec<(Rule, bool)>,
+}
+
+impl<'a> RuleList<'a> {
+    /// Adds rules for all descriptors whose next keys are `keys`.
+    fn add(&mut self, entries: &'a [Entry], keys: &[&'a str]) {
+        let Some((key, rest)) = keys.split_first() else { return };
+        let mut all_taken = false;
+        for entry in entries.iter().filter(|entry| entry.key == *key) {
+            self.path.push((key, entry.condition.clone()));
+            match &entry.limit {
+                _ if !rest.is_empty() => self.add(&entry.nested, rest),
+                Some(limit) => self.add_limit(limit, entry.line),
+                None => self.add_guard(entry.line),
+            }
+            self.path.pop();
+            all_taken |= entry.condition.pattern == Pattern::Any;
+        }
+        if !all_taken {
+            let depth = self.path.len();
+            self.path.extend(keys.iter().map(|key| (*key, ValueCondition::new(None, false))));
+            self.add_guard(1);
+            self.path.truncate(depth);
+        }
+    }
+
+    fn add_limit(&mut self, limit: &Limit, line: usize) {
+        let trial = limit.trial && limit.settings != Settings::unlimited();
+        let actors =
+            self.path.iter().filter(|(_, condition)| !condition.is_shared).map(|(key, _)| (*key).to_owned()).collect();
+        let rule = self.rule(limit.settings, line);
+        // Gateways report the cost of a request after it, and ratelimit counts what it cannot prevent.
+        let (actor_fields, overrun) =
+            if is_counted(&limit.settings) { (actors, Overrun::Debt) } else { (Vec::new(), Overrun::Refuse) };
+        let rule = Rule {
+            actor_fields,
+            overrun,
+            match_policy: if trial { MatchPolicy::Canary } else { MatchPolicy::Stop },
+            label: Some(limit.label.clone()),
+            comment: Some(format!("{}:{line}", self.file)),
+            ..rule
+        };
+        self.rules.push((rule, false));
+        if trial {
+            self.add_guard(line);
+        }
+    }
+
+    fn add_guard(&mut self, line: usize) {
+        let rule = Rule { comment: Some(GUARD.to_owned()), ..self.rule(Settings::unlimited(), line) };
+        self.rules.push((rule, true));
+    }
+
+    fn rule(&self, settings: Settings, line: usize) -> Rule {
+        rule(
+            self.path.iter().map(|(key, condition)| ((*key).to_owned(), condition.pattern.clone())).collect(),
+            settings,
+            line,
+        )
+    }
+
+    /// Removes guards without an effect, from the bottom up, so that each guard is compared with the rules that remain
+    /// below it.
+    fn without_idle_guards(self) -> Vec<Rule> {
+        let mut kept: Vec<Rule> = Vec::new();
+        for (rule, is_guard) in self.rules.into_iter().rev() {
+            if !is_guard || is_limited(&rule, kept.iter().rev()) {
+                kept.push(rule);
+            }
+        }
+        kept.reverse();
+        kept
+    }
+}
+
+fn rule(operation: Vec<(String, Pattern)>, settings: Settings, line: usize) -> Rule {
+    // A number of 32 bits and a ratelimit unit are valid in every setting.
+    Rule::new(operation, settings, settings.quota().unwrap_or(Quota::Never), line)
+}
+
+/// Returns whether any rule below would limit a request that matches `guard` and has no other keys.
+fn is_limited<'a>(guard: &Rule, mut below: impl Iterator<Item = &'a Rule>) -> bool {
+    let decides = |rule: &Rule| match rule.quota {
+        Quota::Always { .. } => every_pattern(rule, guard, Pattern::contains).then_some(false),
+        _ => every_pattern(rule, guard, Pattern::overlaps).then_some(true),
+    };
+    below.find_map(decides).unwrap_or(false)
+}
+
+/// Returns whether `guard` has every key of `rule`, with patterns that are `related`.
+fn every_pattern(rule: &Rule, guard: &Rule, related: impl Fn(&Pattern, &Pattern) -> bool) -> bool {
+    rule.operation.iter().all(|(key, pattern)| guard.pattern(key).is_some_and(|guarded| related(pattern, guarded)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -13,8 +13,17 @@ fn limited(header: &str, credits: u64) -> Rule {
     Rule { settings, quota: settings.quota().unwrap(), ..rule(header) }
 }
 
-fn shown(old: &[Rule], new: &[Rule]) -> Vec<String> {
-    diff(old, new, |_| ()).iter().map(Change::to_string).collect()
+/// Returns the changes, each on a line. All rules are on the first line of their file.
+fn shown(old: &[Rule], new: &[Rule]) -> String {
+    let changes: Vec<_> = diff(old, new, |_| ()).iter().map(Change::to_string).collect();
+    changes.join("\n").replace("line 1: ", "")
+}
+
+/// Checks the changes of a single rule.
+fn assert_changes<'a>(old: &Rule, changes: impl IntoIterator<Item = (Rule, &'a str)>) {
+    for (new, expected) in changes {
+        assert_eq!(shown(&[old.clone(), rule("")], &[new, rule("")]), expected);
+    }
 }
 
 #[test]
@@ -27,84 +36,59 @@ fn equal_rules_do_not_differ() {
 }
 
 #[test]
-fn added_and_removed_rules_are_reported() {
-    let old = [limited("a=1", 5), rule("")];
-    let new = [limited("a=*", 5), rule("")];
-    assert_eq!(shown(&old, &new), ["removed [a=1] allows 5 in 60 s", "line 1: added [a=*] allows 5 in 60 s"]);
-}
-
-#[test]
 fn counters_start_afresh_if_the_limit_or_the_actors_change() {
-    let old = [limited("a=1 ip=*", 5), rule("")];
-    let changed = |new: Rule| shown(&old, &[new, rule("")]);
-    let rule = limited("a=1 ip=*", 5);
-    assert_eq!(
-        changed(limited("a=1 ip=*", 6)),
-        ["line 1: changed [a=1 ip=*] creditLimit from 5 to 6; its counters start afresh"]
-    );
-    let by_ip = Rule { actor_fields: vec!["ip".into()], ..rule.clone() };
-    assert_eq!(
-        changed(by_ip.clone()),
-        ["line 1: changed [a=1 ip=*] actorField from nothing to ip; its counters start afresh"]
-    );
-    let by_path = [Rule { actor_fields: vec!["path".into()], ..by_ip.clone() }];
-    assert_eq!(
-        shown(std::slice::from_ref(&by_ip), &by_path),
-        ["line 1: changed [a=1 ip=*] actorField from ip to path; its counters start afresh, except for actors that \
-             have the same value in both"]
-    );
-    for (old, new) in [(&old[0], &by_ip), (&by_ip, &old[0]), (&by_ip, &by_path[0])] {
+    let old = limited("a=1 ip=*", 5);
+    let by = |fields: &[&str]| Rule {
+        actor_fields: fields.iter().map(|field| (*field).to_owned()).collect(),
+        ..old.clone()
+    };
+    let labelled = Rule { label: Some("l".into()), comment: Some("two\nlines".into()), ..old.clone() };
+    // Spelling out the default algorithm leaves the limit unchanged.
+    let explicit = Settings { algorithm: Some(Default::default()), ..old.settings };
+    let changes = [
+        (limited("a=*", 5), "removed [a=1 ip=*] allows 5 in 60 s\nadded [a=*] allows 5 in 60 s"),
+        (limited("a=1 ip=*", 6), "changed [a=1 ip=*] creditLimit from 5 to 6; its counters start afresh"),
+        (by(&["ip"]), "changed [a=1 ip=*] actorField from nothing to ip; its counters start afresh"),
+        (by(&["ip", "path"]), "changed [a=1 ip=*] actorField from nothing to ip, path; its counters start afresh"),
+        (
+            labelled,
+            r"changed [a=1 ip=*] label from nothing to l, comment from nothing to two\nlines; its counters are kept",
+        ),
+        (Rule { settings: explicit, ..old.clone() }, ""),
+        (rule("a=1 ip=*"), "changed [a=1 ip=*] creditLimit from 5 to 0, resetSeconds from 60 to 0"),
+    ];
+    assert_changes(&old, changes);
+    let (by_ip, by_path) = (by(&["ip"]), by(&["path"]));
+    let other_field = "changed [a=1 ip=*] actorField from ip to path; its counters start afresh, except for actors that have \
+        the same value in both";
+    assert_changes(&by_ip, [(by_path.clone(), other_field)]);
+    for (old, new) in [(&old, &by_ip), (&by_ip, &old), (&by_ip, &by_path)] {
         let find = |new: &Rule| find_abandoned(std::slice::from_ref(old), std::slice::from_ref(new), |_| ());
         assert_eq!((find(new), find(old)), (vec![0], vec![]));
     }
-    let by_several = Rule { actor_fields: vec!["ip".into(), "path".into()], ..rule.clone() };
-    assert_eq!(
-        changed(by_several),
-        ["line 1: changed [a=1 ip=*] actorField from nothing to ip, path; its counters start afresh"]
-    );
-    let labelled = Rule { label: Some("l".into()), comment: Some("two\nlines".into()), ..rule.clone() };
-    assert_eq!(
-        changed(labelled),
-        [
-            r"line 1: changed [a=1 ip=*] label from nothing to l, comment from nothing to two\nlines; its counters are kept"
-        ]
-    );
-    // Spelling out the default algorithm leaves the limit unchanged.
-    let explicit = Settings { algorithm: Some(Default::default()), ..rule.settings };
-    assert!(changed(Rule { settings: explicit, ..rule }).is_empty());
 }
 
 #[test]
 fn named_counters_outlive_changes_of_their_rules() {
     let named =
         |header: &str, credits, counter: &str| Rule { counter: Some(counter.into()), ..limited(header, credits) };
-    let old = [named("plan=a", 5, "usage"), rule("")];
-    let changed = |new: Rule| shown(&old, &[new, rule("")]);
-    assert_eq!(
-        changed(named("plan=a", 6, "usage")),
-        ["line 1: changed [plan=a] creditLimit from 5 to 6; its counters are kept"]
-    );
-    assert_eq!(
-        changed(named("plan=b", 6, "usage")),
-        [
-            "removed [plan=a] allows 5 in 60 s, from the counter usage",
-            "line 1: added [plan=b] allows 6 in 60 s, from the counter usage; its counters are kept",
-        ]
-    );
-    assert_eq!(
-        changed(named("plan=a", 5, "other")),
-        ["line 1: changed [plan=a] counter from usage to other; its counters start afresh"]
-    );
+    let old = named("plan=a", 5, "usage");
+    let longer = Settings { reset_seconds: Seconds::whole(61), ..old.settings };
+    let longer = Rule { settings: longer, quota: longer.quota().unwrap(), ..old.clone() };
+    let moved = "removed [plan=a] allows 5 in 60 s, from the counter usage\nadded [plan=b] allows 6 in 60 s, from the counter \
+        usage; its counters are kept";
+    let changes = [
+        (named("plan=a", 6, "usage"), "changed [plan=a] creditLimit from 5 to 6; its counters are kept"),
+        (named("plan=b", 6, "usage"), moved),
+        (named("plan=a", 5, "other"), "changed [plan=a] counter from usage to other; its counters start afresh"),
+        (longer, "changed [plan=a] resetSeconds from 60 to 61; its counters start afresh"),
+    ];
+    assert_changes(&old, changes);
     // Another rule counts under that name, so this rule's own usage is abandoned.
-    let old = [named("plan=a", 5, "usage"), limited("plan=b", 5), rule("")];
-    assert_eq!(
-        shown(&old, &[named("plan=a", 5, "usage"), named("plan=b", 5, "usage"), rule("")]),
-        ["line 1: changed [plan=b] counter from nothing to usage; it now shares that counter's usage, and abandons \
-             what it counted before"]
-    );
-    let weekly = Settings { reset_seconds: Seconds::whole(61), ..old[0].settings };
-    let weekly = Rule { settings: weekly, quota: weekly.quota().unwrap(), ..old[0].clone() };
-    assert_eq!(changed(weekly), ["line 1: changed [plan=a] resetSeconds from 60 to 61; its counters start afresh"]);
+    let joined = "changed [plan=b] counter from nothing to usage; it now shares that counter's usage, and abandons what it \
+        counted before";
+    let new = [old.clone(), named("plan=b", 5, "usage"), rule("")];
+    assert_eq!(shown(&[old, limited("plan=b", 5), rule("")], &new), joined);
 }
 
 #[test]
@@ -130,27 +114,15 @@ fn name_would_keep_counters_only_if_nothing_but_the_limit_changes() {
 }
 
 #[test]
-fn rule_without_counters_reports_no_counter_change() {
-    let old = [limited("a=1", 5), rule("")];
-    let shown = shown(&old, &[rule("a=1"), rule("")]);
-    assert_eq!(shown, ["line 1: changed [a=1] creditLimit from 5 to 0, resetSeconds from 60 to 0"]);
-}
-
-#[test]
 fn promoted_canary_keeps_its_counters() {
     let trial = Rule { match_policy: MatchPolicy::Canary, ..limited("a=1", 5) };
-    let old = [trial, limited("a=1", 9), rule("")];
+    let promoted = "changed [a=1] matchPolicy from canary to stop; its counters are kept";
+    assert_changes(&trial, [(limited("a=1", 5), promoted)]);
     // The stop rule takes over the canary's limit, and with it the canary's counters.
-    let over = shown(&old, &[limited("a=1", 5), rule("")]);
-    assert_eq!(
-        over,
-        [
-            "removed [a=1] allows 5 in 60 s, as a canary",
-            "line 1: changed [a=1] creditLimit from 9 to 5; its counters are kept"
-        ]
-    );
-    let promoted = shown(&old[..1], &[limited("a=1", 5)]);
-    assert_eq!(promoted, ["line 1: changed [a=1] matchPolicy from canary to stop; its counters are kept"]);
+    let over = shown(&[trial, limited("a=1", 9), rule("")], &[limited("a=1", 5), rule("")]);
+    let expected =
+        "removed [a=1] allows 5 in 60 s, as a canary\nchanged [a=1] creditLimit from 9 to 5; its counters are kept";
+    assert_eq!(over, expected);
 }
 
 #[test]
@@ -199,38 +171,27 @@ proptest! {
 #[test]
 fn networks_are_part_of_the_counters_and_entries_of_a_list_are_not() {
     let of_networks = |text: &str| Rule { networks: Some(networks(text)), ..limited("ip=*", 5) };
-    let rules = [of_networks("ip: 10.0.0.0/8"), of_networks("ip: 11.0.0.0/8"), rule("")];
-    let [first, second, default] = rules.clone();
+    let [first, second, default] = [of_networks("ip: 10.0.0.0/8"), of_networks("ip: 11.0.0.0/8"), rule("")];
+    let old = [first, second.clone(), default.clone()];
     assert_eq!(
-        shown(&rules, &[second.clone(), of_networks("ip: 12.0.0.0/8"), default.clone()]),
-        [
-            "line 1: moved [ip=*]",
-            "line 1: changed [ip=*] networks from ip: 10.0.0.0/8 to ip: 12.0.0.0/8; its counters start afresh"
-        ]
+        shown(&old, &[second, of_networks("ip: 12.0.0.0/8"), default]),
+        "moved [ip=*]\nchanged [ip=*] networks from ip: 10.0.0.0/8 to ip: 12.0.0.0/8; its counters start afresh"
     );
-    let same = of_networks("ip: 11.0.0.0/8, 11.0.0.0/8");
-    assert_eq!(
-        shown(&rules, &[first, same, default]),
-        ["line 1: changed [ip=*] networks from ip: 11.0.0.0/8 to ip: 11.0.0.0/8, 11.0.0.0/8; its counters are kept"]
-    );
+    let same = "changed [ip=*] networks from ip: 11.0.0.0/8 to ip: 11.0.0.0/8, 11.0.0.0/8; its counters are kept";
+    assert_changes(&of_networks("ip: 11.0.0.0/8"), [(of_networks("ip: 11.0.0.0/8, 11.0.0.0/8"), same)]);
     let with_list = |entries: &[&str]| {
         let entries = entries.iter().map(|text| ListEntry::Pattern(Pattern::parse(text)));
         let members = Members::List(List::new("office.txt", (1..).zip(entries).collect()));
         let list = Condition { field: "ip".to_owned(), is_inverted: false, members };
-        [Rule { list: Some(list), ..limited("ip=*", 5) }, rule("")]
+        Rule { list: Some(list), ..limited("ip=*", 5) }
     };
-    assert_eq!(
-        shown(&with_list(&["a", "b"]), &with_list(&["b", "c", "d"])),
-        [
-            "line 1: changed [ip=*] list from ip: office.txt to ip: office.txt (2 entries added, 1 removed); its counters are kept"
-        ]
-    );
+    let entries =
+        "changed [ip=*] list from ip: office.txt to ip: office.txt (2 entries added, 1 removed); its counters are kept";
+    assert_changes(&with_list(&["a", "b"]), [(with_list(&["b", "c", "d"]), entries)]);
     let prefix = |v4| {
         let prefix = ActorPrefix { field: "ip".to_owned(), lengths: PrefixLengths { v4, v6: 56 } };
-        [Rule { actor_fields: vec!["ip".to_owned()], actor_prefix: Some(prefix), ..limited("ip=*", 5) }, rule("")]
+        Rule { actor_fields: vec!["ip".to_owned()], actor_prefix: Some(prefix), ..limited("ip=*", 5) }
     };
-    assert_eq!(
-        shown(&prefix(32), &prefix(24)),
-        ["line 1: changed [ip=*] actorPrefix from ip: 32, 56 to ip: 24, 56; its counters start afresh"]
-    );
+    let wider = "changed [ip=*] actorPrefix from ip: 32, 56 to ip: 24, 56; its counters start afresh";
+    assert_changes(&prefix(32), [(prefix(24), wider)]);
 }

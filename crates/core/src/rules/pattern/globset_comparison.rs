@@ -4,8 +4,7 @@
 use globset::{GlobBuilder, GlobMatcher};
 use proptest::prelude::*;
 
-use super::Pattern;
-use crate::rules::glob_index::GlobIndex;
+use super::{GlobIndex, Pattern};
 
 /// A small alphabet, so that values match often, with every character that is special in globset.
 const PIECE: &str = "[ab/.é?\\[\\]{}!,\\\\ \n-]{1,3}";

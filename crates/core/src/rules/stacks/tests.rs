@@ -1,9 +1,11 @@
+use std::cell::Cell;
+
+use proptest::prelude::*;
+
 use super::*;
 use crate::config::{self, Format};
-use crate::rules::testing::{rule, rules_strategy};
-use crate::rules::{Seconds, Settings};
-use proptest::prelude::*;
-use std::cell::Cell;
+use crate::rules::testing::{canary, rule, rules_strategy};
+use crate::rules::{Condition, List, ListEntry, Members, Seconds, Settings};
 
 thread_local! {
     pub static COMPARISONS: Cell<usize> = const { Cell::new(0) };
@@ -104,7 +106,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 fn idle(text: &str) -> Vec<(usize, Option<usize>)> {
-    find_idle_rules(&rules(text)).into_iter().map(|idle| (idle.rule, idle.by)).collect()
+    find_idle_rules(&rules(text))
 }
 
 const MINUTE_AND_DAY: &str = "
@@ -193,4 +195,88 @@ fn rule_is_idle_if_another_always_denies_first() {
 #[test]
 fn commas_separate_thousands() {
     assert_eq!([7, 999, 1_000, 12_345_678].map(in_thousands), ["7", "999", "1,000", "12,345,678"]);
+}
+
+fn masked(rules: Vec<Rule>) -> Vec<(usize, usize)> {
+    let rules = RuleSet::new(rules).unwrap();
+    find_masked_rules(&rules)
+}
+
+#[test]
+fn earlier_stop_rule_masks_more_special_rules() {
+    let outside = |header| {
+        let list = List::new("list", vec![(1, ListEntry::Pattern(Pattern::parse("b*")))]);
+        Rule {
+            list: Some(Condition { field: "k".into(), is_inverted: true, members: Members::List(list) }),
+            ..rule(header)
+        }
+    };
+    for (rules, expected) in [
+        (vec![rule("path=/resource/*/first"), rule("path=/resource/*"), rule("")], vec![]),
+        (vec![rule("path=/resource/*"), rule("path=/resource/*/first"), rule("")], vec![(1, 0)]),
+        (vec![rule("a=1"), rule("a=1 b=*"), rule("b=*"), rule("")], vec![(1, 0)]),
+        (vec![rule("a=*"), rule("b=1"), rule("b=1 a=2")], vec![(2, 0)]),
+        (vec![canary("a=1"), rule("a=1"), canary("a=1"), rule("")], vec![(2, 1)]),
+        // The values of the second rule are in the list, so it matches none.
+        (vec![outside("k=*"), outside("k=b*")], vec![(1, 0)]),
+    ] {
+        assert_eq!(masked(rules), expected);
+    }
+}
+
+/// Compares pair by pair, by definition.
+fn by_definition(rules: &[Rule]) -> Vec<(usize, usize)> {
+    let contains = |general: &Rule, special: &Rule| {
+        let asks_more = |(key, asked): &(String, _)| special.pattern(key).is_some_and(|p| Pattern::contains(asked, p));
+        general.operation.iter().all(asks_more) && general.conditions_contain(special)
+    };
+    let first_mask = |(index, special): (usize, &Rule)| {
+        let earlier = &rules[..index];
+        let by = earlier.iter().position(|r| r.match_policy == MatchPolicy::Stop && contains(r, special))?;
+        Some((index, by))
+    };
+    rules.iter().enumerate().filter_map(first_mask).collect()
+}
+
+proptest! {
+    #[test]
+    fn masking_follows_the_definition(rules in rules_strategy(100)) {
+        prop_assert_eq!(masked(rules.clone()), by_definition(&rules));
+    }
+}
+
+/// Returns a stop rule that allows everything.
+fn grant(header: &str) -> Rule {
+    Rule { quota: Quota::Always { credit: 1 }, ..rule(header) }
+}
+
+fn bypasses(rules: Vec<Rule>) -> Vec<(usize, usize)> {
+    find_bypasses(&rules)
+}
+
+#[test]
+fn any_key_before_a_limit_on_a_value_bypasses_it() {
+    assert_eq!(bypasses(vec![grant("key=*"), rule("path=/login ip=*"), rule("path=/a"), rule("")]), [(1, 0)]);
+    assert_eq!(bypasses(vec![grant("path=* key=*"), grant("user=*"), rule("path=/login")]), [(2, 0), (2, 1)]);
+}
+
+#[test]
+fn other_rules_bypass_nothing() {
+    for rules in [
+        // The order is right.
+        vec![rule("path=/login ip=*"), grant("key=*"), rule("")],
+        // The earlier rule denies everything.
+        vec![rule("key=*"), rule("path=/login ip=*")],
+        // Matching continues after the earlier rule.
+        vec![canary("key=*"), rule("path=/login ip=*")],
+        // The later rule is unreachable.
+        vec![grant("ip=*"), rule("path=/login ip=*")],
+        // The earlier rule requires a certain value.
+        vec![grant("plan=pro key=*"), rule("path=/login ip=*")],
+        // The later rule limits nothing, or has no certain value.
+        vec![grant("key=*"), grant("path=/status")],
+        vec![grant("key=*"), rule("ip=*")],
+    ] {
+        assert_eq!(bypasses(rules.clone()), [], "{rules:?}");
+    }
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::TOLERATED_EXCESS;
 use super::*;
 use crate::commit::segments::SegmentMarks;
-use divvy_core::algorithm::{sliding_log, token_bucket};
+use divvy_core::algorithm::{SlidingLogState, TokenBucketState};
 
 const MEMORY: usize = 64 << 10;
 /// Memory that one counter may add after the stripe has made room.
@@ -25,9 +25,9 @@ fn kinds() -> impl Strategy<Value = Kind> {
 fn state(kind: Kind) -> State {
     let now = Timestamp::from_nanos(1);
     match kind {
-        Kind::Window => State::FixedWindow(fixed_window::State { ends: now, count: 7 }),
-        Kind::Bucket => State::TokenBucket(token_bucket::State { mark: now, count: 7, session: now, own_capacity: 0 }),
-        Kind::Log(length) => State::SlidingLog(sliding_log::State { times: vec![now; length].into() }),
+        Kind::Window => State::FixedWindow(WindowState { ends: now, count: 7 }),
+        Kind::Bucket => State::TokenBucket(TokenBucketState { mark: now, count: 7, session: now, own_capacity: 0 }),
+        Kind::Log(length) => State::SlidingLog(SlidingLogState { times: vec![now; length].into() }),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The client's side of the line protocol: writes HIT, and reads replies.
 
-use divvy_core::rules::operation_text::{self, Unwritable};
+use divvy_core::rules::operation::{self, Unwritable};
 
 /// The answer to the right password.
 pub(super) const WELCOME: &str = "OK";
@@ -36,7 +36,7 @@ pub struct BadReply(pub String);
 /// # Errors
 /// [`Unwritable`] names the first string that the protocol cannot carry.
 pub fn format_hit<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<String, Unwritable> {
-    let pairs = operation_text::write(pairs)?;
+    let pairs = operation::write(pairs)?;
     Ok(if pairs.is_empty() { "HIT\n".to_owned() } else { format!("HIT {pairs}\n") })
 }
 

@@ -1,16 +1,17 @@
 //! Validates the entries of a file and their limits. Builds the tree that ratelimit would walk, and reports everything that
 //! no rule can express.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use jiff::civil::Time;
 use serde_saphyr::Spanned;
 
-use super::document::{Descriptor, Document, OddKeys, RateLimit, Repeated, is_known, is_set, line, text};
-use super::entry::{Entry, Labels, Limit, ValueCondition, days_in_ratelimit, window};
-use crate::calendar::Calendar;
-use crate::config::problem::{Location, Problems};
+use super::document::{Descriptor, OddKeys, RateLimit, Repeated, Source, is_known, is_set, line, text};
+use crate::calendar::{Calendar, Unit};
+use crate::config::Problems;
+use crate::config::validate::{MAX_LABEL_LENGTH, to_label};
 use crate::rules::operation::DOMAIN;
-use crate::rules::{Pattern, Settings, header};
+use crate::rules::{Pattern, Seconds, Settings, header};
 
 /// A domain and its entries, in ratelimit's order of lookup.
 #[derive(Debug)]
@@ -20,7 +21,7 @@ pub struct Domain {
 }
 
 /// Validates a document; `None` if it has no domain that a rule can name.
-pub fn domain(document: Document, labels: &mut Labels, problems: &mut Problems) -> Option<Domain> {
+pub fn domain((document, source): Source, labels: &mut Labels, problems: &mut Problems) -> Option<Domain> {
     let (name, line) = document.domain.as_ref().map_or(("", 1), |name| (name.value.as_str(), line(name)));
     if name.is_empty() {
         problems.error(line, "`domain` is missing", "ratelimit rejects the file, too: add `domain: NAME`");
@@ -32,37 +33,40 @@ pub fn domain(document: Document, labels: &mut Labels, problems: &mut Problems) 
         return None;
     }
     let root =
-        Step { line, key: DOMAIN.to_owned(), condition: ValueCondition::Value(name.to_owned()), name: name.to_owned() };
-    let mut validator = EntryValidator { path: vec![root], quotas: document.quotas(), labels, problems };
+        Step { line, key: DOMAIN.to_owned(), condition: ValueCondition::new(Some(name), false), name: name.to_owned() };
+    let mut validator =
+        EntryValidator { source: &source, path: vec![root], quotas: document.quotas(), labels, problems };
     validator.report_keys(&document.odd_keys);
-    let entries = validator.entries(document.descriptors.unwrap_or_default());
+    let entries = validator.entries(document.descriptors);
     Some(Domain { name: name.to_owned(), entries })
 }
 
 /// An entry on the path to the current one.
-pub(super) struct Step {
-    pub line: usize,
-    pub key: String,
-    pub condition: ValueCondition,
+struct Step {
+    line: usize,
+    key: String,
+    condition: ValueCondition,
     /// Its name in ratelimit, which appears in statistics and identifies the entry.
-    pub name: String,
+    name: String,
 }
 
 struct EntryValidator<'a> {
+    /// The text that the document is in.
+    source: &'a str,
     /// Entries from the domain, which counts as one here, to the current entry.
-    pub path: Vec<Step>,
+    path: Vec<Step>,
     /// The lines of all limits of the domain with `quota_mode`.
-    pub quotas: Vec<usize>,
-    pub labels: &'a mut Labels,
+    quotas: Vec<usize>,
+    labels: &'a mut Labels,
     problems: &'a mut Problems,
 }
 
 impl EntryValidator<'_> {
-    fn entries(&mut self, descriptors: Vec<Spanned<Descriptor>>) -> Vec<Entry> {
+    fn entries(&mut self, descriptors: Option<Vec<Spanned<Descriptor>>>) -> Vec<Entry> {
         let mut names = HashMap::new();
-        let entries = descriptors.into_iter().filter_map(|descriptor| self.entry(descriptor, &mut names));
+        let entries = descriptors.into_iter().flatten().filter_map(|descriptor| self.entry(descriptor, &mut names));
         let mut entries: Vec<_> = entries.collect();
-        entries.sort_by_key(|entry| entry.condition.rank());
+        entries.sort_by_key(|entry| entry.condition.rank);
         self.without_hidden(entries)
     }
 
@@ -92,12 +96,8 @@ impl EntryValidator<'_> {
         }
         let name = value.map_or_else(|| key.to_owned(), |value| format!("{key}_{value}"));
         let shared = is_set(&descriptor.share_threshold);
-        let condition = match value {
-            Some(value) if value.contains('*') => ValueCondition::Wildcard { pattern: Pattern::parse(value), shared },
-            Some(value) => ValueCondition::Value(value.to_owned()),
-            None => ValueCondition::Any,
-        };
-        if shared && !matches!(condition, ValueCondition::Wildcard { .. }) {
+        let condition = ValueCondition::new(value, shared);
+        if shared && condition.rank != Rank::Wildcard {
             let fix = "ratelimit rejects the file, too: remove it, or write a value with `*`";
             self.error(line, "`share_threshold` needs a value with `*`", fix);
         }
@@ -130,9 +130,9 @@ impl EntryValidator<'_> {
         let mut kept: Vec<Entry> = Vec::new();
         for entry in entries {
             let hides = |earlier: &&Entry| {
-                earlier.key == entry.key && earlier.condition.pattern().contains(&entry.condition.pattern())
+                earlier.key == entry.key && earlier.condition.pattern.contains(&entry.condition.pattern)
             };
-            match kept.iter().rev().take_while(|earlier| earlier.condition.rank() > 0).find(hides) {
+            match kept.iter().rev().take_while(|earlier| earlier.condition.rank > Rank::Exact).find(hides) {
                 None => kept.push(entry),
                 Some(earlier) => {
                     let what = format!(
@@ -162,36 +162,40 @@ impl EntryValidator<'_> {
         }
     }
 
-    pub fn error(&mut self, line: usize, what: impl Into<String>, fix: impl Into<String>) {
+    fn error(&mut self, line: usize, what: impl Into<String>, fix: impl Into<String>) {
         let operation = self.operation();
-        self.problems.error(Location { line, operation: Some(&operation) }, what, fix);
+        self.problems.error((line, operation.as_str()), what, fix);
     }
 
-    pub fn warning(&mut self, line: usize, what: impl Into<String>, fix: impl Into<String>) {
+    fn warning(&mut self, line: usize, what: impl Into<String>, fix: impl Into<String>) {
         let operation = self.operation();
-        self.problems.warning(Location { line, operation: Some(&operation) }, what, fix);
+        self.problems.warning((line, operation.as_str()), what, fix);
     }
 
     /// Returns the operation of a rule for the current entry.
     fn operation(&self) -> String {
-        let pairs: Vec<_> = self.path.iter().map(|step| (step.key.as_str(), step.condition.pattern())).collect();
-        header(pairs.iter().map(|(key, pattern)| (*key, pattern.as_str())))
+        header(self.path.iter().map(|step| (step.key.as_str(), step.condition.pattern.as_str())))
     }
-}
 
-impl EntryValidator<'_> {
     /// Returns the limit of the current entry; `None` if it has none, or one that no rule can express.
-    pub(super) fn limit(&mut self, descriptor: &Descriptor) -> Option<Limit> {
+    fn limit(&mut self, descriptor: &Descriptor) -> Option<Limit> {
         self.report_keys(&descriptor.odd_keys);
         self.report_metrics(descriptor);
         let Some(given) = &descriptor.rate_limit else {
-            self.report_idle(descriptor);
+            if let Some(line) = descriptor.metadata.0 {
+                let what = "`metadata` has no effect on an entry without `rate_limit`";
+                self.warning(line, what, "move it to the entry that has the limit");
+            }
+            self.report_idle_modes(descriptor, "an entry without `rate_limit`");
             return None;
         };
         self.report_keys(&given.value.odd_keys);
         let settings = self.settings(given)?;
         self.report_replaces(&given.value);
-        self.report_metadata(descriptor);
+        if let Some(line) = descriptor.metadata.0 {
+            let fix = "let the gateway set it by the reply's status, or by the rule's name in `current_limit`";
+            self.error(line, "`metadata` is left out: divvy's replies have no metadata", fix);
+        }
         if is_set(&given.value.unlimited) {
             self.report_idle_modes(descriptor, "an unlimited entry");
         } else if !self.check_quota_mode(descriptor) {
@@ -227,7 +231,7 @@ impl EntryValidator<'_> {
             self.error(line(requests), what, format!("write a whole number up to {}", u32::MAX));
             return None;
         };
-        if given.value.is_text {
+        if self.is_quoted(requests) {
             let what =
                 format!("`requests_per_unit` is a text, which ratelimit rejects: the rule takes it as {credit_limit}");
             self.warning(line(requests), what, "write it without quotes");
@@ -239,6 +243,12 @@ impl EntryValidator<'_> {
         Some(Settings { credit_limit: credit_limit.into(), ..window })
     }
 
+    /// Returns whether a number is in quotes, which makes it a text.
+    fn is_quoted(&self, number: &Spanned<String>) -> bool {
+        let offset = number.defined.span().byte_offset().and_then(|offset| usize::try_from(offset).ok());
+        matches!(offset.and_then(|offset| self.source.as_bytes().get(offset)), Some(b'"' | b'\''))
+    }
+
     fn report_length(&mut self, given: &Spanned<RateLimit>, window: &Settings) {
         let unit = window.calendar.map(Calendar::unit);
         let Some((unit, days)) = unit.and_then(|unit| Some((unit.name(), days_in_ratelimit(unit)?))) else { return };
@@ -247,7 +257,7 @@ impl EntryValidator<'_> {
     }
 
     fn report_replaces(&mut self, given: &RateLimit) {
-        for replaced in &given.replaces {
+        for replaced in given.replaces.iter().flatten() {
             let name = text(&replaced.value.name).unwrap_or_default();
             let what = format!(
                 "`replaces` {name:?} is left out: divvy applies each descriptor's limit separately, including that \
@@ -280,7 +290,7 @@ impl EntryValidator<'_> {
             self.error(line, what, fix);
             return false;
         }
-        if self.path.iter().any(|step| !matches!(step.condition, ValueCondition::Value(_))) {
+        if self.path.iter().any(|step| step.condition.rank != Rank::Exact) {
             let what = "`quota_mode` becomes an ordinary limit: if a request sends this entry with two values, divvy denies it \
                         when one is over the limit, ratelimit only when both are";
             self.warning(line, what, "check that each request sends this entry once, and remove `quota_mode`");
@@ -288,20 +298,10 @@ impl EntryValidator<'_> {
         true
     }
 
-    fn report_metadata(&mut self, descriptor: &Descriptor) {
-        let Some(line) = descriptor.metadata else { return };
-        let what = "`metadata` is left out: divvy's replies have no metadata";
-        self.error(
-            line,
-            what,
-            "let the gateway set it by the reply's status, or by the rule's name in `current_limit`",
-        );
-    }
-
     fn report_metrics(&mut self, descriptor: &Descriptor) {
-        let switches =
-            [("detailed_metric", &descriptor.detailed_metric), ("value_to_metric", &descriptor.value_to_metric)];
-        for (name, switch) in switches {
+        for (name, switch) in
+            [("detailed_metric", &descriptor.detailed_metric), ("value_to_metric", &descriptor.value_to_metric)]
+        {
             if let Some(switch) = switch.as_ref().filter(|switch| switch.value) {
                 let what = format!("`{name}` is left out: divvy's metrics are by rule, not by value");
                 self.error(line(switch), what, "give each value that you want to see its own entry");
@@ -309,15 +309,7 @@ impl EntryValidator<'_> {
         }
     }
 
-    /// Warns about settings that ratelimit also ignores.
-    fn report_idle(&mut self, descriptor: &Descriptor) {
-        if let Some(line) = descriptor.metadata {
-            let what = "`metadata` has no effect on an entry without `rate_limit`";
-            self.warning(line, what, "move it to the entry that has the limit");
-        }
-        self.report_idle_modes(descriptor, "an entry without `rate_limit`");
-    }
-
+    /// Warns about settings that ratelimit also ignores on `place`.
     fn report_idle_modes(&mut self, descriptor: &Descriptor, place: &str) {
         for (name, switch) in [("shadow_mode", &descriptor.shadow_mode), ("quota_mode", &descriptor.quota_mode)] {
             if let Some(switch) = switch.as_ref().filter(|switch| switch.value) {
@@ -371,6 +363,107 @@ fn whole_number(digits: &str) -> Option<u32> {
     (0.0..=f64::from(u32::MAX)).contains(&number).then_some(number as u32)
 }
 
+/// An entry and its nested entries.
+#[derive(Debug)]
+pub struct Entry {
+    /// Line of the file where the entry begins, from 1.
+    pub line: usize,
+    pub key: String,
+    pub condition: ValueCondition,
+    /// The limit for descriptors that end at this entry.
+    pub limit: Option<Limit>,
+    /// Nested entries, in ratelimit's order of lookup.
+    pub nested: Vec<Entry>,
+}
+
+/// An entry's condition on the value of its key.
+#[derive(Debug, Clone)]
+pub struct ValueCondition {
+    pub pattern: Pattern,
+    /// Ratelimit tries entries with lower ranks first, and entries of the same rank in the order of the file.
+    pub rank: Rank,
+    /// Whether all values share one counter, instead of having one each.
+    pub is_shared: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rank {
+    /// `value: foo`.
+    Exact,
+    /// `value: foo*bar`: each `*` stands for any characters. With `share_threshold`, all values share one counter.
+    Wildcard,
+    /// No `value`: any value.
+    Any,
+}
+
+impl ValueCondition {
+    /// Returns the condition of an entry with this `value`.
+    pub fn new(value: Option<&str>, is_shared: bool) -> Self {
+        let (rank, pattern) = match value {
+            Some(value) if value.contains('*') => (Rank::Wildcard, Pattern::parse(value)),
+            Some(value) => (Rank::Exact, Pattern::Literal(value.to_owned())),
+            None => (Rank::Any, Pattern::Any),
+        };
+        Self { pattern, rank, is_shared: rank == Rank::Exact || (rank == Rank::Wildcard && is_shared) }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limit {
+    pub settings: Settings,
+    /// Whether the limit only counts hits, and never denies.
+    pub trial: bool,
+    pub label: String,
+}
+
+/// Returns whether a rule with these settings needs a counter.
+pub fn is_counted(settings: &Settings) -> bool {
+    settings.credit_limit > 0 && (settings.calendar.is_some() || !settings.reset_seconds.is_zero())
+}
+
+/// Returns the settings for the window of a ratelimit unit, whose case does not matter. In ratelimit, windows begin and
+/// end by the clock, in UTC.
+pub fn window(unit: &str) -> Option<Settings> {
+    let name = unit.to_ascii_lowercase();
+    if name == "second" {
+        return Some(Settings { reset_seconds: Seconds::whole(1), ..Settings::default() });
+    }
+    let unit = Unit::ALL.into_iter().find(|unit| unit.name() == name)?;
+    Some(Settings { calendar: Calendar::new(unit, "UTC", Time::midnight()).ok(), ..Settings::default() })
+}
+
+/// Returns the days in a unit, if ratelimit's windows of this unit differ from the calendar's: it counts them from
+/// 1970.
+pub fn days_in_ratelimit(unit: Unit) -> Option<u64> {
+    match unit {
+        Unit::Minute | Unit::Hour | Unit::Day => None,
+        Unit::Week => Some(7),
+        Unit::Month => Some(30),
+        Unit::Year => Some(365),
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Labels(HashSet<String>);
+
+impl Labels {
+    /// Turns `name` into a label: invalid characters become `-`, and a label that is in use gets a number.
+    pub fn make(&mut self, name: &str) -> String {
+        let base = to_label(name);
+        let numbered = (2..).map(|number: u64| shortened(&base, &format!("-{number}")));
+        let mut candidates = std::iter::once(shortened(&base, "")).chain(numbered);
+        let unused = candidates.find(|label| !self.0.contains(label)).unwrap_or_default();
+        self.0.insert(unused.clone());
+        unused
+    }
+}
+
+/// Joins `base` and `suffix`. Cuts `base` if the result would be too long.
+fn shortened(base: &str, suffix: &str) -> String {
+    let room = MAX_LABEL_LENGTH.saturating_sub(suffix.len());
+    base.chars().take(room).chain(suffix.chars()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -395,23 +488,27 @@ mod tests {
         ] {
             assert_eq!(read_number(text), Some(expected), "{text}");
         }
-        for text in [
-            "",
-            "-1",
-            "1.5",
-            "4294967296",
-            "0x100000000",
-            "many",
-            "0x",
-            "0x+5",
-            "1 000",
-            "_1",
-            "_",
-            "inf",
-            "nan",
-            "++5",
-        ] {
+        for text in "|-1|1.5|4294967296|0x100000000|many|0x|0x+5|1 000|_1|_|inf|nan|++5".split('|') {
             assert_eq!(read_number(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn labels_are_valid_and_unique() {
+        let mut labels = Labels::default();
+        assert_eq!(labels.make("per_ip-1"), "per_ip-1");
+        assert_eq!(labels.make("edge.path_/a*é"), "edge-path_-a--");
+        assert_eq!(labels.make("edge.path_/b"), "edge-path_-b");
+        assert_eq!(labels.make("edge.path.-b"), "edge-path--b");
+        assert_eq!(labels.make("edge.path_.b"), "edge-path_-b-2");
+        assert_eq!(labels.make("edge-path_-b"), "edge-path_-b-3");
+    }
+
+    #[test]
+    fn long_names_are_cut_and_stay_unique() {
+        let mut labels = Labels::default();
+        let (one, other) = (labels.make(&"x".repeat(300)), labels.make(&"x".repeat(301)));
+        assert_eq!((one.len(), other.len()), (MAX_LABEL_LENGTH, MAX_LABEL_LENGTH));
+        assert!(one != other && other.ends_with("x-2"), "{other}");
     }
 }
