@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::field::{Field, Kind, Place};
+use super::declaration::{Field, Kind, Place};
 use super::table::Endpoint;
 use divvy_core::json::WholeNumber;
 use divvy_core::rules::{Operation, operation_text};

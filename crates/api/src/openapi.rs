@@ -6,9 +6,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::field::{Field, Kind, Place};
-use super::route::{Access, BAD_QUERY, OF_BODY, OF_RULES, Reply, Route};
-use super::shape::{Member, Shape, member};
+use super::declaration::{
+    Access, BAD_QUERY, Field, Kind, Member, OF_BODY, OF_RULES, Place, Reply, Route, Shape, member,
+};
 use super::table::{ENDPOINTS, Endpoint};
 use super::{hits, inspection};
 use divvy_access::Category;

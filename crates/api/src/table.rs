@@ -1,16 +1,14 @@
 //! The table of operations.
 
-use super::field::{Field, Kind, Place};
+use super::declaration::{FULL, Field, Kind, Member, NO_RULE, NOT_FOUND, OTHER_ACTORS, Place, Reply, Shape, member};
 use super::hits::{BALANCE, REMAINING, RESET};
 use super::inspection::{EXPLANATION, RULES};
-use super::route::{FULL, NO_RULE, NOT_FOUND, OTHER_ACTORS, Reply};
-use super::shape::{Member, Shape, member};
 use divvy_access::Category;
 use divvy_access::audit::Action;
 use divvy_core::rules::MAX_CREDIT_LIMIT;
 use divvy_limiter::counters::MAX_PAGE;
 use divvy_limiter::exceptions::ExceptionKind;
-use divvy_limiter::top::MAX_COUNT;
+use divvy_limiter::inspection::MAX_COUNT;
 use divvy_telemetry::metrics::RequestKind;
 
 /// What an operation does.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use siphasher::sip128::SipHasher13;
 
-use super::denials::RulePenalties;
 use super::heavy_hitters::RuleTop;
+use super::penalties::RulePenalties;
 use super::register::Register;
 use super::register::overrides::{Applicable, RuleExceptions};
 use crate::store::key::{self, Prefix, Space};

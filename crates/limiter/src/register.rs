@@ -3,10 +3,7 @@
 //!
 //! An exception is stored before it is in force, and is in force before it is acknowledged.
 
-mod filter;
-pub mod journal;
 pub mod overrides;
-pub mod owner;
 pub mod table;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -18,8 +15,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::Mutex;
 use tokio::task::yield_now;
 
-use self::overrides::{Everywhere, RuleExceptions};
-use self::owner::{Class, ExceptionOwner, OfClass, OwnerName};
+use self::overrides::{Class, Everywhere, ExceptionOwner, OfClass, OwnerName, RuleExceptions};
 use self::table::{Exceptions, Listed, OwnerExceptions, is_forgotten, is_over};
 use crate::store::{Backend, Changed, ExceptionChange, ExceptionCursor, ExceptionKind, Replaces, Store, StoreError};
 use divvy_core::clock::{Clock, MAX_STANDSTILL_NS, NANOS_PER_SECOND, Timestamp};

@@ -24,9 +24,7 @@ use divvy_limiter::counters::{CountersOf, DEFAULT_PAGE, RuleName};
 use divvy_limiter::exceptions::{
     EditCounts, ExceptionEdit, ExceptionFilter, ExceptionKind, ExceptionTarget, ExceptionTerms, ListedException,
 };
-use divvy_limiter::rules::listed;
-use divvy_limiter::status::RuleStatus;
-use divvy_limiter::top::{DEFAULT_COUNT, Order, Ranked, RuleRanking, TopOf, Window};
+use divvy_limiter::inspection::{DEFAULT_COUNT, Order, Ranked, RuleRanking, RuleStatus, TopOf, Window, listed};
 use divvy_limiter::{
     ALL_RULES, ErrorClass, Intent, Limiter, LimiterError, PlanBuilder, Policy, Refusal, Remedy, Scope,
 };

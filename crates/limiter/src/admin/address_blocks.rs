@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use super::names::RuleName;
+use super::RuleName;
 use crate::policy::Policy;
 use crate::register::Register;
-use crate::register::owner::{ExceptionOwner, OwnerName};
+use crate::register::overrides::{ExceptionOwner, OwnerName};
 use crate::store::ExceptionKind;
 use divvy_core::clock::Timestamp;
 use divvy_core::rules::{Address, MatchPolicy, Network, Rule};

@@ -9,14 +9,16 @@ use std::time::Duration;
 use tokio::task::yield_now;
 
 use super::address_blocks::AddressBlocks;
-pub use super::error::MAX_LASTS_SECONDS;
-use super::error::{AdminError, BadBlock, ImpossibleActor, MAX_ACTOR, MAX_FIELD, MAX_FIELDS, MAX_PROGRAM, MAX_REASON};
-use super::names::{RuleName, SHOWN, canonical, lasting_name, possible, spelled};
+use super::{RuleName, SHOWN, canonical, lasting_name, possible, spelled};
 use crate::Limiter;
 use crate::policy::{Policy, labels};
+pub use crate::refusal::MAX_LASTS_SECONDS;
 use crate::refusal::Refusal;
-use crate::register::journal::Cursor;
-use crate::register::owner::{ALL_RULES, Class, ExceptionOwner, OwnerName, place_of};
+use crate::refusal::{
+    AdminError, BadBlock, ImpossibleActor, MAX_ACTOR, MAX_FIELD, MAX_FIELDS, MAX_PROGRAM, MAX_REASON,
+};
+use crate::register::overrides::{ALL_RULES, Class, ExceptionOwner, OwnerName, place_of};
+use crate::register::table::Cursor;
 use crate::register::table::{Listed, weight};
 pub use crate::store::ExceptionKind;
 use crate::store::{Changed, Effect, Exception, ExceptionChange, Replaces, Setter};

@@ -4,9 +4,9 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use super::contents::{Group, Part, Plan, Request, Source, Terms};
 use super::entries::{Entries, IdempotencyKey, OpenGroup, Together};
 use super::table::{Intent, hit};
+use super::{Group, Part, Plan, Request, Source, Terms};
 use crate::policy::Policy;
 use crate::refusal::{MAX_ID_TEXT, Refusal, RefusedMember};
 use crate::register::overrides::{Applicable, Everywhere};

@@ -7,11 +7,11 @@ use std::borrow::Cow;
 use std::cell::Cell;
 
 use super::builder::PlanBuilder;
-use super::contents::{
-    Block, FixedActors, Group, Member, Part, Plan, Purpose, Source, Terms, is_client_id, write_client_record_id,
-};
 use super::entries::Entries;
 use super::table::{Cost, Counter, Intent, Modes, Objection, RuleKind, Treatment, hit, treatment};
+use super::{
+    Block, FixedActors, Group, Member, Part, Plan, Purpose, Source, Terms, is_client_id, write_client_record_id,
+};
 use crate::policy::{Bucket, Policy};
 use crate::refusal::Refusal;
 use crate::register::overrides::Applicable;

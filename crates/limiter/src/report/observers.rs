@@ -11,8 +11,8 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use super::Report;
-use crate::denials::{Denial, Denials};
 use crate::heavy_hitters::{Event, Order, Sampler, Top};
+use crate::penalties::{Denial, Denials};
 use crate::plan::{Group, Member, Purpose, Request, Source};
 use crate::policy::Policy;
 use crate::store::{Action, record_key};

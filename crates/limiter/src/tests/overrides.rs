@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::*;
 use crate::exceptions::ExceptionFilter;
 use crate::exceptions::ExceptionKind::{Allow, Block};
-use crate::register::owner::ExceptionOwner;
-use crate::status::RuleStatus;
+use crate::inspection::RuleStatus;
+use crate::register::overrides::ExceptionOwner;
 use crate::store::{Effect, Exception, ExceptionChange, Repetition};
 use divvy_core::rules::{FinalSlash, Spelling};
 

@@ -3,7 +3,7 @@
 use std::convert::identity;
 
 use super::*;
-use crate::top::{Order, Ranked, RuleName, RuleRanking, TopOf, Window};
+use crate::inspection::{Order, Ranked, RuleName, RuleRanking, TopOf, Window};
 
 const RULES: &str = "
 [api=call user=*]

@@ -4,21 +4,22 @@
 //! cause at will go through a [`LogThrottle`]. Lines go through a bounded [`queue`]: logging never waits, and a log
 //! that cannot be written affects nothing else. This module does not depend on the messages.
 
-mod client_messages;
 mod queue;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
+use std::fmt::{self, Write};
 use std::panic::{self, PanicHookInfo};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 use std::{io, process, thread};
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 
-pub use self::client_messages::{Escaped, LogThrottle, MESSAGES_PER_SECOND};
 pub use self::queue::LineWriter;
 use self::queue::{Queue, Stderr};
+use divvy_core::clock::{Clock, NANOS_PER_SECOND, Timestamp};
 
 /// Maximum time that the process waits at its end for the last lines to be written.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -132,5 +133,214 @@ fn log(panic: &PanicHookInfo<'_>) {
         // This is a server under test. Its clients might not notice the panic, and the queued line would be lost.
         eprintln!("bug in divvy: {panic}");
         process::abort();
+    }
+}
+
+/// Messages of one kind that are logged per second. Further ones are counted, and the next logged message reports their
+/// number.
+pub const MESSAGES_PER_SECOND: u64 = 5;
+
+/// Bits for the number of messages logged in the current second.
+const LOGGED_BITS: u32 = 8;
+
+/// Throttle for one kind of message. All threads share it without a lock; make it a `static`.
+#[derive(Debug)]
+pub struct LogThrottle {
+    /// The current second and, in its lowest bits, the number of messages logged in it. They share a word, so that two
+    /// threads cannot take the same turn.
+    turn: AtomicU64,
+    left_out: AtomicU64,
+    /// Messages per second, at most 255.
+    rate: u64,
+}
+
+impl Default for LogThrottle {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl LogThrottle {
+    /// Creates a throttle that has logged nothing.
+    pub const fn new() -> Self {
+        Self::at_rate(MESSAGES_PER_SECOND)
+    }
+
+    /// Creates a throttle with another number of messages per second, at most 255.
+    pub const fn at_rate(rate: u64) -> Self {
+        Self { turn: AtomicU64::new(0), left_out: AtomicU64::new(0), rate }
+    }
+
+    /// Calls `log`, unless too many messages were logged in this second. Passes the number of messages omitted since
+    /// the last logged one, if any.
+    pub fn say(&self, log: impl FnOnce(Option<u64>)) {
+        static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::system);
+        self.say_at(CLOCK.now(), log);
+    }
+
+    /// Same as [`LogThrottle::say`], at this time. Returns whether the message had its turn.
+    pub fn say_at(&self, now: Timestamp, log: impl FnOnce(Option<u64>)) -> bool {
+        let turn = self.take_turn(second_of(now));
+        if let Some(left_out) = turn {
+            log((left_out > 0).then_some(left_out));
+        }
+        turn.is_some()
+    }
+
+    /// Returns the number of messages omitted since the last logged one, if any, and forgets them. Returns `None` in the
+    /// second of the last logged message: another one may follow.
+    pub fn take_omitted(&self, now: Timestamp) -> Option<u64> {
+        let is_over = self.turn.load(Relaxed) >> LOGGED_BITS != second_of(now);
+        is_over.then(|| self.left_out.swap(0, Relaxed)).filter(|left_out| *left_out > 0)
+    }
+
+    /// Counts messages as omitted, because a message that had its turn was not logged after all.
+    pub fn omit(&self, messages: u64) {
+        self.left_out.fetch_add(messages, Relaxed);
+    }
+
+    /// Returns whether a message may be logged in `second`. If so, returns the number of messages omitted before it.
+    fn take_turn(&self, second: u64) -> Option<u64> {
+        let taken = self.turn.fetch_update(Relaxed, Relaxed, |turn| {
+            if turn >> LOGGED_BITS != second {
+                return Some(second << LOGGED_BITS | 1);
+            }
+            let logged = turn & ((1 << LOGGED_BITS) - 1);
+            (logged < self.rate).then_some(turn + 1)
+        });
+        if taken.is_ok() {
+            return Some(self.left_out.swap(0, Relaxed));
+        }
+        self.left_out.fetch_add(1, Relaxed);
+        None
+    }
+}
+
+fn second_of(now: Timestamp) -> u64 {
+    now.as_nanos() / NANOS_PER_SECOND
+}
+
+/// Maximum number of bytes shown of a client's input.
+const CLIENT_BYTES: usize = 64;
+
+/// Maximum number of bytes shown of an error from a peer or a library, enough for operators to understand it.
+const ERROR_BYTES: usize = 512;
+
+/// Bytes from outside. Displays them truncated, with control characters, double quotes and all non-ASCII characters escaped.
+#[derive(Debug, Clone, Copy)]
+pub struct Escaped<'a> {
+    bytes: &'a [u8],
+    limit: usize,
+}
+
+impl<'a> Escaped<'a> {
+    /// Wraps bytes that a client sent.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, limit: CLIENT_BYTES }
+    }
+
+    /// Wraps the text of an error that may quote a client or a peer.
+    pub fn error(text: &'a str) -> Self {
+        Self { bytes: text.as_bytes(), limit: ERROR_BYTES }
+    }
+}
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = self.bytes.get(..self.limit).unwrap_or(self.bytes);
+        for byte in shown {
+            match byte {
+                b'\'' => f.write_char('\'')?,
+                byte => write!(f, "{}", byte.escape_ascii())?,
+            }
+        }
+        match self.bytes.len() {
+            length if length > shown.len() => write!(f, "... ({length} bytes)"),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn excess_messages_are_counted_and_reported_by_the_next_one() {
+        let kind = LogThrottle::new();
+        let logged = |second| (0..100).filter_map(|_| kind.take_turn(second)).collect::<Vec<_>>();
+        assert_eq!(logged(7), [0; MESSAGES_PER_SECOND as usize]);
+        assert_eq!(logged(8), [100 - MESSAGES_PER_SECOND, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn message_that_was_not_logged_after_all_is_reported_by_the_next_one() {
+        let kind = LogThrottle::new();
+        kind.take_turn(1);
+        kind.omit(3);
+        assert_eq!(kind.take_turn(1), Some(3));
+    }
+
+    #[test]
+    fn omitted_messages_can_be_reported_without_another_one() {
+        let at = |second| Timestamp::from_nanos(second * NANOS_PER_SECOND);
+        let kind = LogThrottle::new();
+        assert_eq!(kind.take_omitted(at(7)), None, "there are none");
+        let logged = (0..100).filter(|_| kind.say_at(at(7), |_| ())).count() as u64;
+        assert_eq!(logged, MESSAGES_PER_SECOND);
+        assert_eq!(kind.take_omitted(at(7)), None, "the second is not over");
+        assert_eq!(kind.take_omitted(at(8)), Some(100 - MESSAGES_PER_SECOND));
+        assert_eq!((kind.take_omitted(at(8)), kind.take_turn(8)), (None, Some(0)), "they are reported once");
+    }
+
+    #[test]
+    fn rate_can_be_chosen() {
+        let kind = LogThrottle::at_rate(200);
+        assert_eq!((0..300).filter_map(|_| kind.take_turn(1)).count(), 200);
+    }
+
+    #[test]
+    fn rare_messages_are_always_logged() {
+        let kind = LogThrottle::new();
+        assert!((0..50).all(|second| kind.take_turn(second) == Some(0)));
+    }
+
+    #[test]
+    fn threads_share_the_throttle_and_count_every_message() {
+        let kind = LogThrottle::new();
+        let turns = || (0..1_000).filter_map(|_| kind.take_turn(1)).collect::<Vec<_>>();
+        let logged: Vec<u64> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(turns)).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(logged.len() as u64, MESSAGES_PER_SECOND);
+        let omitted = logged.iter().sum::<u64>() + kind.take_turn(2).unwrap();
+        assert_eq!(omitted, 4_000 - MESSAGES_PER_SECOND);
+    }
+
+    #[test]
+    fn plain_text_stays_and_control_sequences_are_escaped() {
+        assert_eq!(Escaped::new(b"GET /status").to_string(), "GET /status");
+        let hostile = Escaped::new(b"a\r\n2026 ERROR forged\x1b[2J\xff\"").to_string();
+        assert_eq!(hostile, r#"a\r\n2026 ERROR forged\x1b[2J\xff\""#);
+    }
+
+    #[test]
+    fn long_text_is_truncated_with_a_mark() {
+        assert_eq!(Escaped::new(&[b'a'; 64]).to_string(), "a".repeat(64));
+        assert_eq!(Escaped::new(&[b'a'; 65]).to_string(), format!("{}... (65 bytes)", "a".repeat(64)));
+        let reason = "cannot reach 'redis://127.0.0.1:6379', which refuses the connection: is it running there?";
+        assert_eq!(Escaped::error(reason).to_string(), reason);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_become_a_short_line_of_ascii(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let shown = Escaped::new(&bytes).to_string();
+            prop_assert!(shown.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{}", shown);
+            prop_assert!(shown.len() <= 4 * CLIENT_BYTES + "... (200 bytes)".len());
+        }
     }
 }

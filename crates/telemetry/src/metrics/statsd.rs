@@ -18,8 +18,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::histogram::BucketContents;
 use super::hits::HitCount;
+use super::registry::BucketContents;
 use super::{ErrorKind, Metrics};
 
 /// Timeout for the last report when the server shuts down.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::counters::{CountersOf, RuleName};
 use crate::exceptions::{ExceptionFilter, ExceptionKind};
-use crate::rules::listed;
+use crate::inspection::listed;
 
 const UPLOADS: &[&str] = &["upload-*"];
 

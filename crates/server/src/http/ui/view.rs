@@ -7,7 +7,7 @@ use super::history::Sample;
 use crate::http::response::Problem;
 use divvy_core::rules::{MatchPolicy, Rule};
 use divvy_limiter::Scope;
-use divvy_limiter::rules::listed;
+use divvy_limiter::inspection::listed;
 
 /// Default number of rules.
 const DEFAULT_COUNT: usize = 40;

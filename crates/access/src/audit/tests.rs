@@ -6,7 +6,7 @@ use futures_util::poll;
 use serde_json::Value;
 
 use super::*;
-use crate::audit::change::Action;
+use crate::audit::Action;
 
 fn in_file(path: &Path, is_required: bool) -> (Arc<AuditLog>, Arc<Metrics>) {
     let metrics = Metrics::new();
