@@ -9,11 +9,11 @@ mod queue;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt::{self, Write};
 use std::panic::{self, PanicHookInfo};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
-use std::{io, process, thread};
+use std::{io, mem, process, thread};
 
+use parking_lot::Mutex;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 
@@ -51,7 +51,7 @@ pub enum BeginError {
 #[derive(Debug)]
 #[must_use = "the last lines are written when this is dropped"]
 pub struct Log {
-    queue: Arc<Queue>,
+    queue: Queue,
 }
 
 impl Drop for Log {
@@ -60,11 +60,11 @@ impl Drop for Log {
     }
 }
 
-static QUEUE: OnceLock<Arc<Queue>> = OnceLock::new();
+static QUEUE: OnceLock<Queue> = OnceLock::new();
 
 /// Returns the number of lines lost since the start, because the queue was full or standard error failed.
 pub fn dropped_lines() -> u64 {
-    QUEUE.get().map_or(0, |queue| queue.dropped())
+    QUEUE.get().map_or(0, Queue::dropped)
 }
 
 /// Starts the log of this process on standard error. Standard output is for answers. Panics are logged, too. Call it
@@ -76,19 +76,18 @@ pub fn dropped_lines() -> u64 {
 /// `filter` is invalid, or the system refuses a thread.
 pub fn begin(format: Format, filter: &str) -> Result<Log, BeginError> {
     let filter = EnvFilter::builder().parse(filter)?;
-    let queue = Arc::clone(QUEUE.get_or_init(Arc::default));
-    queue.start_writer(Stderr::open()?, report_dropped)?;
-    let lines = Arc::clone(&queue);
+    let queue = Queue::start(Stderr::open()?, report_dropped)?;
+    let lines = QUEUE.get_or_init(|| queue.clone());
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         // Internal errors would go to standard error, and panic if that fails.
         .log_internal_errors(false)
-        .with_writer(move || QueuedLine(Arc::clone(&lines)));
+        .with_writer(|| QueuedLine(lines));
     match format {
         Format::Human { is_coloured } => log.with_ansi(is_coloured).init(),
         Format::Json => log.json().flatten_event(true).init(),
     }
-    log_panics();
+    panic::set_hook(Box::new(log_panic));
     Ok(Log { queue })
 }
 
@@ -97,7 +96,7 @@ fn report_dropped(lines: u64) {
 }
 
 /// Collects one event, which is queued as a whole.
-struct QueuedLine(Arc<Queue>);
+struct QueuedLine(&'static Queue);
 
 impl io::Write for QueuedLine {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
@@ -110,12 +109,7 @@ impl io::Write for QueuedLine {
     }
 }
 
-/// Logs all panics from now on.
-fn log_panics() {
-    panic::set_hook(Box::new(log));
-}
-
-fn log(panic: &PanicHookInfo<'_>) {
+fn log_panic(panic: &PanicHookInfo<'_>) {
     let reason = panic.payload_as_str().unwrap_or("no reason was given");
     let location = panic.location().map(ToString::to_string);
     // Only captured if RUST_BACKTRACE asks for it, as in the standard library.
@@ -140,35 +134,32 @@ fn log(panic: &PanicHookInfo<'_>) {
 /// number.
 pub const MESSAGES_PER_SECOND: u64 = 5;
 
-/// Bits for the number of messages logged in the current second.
-const LOGGED_BITS: u32 = 8;
-
-/// Throttle for one kind of message. All threads share it without a lock; make it a `static`.
+/// Throttle for one kind of message, which all threads share. Make it a `static`.
 #[derive(Debug)]
 pub struct LogThrottle {
-    /// The current second and, in its lowest bits, the number of messages logged in it. They share a word, so that two
-    /// threads cannot take the same turn.
-    turn: AtomicU64,
-    left_out: AtomicU64,
-    /// Messages per second, at most 255.
+    state: Mutex<Throttled>,
+    /// Messages per second.
     rate: u64,
 }
 
-impl Default for LogThrottle {
-    fn default() -> Self {
-        Self::new()
-    }
+#[derive(Debug)]
+struct Throttled {
+    second: u64,
+    /// Number of messages logged in this second.
+    logged: u64,
+    left_out: u64,
 }
 
 impl LogThrottle {
     /// Creates a throttle that has logged nothing.
+    #[expect(clippy::new_without_default, reason = "a throttle is a static")]
     pub const fn new() -> Self {
         Self::at_rate(MESSAGES_PER_SECOND)
     }
 
-    /// Creates a throttle with another number of messages per second, at most 255.
+    /// Creates a throttle with another number of messages per second.
     pub const fn at_rate(rate: u64) -> Self {
-        Self { turn: AtomicU64::new(0), left_out: AtomicU64::new(0), rate }
+        Self { state: Mutex::new(Throttled { second: 0, logged: 0, left_out: 0 }), rate }
     }
 
     /// Calls `log`, unless too many messages were logged in this second. Passes the number of messages omitted since
@@ -190,29 +181,28 @@ impl LogThrottle {
     /// Returns the number of messages omitted since the last logged one, if any, and forgets them. Returns `None` in the
     /// second of the last logged message: another one may follow.
     pub fn take_omitted(&self, now: Timestamp) -> Option<u64> {
-        let is_over = self.turn.load(Relaxed) >> LOGGED_BITS != second_of(now);
-        is_over.then(|| self.left_out.swap(0, Relaxed)).filter(|left_out| *left_out > 0)
+        let state = &mut *self.state.lock();
+        let is_over = state.second != second_of(now);
+        is_over.then(|| mem::take(&mut state.left_out)).filter(|left_out| *left_out > 0)
     }
 
     /// Counts messages as omitted, because a message that had its turn was not logged after all.
     pub fn omit(&self, messages: u64) {
-        self.left_out.fetch_add(messages, Relaxed);
+        self.state.lock().left_out += messages;
     }
 
     /// Returns whether a message may be logged in `second`. If so, returns the number of messages omitted before it.
     fn take_turn(&self, second: u64) -> Option<u64> {
-        let taken = self.turn.fetch_update(Relaxed, Relaxed, |turn| {
-            if turn >> LOGGED_BITS != second {
-                return Some(second << LOGGED_BITS | 1);
-            }
-            let logged = turn & ((1 << LOGGED_BITS) - 1);
-            (logged < self.rate).then_some(turn + 1)
-        });
-        if taken.is_ok() {
-            return Some(self.left_out.swap(0, Relaxed));
+        let state = &mut *self.state.lock();
+        if state.second != second {
+            (state.second, state.logged) = (second, 0);
         }
-        self.left_out.fetch_add(1, Relaxed);
-        None
+        if state.logged >= self.rate {
+            state.left_out += 1;
+            return None;
+        }
+        state.logged += 1;
+        Some(mem::take(&mut state.left_out))
     }
 }
 

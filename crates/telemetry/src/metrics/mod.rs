@@ -136,32 +136,32 @@ impl Metrics {
     }
 }
 
-const CPU: (&str, &str) = ("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.");
-const OPEN_FDS: (&str, &str) = ("process_open_fds", "Number of open file descriptors.");
-const MAX_FDS: (&str, &str) = ("process_max_fds", "Maximum number of open file descriptors.");
-const VIRTUAL: (&str, &str) = ("process_virtual_memory_bytes", "Virtual memory size in bytes.");
-const RESIDENT: (&str, &str) = ("process_resident_memory_bytes", "Resident memory size in bytes.");
-const START: (&str, &str) = ("process_start_time_seconds", "Start time of the process since unix epoch in seconds.");
-const THREADS: (&str, &str) = ("process_threads", "Number of OS threads in the process.");
-
-/// Returns the metrics. A file that cannot be read leaves its metrics out.
-pub fn process_metrics() -> Vec<Metric> {
+/// Returns the process's own metrics, by the names that Prometheus's client libraries give them. proc(5) describes the files. One
+/// that cannot be read leaves its metrics out.
+fn process_metrics() -> Vec<Metric> {
     /// Seconds from the Unix epoch to the start of the machine.
     static BOOT_TIME: LazyLock<Option<u64>> = LazyLock::new(|| boot_time(&read("/proc/stat")));
-    let gauge = |(name, help), value| Metric::gauge(name, help, value);
     let mut metrics = Vec::new();
+    let mut add = |name, help, value| metrics.push(Metric::gauge(name, help, value));
     if let Ok(files) = fs::read_dir("/proc/self/fd") {
         // One of them is open for this directory.
-        metrics.push(gauge(OPEN_FDS, (files.count() as u64).saturating_sub(1)));
+        add("process_open_fds", "Number of open file descriptors.", (files.count() as u64).saturating_sub(1));
     }
-    metrics.extend(getrlimit(Resource::Nofile).current.map(|max| gauge(MAX_FDS, max)));
+    if let Some(max) = getrlimit(Resource::Nofile).current {
+        add("process_max_fds", "Maximum number of open file descriptors.", max);
+    }
     if let Some(stat) = Stat::parse(&read("/proc/self/stat")) {
         let ticks = rustix::param::clock_ticks_per_second().max(1);
-        metrics.push(Metric::counter(CPU.0, CPU.1, stat.cpu / ticks));
-        metrics.push(gauge(VIRTUAL, stat.virtual_bytes));
-        metrics.push(gauge(RESIDENT, stat.resident_pages * rustix::param::page_size() as u64));
-        metrics.extend(BOOT_TIME.map(|boot| gauge(START, boot + stat.start / ticks)));
-        metrics.push(gauge(THREADS, stat.threads));
+        let resident = stat.resident_pages * rustix::param::page_size() as u64;
+        add("process_virtual_memory_bytes", "Virtual memory size in bytes.", stat.virtual_bytes);
+        add("process_resident_memory_bytes", "Resident memory size in bytes.", resident);
+        if let Some(boot) = *BOOT_TIME {
+            let help = "Start time of the process since unix epoch in seconds.";
+            add("process_start_time_seconds", help, boot + stat.start / ticks);
+        }
+        add("process_threads", "Number of OS threads in the process.", stat.threads);
+        let help = "Total user and system CPU time spent in seconds.";
+        metrics.push(Metric::counter("process_cpu_seconds_total", help, stat.cpu / ticks));
     }
     metrics
 }

@@ -14,7 +14,7 @@ use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, 
 macro_rules! named_values {
     ($(#[$attribute:meta])* $label:ident { $($(#[$doc:meta])* $value:ident = $text:literal,)+ }) => {
         $(#[$attribute])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum $label {
             $($(#[$doc])* $value,)+
         }
@@ -24,7 +24,7 @@ macro_rules! named_values {
             pub const ALL: [Self; [$($text),+].len()] = [$(Self::$value),+];
 
             /// Returns the value's text.
-            pub fn name(self) -> &'static str {
+            pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$value => $text,)+
                 }
