@@ -4,15 +4,15 @@
 //! Operators write the names of rules and the texts of actors in several ways. Exceptions and counters are found by the form
 //! that hits give.
 
-mod address_blocks;
 pub mod counters;
 pub mod exceptions;
 pub mod inspection;
+mod listing;
 
 use std::borrow::Cow;
 
 use crate::policy::{Bucket, Policy};
-use crate::refusal::{AdminError, ImpossibleActor, MAX_ACTOR, Refusal};
+use crate::refusal::{AdminError, MAX_ACTOR, Refusal};
 use divvy_core::rules::{ActorFields, Misspelling, Network, NetworkError, Operation, Rule, Scope, Spellings, header};
 
 /// Maximum number of characters of a name that an error repeats. A client may have sent a very long one.
@@ -112,26 +112,24 @@ pub(super) fn possible(name: &str, rule: &Rule, actor: &str, policy: &Policy) ->
         && let Some(value) = actor.strip_prefix(field.as_str()).and_then(|rest| rest.strip_prefix('='))
     {
         let (rule, field, actor) = (name.to_owned(), field.clone(), shown(value));
-        return Err(AdminError::ImpossibleActor(ImpossibleActor::NamesField { rule, field, actor }));
+        return Err(AdminError::NamesField { rule, field, actor });
     }
     let actor = canonical(name, rule, actor)?;
     // A rule without a bucket has no exceptions, and was not found.
     let compared =
         RuleName::Name(name).index(policy).ok().and_then(|index| policy.rules.normalized().rules().get(index));
     let compared = compared.unwrap_or(rule);
-    ActorFields::of(rule).respell(&actor, |field, value| {
-        let spelled = possible_value(compared, field, value, policy.rules.spellings());
-        spelled.map_err(AdminError::ImpossibleActor)
-    })
+    ActorFields::of(rule)
+        .respell(&actor, |field, value| possible_value(compared, field, value, policy.rules.spellings()))
 }
 
 /// Returns a value of an actor's field in the spelling of checks. `rule` has its patterns in this spelling, too.
 ///
 /// # Errors
 /// No hit of the rule has the value.
-fn possible_value(rule: &Rule, field: &str, value: &str, spellings: &Spellings) -> Result<String, ImpossibleActor> {
+fn possible_value(rule: &Rule, field: &str, value: &str, spellings: &Spellings) -> Result<String, AdminError> {
     let rule_name = || rule.lasting_name().unwrap_or_default().to_owned();
-    let other = |value: &str, condition: String| ImpossibleActor::OtherValue {
+    let other = |value: &str, condition: String| AdminError::OtherValue {
         rule: rule_name(),
         field: field.to_owned(),
         condition,
@@ -143,7 +141,7 @@ fn possible_value(rule: &Rule, field: &str, value: &str, spellings: &Spellings) 
         && let Ok(network) | Err(NetworkError::HostBits { masked: network }) = Network::parse(value)
     {
         if !has_prefix && field != MASKED_ADDRESS {
-            return Err(ImpossibleActor::Network { rule: rule_name(), field: field.to_owned(), network });
+            return Err(AdminError::NoNetworks { rule: rule_name(), field: field.to_owned(), network });
         }
         return match conditions().find(|condition| !condition.may_be_met_in(network)) {
             Some(condition) => Err(other(value, condition.to_string())),
@@ -155,7 +153,7 @@ fn possible_value(rule: &Rule, field: &str, value: &str, spellings: &Spellings) 
         return Ok(String::new());
     }
     let spelled = spellings.of(field).map_or(Ok(Cow::Borrowed(value)), |spelling| spelling.read(value));
-    let value = spelled.map_err(|Misspelling { what, fix }| ImpossibleActor::NoCheck {
+    let value = spelled.map_err(|Misspelling { what, fix }| AdminError::NoCheck {
         field: field.to_owned(),
         value: shown(value),
         what,

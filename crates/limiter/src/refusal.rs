@@ -268,10 +268,35 @@ pub enum AdminError {
     Lasts,
     #[error("there are {len} {class}, and the maximum is {max}{}: remove some", describe_use(*.len, *.used, *.max))]
     Full { class: Class, len: usize, used: usize, max: usize },
-    #[error("{0}")]
-    ImpossibleActor(ImpossibleActor),
-    #[error("{0}")]
-    BadBlock(BadBlock),
+    #[error("the rule '{rule}' counts by {field}: write the actor as '{actor}', without '{field}='")]
+    NamesField { rule: String, field: String, actor: String },
+    #[error(
+        "the rule '{rule}' counts each {field} by itself, so its actors are no networks: to block or allow a network, name all rules: \
+         '*' {field}={network}"
+    )]
+    NoNetworks { rule: String, field: String, network: Network },
+    #[error("the rule '{rule}' only counts requests whose {field} matches {condition}, which '{value}' does not")]
+    OtherValue { rule: String, field: String, condition: String, value: String },
+    #[error("no check has '{value}' as {field}: {what}; {fix}")]
+    NoCheck { field: String, value: String, what: String, fix: String },
+    #[error("with the rule *, write the actor as field=value or field=network, such as ip=10.0.0.0/8")]
+    NoField,
+    #[error("the field's name is empty, has more than {MAX_FIELD} bytes, or has spaces or control characters")]
+    BadField,
+    #[error("blocks and allows have no patterns; write a network, such as ip=10.0.0.0/8, or one value")]
+    Pattern,
+    #[error("there are blocks and allows for all rules about {MAX_FIELDS} fields, and the maximum is {MAX_FIELDS}")]
+    ManyFields,
+    #[error("{value} is not a network in its usual form: {error}; {}", .error.fix())]
+    BadNetwork { value: String, error: NetworkError },
+    #[error("it lasts from 1 to {MAX_LASTS_SECONDS} seconds")]
+    BlockLasts,
+    #[error("the reason has more than {MAX_REASON} bytes, or control characters")]
+    BadReason,
+    #[error(
+        "the owner has more than {MAX_PROGRAM} bytes, is empty, or has spaces, control characters or letters beyond ASCII"
+    )]
+    BadOwner,
     #[error("it belongs to another owner, or to an operator")]
     OtherOwner,
     #[error("unknown cursor: send the one from the previous page")]
@@ -280,45 +305,6 @@ pub enum AdminError {
     NoTop,
     #[error(transparent)]
     Refused(#[from] Refusal),
-}
-
-/// A reason why no hit of a rule ever has an actor.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ImpossibleActor {
-    #[error("the rule '{rule}' counts by {field}: write the actor as '{actor}', without '{field}='")]
-    NamesField { rule: String, field: String, actor: String },
-    #[error(
-        "the rule '{rule}' counts each {field} by itself, so its actors are no networks: to block or allow a network, name all rules: \
-         '*' {field}={network}"
-    )]
-    Network { rule: String, field: String, network: Network },
-    #[error("the rule '{rule}' only counts requests whose {field} matches {condition}, which '{value}' does not")]
-    OtherValue { rule: String, field: String, condition: String, value: String },
-    #[error("no check has '{value}' as {field}: {what}; {fix}")]
-    NoCheck { field: String, value: String, what: String, fix: String },
-}
-
-/// A reason why a block or an allow is not valid.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadBlock {
-    #[error("with the rule *, write the actor as field=value or field=network, such as ip=10.0.0.0/8")]
-    NoField,
-    #[error("the field's name is empty, has more than {MAX_FIELD} bytes, or has spaces or control characters")]
-    Field,
-    #[error("blocks and allows have no patterns; write a network, such as ip=10.0.0.0/8, or one value")]
-    Pattern,
-    #[error("there are blocks and allows for all rules about {MAX_FIELDS} fields, and the maximum is {MAX_FIELDS}")]
-    ManyFields,
-    #[error("{value} is not a network in its usual form: {error}; {}", .error.fix())]
-    Network { value: String, error: NetworkError },
-    #[error("it lasts from 1 to {MAX_LASTS_SECONDS} seconds")]
-    Lasts,
-    #[error("the reason has more than {MAX_REASON} bytes, or control characters")]
-    Reason,
-    #[error(
-        "the owner has more than {MAX_PROGRAM} bytes, is empty, or has spaces, control characters or letters beyond ASCII"
-    )]
-    Owner,
 }
 
 impl LimiterError for AdminError {
@@ -330,18 +316,10 @@ impl LimiterError for AdminError {
             Self::NoActors { .. } | Self::OtherActor { .. } | Self::OtherNetwork { .. } | Self::OtherOwner => {
                 ErrorClass::UnsuitableRule
             }
-            Self::Unlabeled(_)
-            | Self::AmbiguousOperation(_)
-            | Self::Uncounted(_)
-            | Self::LongActor
-            | Self::Credits(_)
-            | Self::Lasts
-            | Self::NoCredits
-            | Self::ImpossibleActor(_)
-            | Self::BadBlock(_)
-            | Self::Cursor => ErrorClass::BadRequest,
             Self::Full { .. } => ErrorClass::Full,
             Self::Refused(refusal) => refusal.class(),
+            // The request is wrong as it is.
+            _ => ErrorClass::BadRequest,
         }
     }
 

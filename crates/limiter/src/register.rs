@@ -272,7 +272,7 @@ impl Register {
     pub(super) async fn set_back(&self, nanos: u64, store: &Backend, now: Timestamp) -> Result<(), StoreError> {
         let mut cursor = None;
         loop {
-            let (page, next) = self.memory.page(Listed::ALL, |_, _, _| true, cursor.as_ref(), FORGOTTEN_AT_ONCE, now);
+            let (page, next) = self.memory.page(&Listed::ALL, |_, _, _| true, cursor.as_ref(), FORGOTTEN_AT_ONCE, now);
             for change in page {
                 if let Some(value) = change.value.as_ref().and_then(|value| value.set_back(nanos)) {
                     let change = ExceptionChange { value: Some(value), ..change };

@@ -28,17 +28,17 @@ const SHARDS: usize = 1_024;
 const USUAL_BYTES: usize = 512;
 
 /// The owners whose exceptions a listing has.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Listed<'a> {
+#[derive(Debug)]
+pub(crate) enum Listed {
     /// One owner.
-    Owner(&'a str),
+    Owner(String),
     /// The owners whose texts begin like this.
-    Beginning(&'a str),
+    Beginning(String),
 }
 
-impl Listed<'_> {
+impl Listed {
     /// All owners.
-    pub const ALL: Self = Listed::Beginning("");
+    pub const ALL: Self = Self::Beginning(String::new());
 
     fn first(&self) -> &str {
         match self {
@@ -48,7 +48,7 @@ impl Listed<'_> {
 
     pub(crate) fn has(&self, owner: &str) -> bool {
         match self {
-            Self::Owner(one) => owner == *one,
+            Self::Owner(one) => owner == one,
             Self::Beginning(beginning) => owner.starts_with(beginning),
         }
     }
@@ -468,7 +468,7 @@ impl Exceptions {
     /// cursor, and the next cursor if others may follow.
     pub(crate) fn page(
         &self,
-        of: Listed<'_>,
+        of: &Listed,
         is_meant: impl Fn(&str, &str, &Exception) -> bool,
         cursor: Option<&Cursor>,
         count: usize,
@@ -667,7 +667,7 @@ mod tests {
         ExceptionChange { owner: owner.into(), actor: actor.into(), value }
     }
 
-    fn all(exceptions: &Exceptions, of: Listed<'_>, count: usize, now: Timestamp) -> Vec<ExceptionChange> {
+    fn all(exceptions: &Exceptions, of: &Listed, count: usize, now: Timestamp) -> Vec<ExceptionChange> {
         let (mut found, mut place) = (Vec::new(), None);
         loop {
             let (page, next) = exceptions.page(of, |_, _, _| true, place.as_ref(), count, now);
@@ -707,8 +707,8 @@ mod tests {
                 prop_assert_eq!(exceptions.find(owner, actor, at(now)), (!is_over(value, at(now))).then(|| value.clone()));
             }
             prop_assert_eq!(exceptions.find("limit:c", "a", at(0)), None);
-            for of in [Listed::ALL, Listed::Beginning("block:"), Listed::Beginning("limit:"), Listed::Owner("limit:a")] {
-                let mut listed = all(&exceptions, of, count, at(now));
+            for of in [Listed::ALL, Listed::Beginning("block:".into()), Listed::Beginning("limit:".into()), Listed::Owner("limit:a".into())] {
+                let mut listed = all(&exceptions, &of, count, at(now));
                 listed.sort_by(|one, other| (&one.owner, &one.actor).cmp(&(&other.owner, &other.actor)));
                 let expected = in_force.iter().filter(|((owner, _), _)| of.has(owner));
                 let expected = expected.map(|((owner, actor), value)| {
@@ -756,12 +756,13 @@ mod tests {
         for owner in ["limit:a", "limit:b", "limit:c"] {
             (0..2_500).for_each(|actor| limits.apply(&change(owner, &actor.to_string(), Some((5, None))), 1));
         }
-        let of_b = Listed::Owner("limit:b");
-        let listed = all(&limits, of_b, 999, at(0));
+        let of_b = Listed::Owner("limit:b".into());
+        let listed = all(&limits, &of_b, 999, at(0));
         assert!(listed.len() == 2_500 && listed.iter().all(|listed| listed.owner == "limit:b"));
         assert!(listed.is_sorted_by(|one, other| one.actor < other.actor));
         let after = |owner: &str| Cursor { owner: owner.into(), actor: "5".into() };
-        let first = |cursor| limits.page(of_b, |_, _, _| true, Some(cursor), 1, at(0)).0.pop().map(|found| found.actor);
+        let first =
+            |cursor| limits.page(&of_b, |_, _, _| true, Some(cursor), 1, at(0)).0.pop().map(|found| found.actor);
         assert_eq!([first(&after("limit:a")), first(&after("limit:c"))], [Some("0".to_owned()), None]);
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::CounterNames;
+use crate::policy::Policy;
 use crate::register::FORGOTTEN_AT_ONCE;
 use crate::register::table::Exceptions;
 use crate::store::{Backend, MemoryStore};
