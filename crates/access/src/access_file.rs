@@ -96,13 +96,13 @@ fn parse_line(line: &str, number: usize, problems: &mut Problems) -> Option<User
     };
     check_name(name, number, problems);
     let mut user = User::new(name);
-    let mut state = LineState::default();
+    let mut is_on = None;
     for word in parts {
-        if let Err((what, fix)) = apply(word, &mut user, &mut state) {
+        if let Err((what, fix)) = apply(word, &mut user, &mut is_on) {
             problems.error(number, what, fix);
         }
     }
-    state.finish(&mut user, |what, fix| problems.error(number, what, fix));
+    finish(&mut user, is_on, |what, fix| problems.error(number, what, fix));
     Some(user)
 }
 
@@ -241,33 +241,25 @@ const MAX_ECHOED: usize = 64;
 /// A problem, and its fix.
 type Mistake = (String, String);
 
-/// The words so far, as far as the user does not show them.
-#[derive(Debug, Default)]
-struct LineState {
-    is_on: Option<bool>,
-}
-
-impl LineState {
-    /// Completes the user after its last word, and reports what is missing or contradictory.
-    fn finish(self, user: &mut User, mut report: impl FnMut(String, String)) {
-        match self.is_on {
-            Some(is_on) => user.is_on = is_on,
-            None => report(
-                format!("the user {} is neither on nor off", safe(&user.name)),
-                "write `on` after the name, or `off` to keep the user out".to_owned(),
-            ),
-        }
-        let scope = &mut user.scope;
-        if scope.covers_everything && !(scope.labels.is_empty() && scope.actor.is_none()) {
-            report(
-                "~* covers everything, so the other ~ words have no effect".to_owned(),
-                "remove ~*, or the others; ~label:* covers all rules".to_owned(),
-            );
-        }
-        // One actor, in all rules.
-        if scope.actor.is_some() && scope.labels.is_empty() {
-            scope.labels.push("*".to_owned());
-        }
+/// Completes the user after its last word, and reports what is missing or contradictory. `is_on` is what the words say.
+fn finish(user: &mut User, is_on: Option<bool>, mut report: impl FnMut(String, String)) {
+    match is_on {
+        Some(is_on) => user.is_on = is_on,
+        None => report(
+            format!("the user {} is neither on nor off", safe(&user.name)),
+            "write `on` after the name, or `off` to keep the user out".to_owned(),
+        ),
+    }
+    let scope = &mut user.scope;
+    if scope.covers_everything && !(scope.labels.is_empty() && scope.actor.is_none()) {
+        report(
+            "~* covers everything, so the other ~ words have no effect".to_owned(),
+            "remove ~*, or the others; ~label:* covers all rules".to_owned(),
+        );
+    }
+    // One actor, in all rules.
+    if scope.actor.is_some() && scope.labels.is_empty() {
+        scope.labels.push("*".to_owned());
     }
 }
 
@@ -275,10 +267,10 @@ impl LineState {
 ///
 /// # Errors
 /// The word is a mistake.
-fn apply(word: &str, user: &mut User, state: &mut LineState) -> Result<(), Mistake> {
+fn apply(word: &str, user: &mut User, is_on: &mut Option<bool>) -> Result<(), Mistake> {
     match word.to_ascii_lowercase().as_str() {
-        "on" => return set_state(true, state),
-        "off" => return set_state(false, state),
+        "on" => return set_on(true, is_on),
+        "off" => return set_on(false, is_on),
         "allcommands" => return grant("all", user),
         "nocommands" => return withdraw("all", user),
         "allkeys" => return add_scope("*", user),
@@ -305,8 +297,8 @@ fn apply(word: &str, user: &mut User, state: &mut LineState) -> Result<(), Mista
     }
 }
 
-fn set_state(is_on: bool, state: &mut LineState) -> Result<(), Mistake> {
-    match state.is_on.replace(is_on) {
+fn set_on(value: bool, is_on: &mut Option<bool>) -> Result<(), Mistake> {
+    match is_on.replace(value) {
         None => Ok(()),
         Some(_) => Err(mistake("the user is on or off twice", "write `on` or `off` once")),
     }

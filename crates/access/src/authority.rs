@@ -46,19 +46,6 @@ pub enum LoginError {
     ClientLeft,
 }
 
-impl From<QueueFull> for LoginError {
-    fn from(QueueFull: QueueFull) -> Self {
-        Self::QueueFull
-    }
-}
-
-/// A login in front of the queue of checks.
-struct Attempt<'a> {
-    given: &'a Given<'a>,
-    address: Option<IpAddr>,
-    revision: u64,
-}
-
 /// Decides who a client is. Shared by all fronts.
 #[derive(Debug)]
 pub struct Authority {
@@ -119,7 +106,7 @@ impl Authority {
     #[inline]
     pub fn refresh(&self, identity: &mut Identity) -> bool {
         let revision = self.revision.load(Ordering::Acquire);
-        let is_outdated = identity.revision() != revision;
+        let is_outdated = identity.revision != revision;
         if is_outdated {
             self.renew(identity, revision);
         }
@@ -129,8 +116,8 @@ impl Authority {
     #[cold]
     fn renew(&self, identity: &mut Identity, revision: u64) {
         let users = self.users.load();
-        let user = identity.user().and_then(|user| users.still(&user.name, identity.credential())).map(Arc::clone);
-        identity.renew(user.as_ref(), revision);
+        let user = identity.user.as_ref().and_then(|user| users.still(&user.name, &identity.credential));
+        identity.renew(user, revision);
     }
 
     /// Returns the identity of a client with these credentials if they were verified before.
@@ -141,7 +128,12 @@ impl Authority {
 
     /// Returns the identity of a client that has to log in first.
     pub fn unknown(&self) -> Identity {
-        Identity::unknown(self.revision.load(Ordering::Acquire))
+        Identity {
+            revision: self.revision.load(Ordering::Acquire),
+            rights: Categories::NONE,
+            scope: Scope::nothing(),
+            ..Identity::OPEN
+        }
     }
 
     /// Returns the identity of a client with a certificate with this name.
@@ -167,7 +159,7 @@ impl Authority {
         let revision = self.revision.load(Ordering::Acquire);
         let users = self.users.load_full();
         let mut left = pin!(left);
-        let verified = self.verify(&users, Attempt { given, address, revision }, left.as_mut()).await;
+        let verified = self.verify(&users, given, (address, revision), left.as_mut()).await;
         if verified.as_ref().err() == Some(&LoginError::Wrong) {
             failed();
             let _pausing = unless_left(left, self.pauses.acquire()).await?;
@@ -206,7 +198,8 @@ impl Authority {
     async fn verify(
         &self,
         users: &Arc<Users>,
-        Attempt { given, address, revision }: Attempt<'_>,
+        given: &Given<'_>,
+        (address, revision): (Option<IpAddr>, u64),
         mut left: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<Login, LoginError> {
         if let Some(login) = users.recall(given) {
@@ -291,7 +284,7 @@ impl Identity {
         revision: 0,
     };
 
-    pub(super) fn new(Login { user, credential }: Login, revision: u64) -> Self {
+    fn new(Login { user, credential }: Login, revision: u64) -> Self {
         let (rights, scope) = (user.rights(), user.compiled_scope().clone());
         Self { user: Some(user), credential, rights, scope, revision }
     }
@@ -306,11 +299,6 @@ impl Identity {
         let user = ActiveUser::new(User { is_on: true, granted: rights, scope, ..User::new(&name) });
         let scope = user.compiled_scope().clone();
         Self { user: Some(Arc::new(user)), credential: Credential::ActorToken, rights, scope, revision }
-    }
-
-    pub(super) fn unknown(revision: u64) -> Self {
-        let (rights, scope) = (Categories::NONE, Scope::nothing());
-        Self { user: None, credential: Credential::None, rights, scope, revision }
     }
 
     /// Checks whether the client may send a request of this category. All fronts call this before a request is planned.
@@ -344,21 +332,9 @@ impl Identity {
         &self.scope
     }
 
-    pub(super) fn user(&self) -> Option<&Arc<ActiveUser>> {
-        self.user.as_ref()
-    }
-
     /// Returns the version of the users since which the user is on and has the credential of the login.
     pub fn login_since(&self) -> Option<u64> {
-        self.user().map(|user| user.since(&self.credential))
-    }
-
-    pub(super) fn credential(&self) -> &Credential {
-        &self.credential
-    }
-
-    pub(super) fn revision(&self) -> u64 {
-        self.revision
+        self.user.as_ref().map(|user| user.since(&self.credential))
     }
 
     /// Takes all rights away.
@@ -367,7 +343,7 @@ impl Identity {
     }
 
     /// Takes over the user's state in this version of the users. Without one, the client has no rights anymore.
-    pub(super) fn renew(&mut self, user: Option<&Arc<ActiveUser>>, revision: u64) {
+    fn renew(&mut self, user: Option<&Arc<ActiveUser>>, revision: u64) {
         self.revision = revision;
         match user {
             Some(user) => {
@@ -429,10 +405,6 @@ struct Credentials {
     are_wrong: Arc<AtomicBool>,
 }
 
-/// There are too many logins in the queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QueueFull;
-
 /// A place in the queue, until it is dropped.
 #[derive(Debug)]
 pub struct Place {
@@ -443,12 +415,8 @@ pub struct Place {
     turn: Arc<Semaphore>,
 }
 
-/// A thread for a check, until it is dropped.
-#[derive(Debug)]
-pub struct Thread {
-    _thread: OwnedSemaphorePermit,
-    _of_suspects: Option<OwnedSemaphorePermit>,
-}
+/// A thread for a check, until it is dropped, and that for suspects if it is theirs.
+type Thread = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
 
 impl Suspects {
     fn contains(&self, address: &Option<IpAddr>) -> bool {
@@ -490,14 +458,14 @@ impl CheckQueue {
         address: Option<IpAddr>,
         given: &Given<'_>,
         revision: u64,
-    ) -> Result<Place, QueueFull> {
+    ) -> Result<Place, LoginError> {
         let key = self.keys.hash_one((given, revision));
         let State { addresses, suspects } = &mut *self.state.lock();
         let count = addresses.len();
         let places = if suspects.contains(&address) { MAX_ADDRESSES / 2 } else { MAX_ADDRESSES };
         let logins = match addresses.entry(address) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(_) if count >= places => return Err(QueueFull),
+            Entry::Vacant(_) if count >= places => return Err(LoginError::QueueFull),
             Entry::Vacant(new) => {
                 new.insert(Address { turn: Arc::new(Semaphore::new(1)), credentials: HashMap::new() })
             }
@@ -505,17 +473,12 @@ impl CheckQueue {
         let count = logins.credentials.len();
         let credentials = match logins.credentials.entry(key) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(_) if count >= MAX_OF_ADDRESS => return Err(QueueFull),
+            Entry::Vacant(_) if count >= MAX_OF_ADDRESS => return Err(LoginError::QueueFull),
             Entry::Vacant(new) => new.insert(Credentials::default()),
         };
         credentials.places += 1;
         let (are_wrong, turn) = (Arc::clone(&credentials.are_wrong), Arc::clone(&logins.turn));
         Ok(Place { queue: Arc::clone(self), address, credentials: key, are_wrong, turn })
-    }
-
-    #[cfg(test)]
-    pub fn threads(&self) -> &Semaphore {
-        &self.threads
     }
 }
 
@@ -535,7 +498,7 @@ impl Place {
             false => None,
         };
         let thread = Arc::clone(&queue.threads).acquire_owned().await.ok()?;
-        Some(Thread { _thread: thread, _of_suspects: of_suspects })
+        Some((thread, of_suspects))
     }
 
     /// Returns whether the same credentials turned out to be wrong while this login waited.

@@ -10,6 +10,7 @@ use ring::digest;
 use subtle::ConstantTimeEq;
 
 use divvy_core::rules::Scope;
+use divvy_telemetry::metrics::named_values;
 
 /// Name of the user that a password without a name belongs to.
 pub const DEFAULT_USER: &str = "default";
@@ -158,66 +159,36 @@ impl fmt::Display for ScopeText {
     }
 }
 
-/// A category of requests. Each command, each route over HTTP and each RPC has one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Category {
-    /// Requests of applications: hits, peeks, reservations, charges, refunds, and the gateways' checks.
-    Hit,
-    /// Reading of rules and counters, and explanations.
-    Read,
-    /// The status of one actor. Users who may read have this category, too, and tokens for one actor have no other.
-    Status,
-    /// Changes of limits of single actors.
-    Limits,
-    /// Blocks and allows of single actors.
-    Block,
-    /// Forgetting of counters.
-    Forget,
-    /// Backups.
-    Backup,
-    /// The metrics.
-    Metrics,
-    /// Facts about the server and its clients.
-    Info,
-    /// Facts about the users.
-    Admin,
-    /// Requests about the connection and the protocol. Every user has this category.
-    Connection,
+named_values! {
+    /// A category of requests. Each command, each route over HTTP and each RPC has one. Lists have them in this order, by their
+    /// names in the access file, without `@`.
+    Category {
+        /// Requests of applications: hits, peeks, reservations, charges, refunds, and the gateways' checks.
+        Hit = "hit",
+        /// Reading of rules and counters, and explanations.
+        Read = "read",
+        /// The status of one actor. Users who may read have this category, too, and tokens for one actor have no other.
+        Status = "status",
+        /// Changes of limits of single actors.
+        Limits = "limits",
+        /// Blocks and allows of single actors.
+        Block = "block",
+        /// Forgetting of counters.
+        Forget = "forget",
+        /// Backups.
+        Backup = "backup",
+        /// The metrics.
+        Metrics = "metrics",
+        /// Facts about the server and its clients.
+        Info = "info",
+        /// Facts about the users.
+        Admin = "admin",
+        /// Requests about the connection and the protocol. Every user has this category.
+        Connection = "connection",
+    }
 }
 
 impl Category {
-    /// All categories, in the order of lists.
-    pub const ALL: [Self; 11] = [
-        Self::Hit,
-        Self::Read,
-        Self::Status,
-        Self::Limits,
-        Self::Block,
-        Self::Forget,
-        Self::Backup,
-        Self::Metrics,
-        Self::Info,
-        Self::Admin,
-        Self::Connection,
-    ];
-
-    /// Returns the name in the access file, without `@`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Hit => "hit",
-            Self::Read => "read",
-            Self::Status => "status",
-            Self::Limits => "limits",
-            Self::Block => "block",
-            Self::Forget => "forget",
-            Self::Backup => "backup",
-            Self::Metrics => "metrics",
-            Self::Info => "info",
-            Self::Admin => "admin",
-            Self::Connection => "connection",
-        }
-    }
-
     /// Finds the category with this name, in any case.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|category| category.name().eq_ignore_ascii_case(name))

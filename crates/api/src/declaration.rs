@@ -13,7 +13,7 @@ pub struct Member {
     pub name: &'static str,
     /// Its values.
     pub shape: Shape,
-    /// What it means. Empty if its name says everything.
+    /// Its meaning. Empty if its name says everything.
     pub about: &'static str,
     /// Whether it may be missing.
     pub is_optional: bool,
@@ -78,9 +78,9 @@ pub enum Shape {
     Page {
         /// The name of the list, or of the number of its entries.
         name: &'static str,
-        /// What the page contains.
+        /// The content of the page.
         of: &'static Shape,
-        /// What the entries are.
+        /// The meaning of the entries.
         about: &'static str,
         /// Further members of the page over HTTP.
         more: &'static [Member],
@@ -118,7 +118,7 @@ pub struct Field {
     pub is_required: bool,
     /// Its values.
     pub kind: Kind,
-    /// What it means, in one sentence.
+    /// Its meaning, in one sentence.
     pub about: &'static str,
 }
 
@@ -275,7 +275,7 @@ pub struct Route {
     pub path: &'static str,
     /// Its name for generated clients. If there are several methods, theirs are added.
     pub id: &'static str,
-    /// What it does, in one line.
+    /// Its effect, in one line.
     pub summary: &'static str,
     /// More about it, if the summary does not say everything.
     pub about: &'static str,
@@ -283,8 +283,6 @@ pub struct Route {
     pub access: Access,
     /// Parts of the path.
     pub in_path: &'static [Member],
-    /// Parameters of the query.
-    pub query: &'static [Member],
     /// Headers.
     pub headers: &'static [Member],
     /// The JSON in the body. With a body, the errors of [`OF_BODY`] are possible, too.
@@ -313,7 +311,7 @@ pub struct Reply {
     pub status: &'static str,
     /// Its name in OpenAPI's description. Empty if only one route has it.
     pub name: &'static str,
-    /// What it means.
+    /// Its meaning.
     pub about: &'static str,
     /// Headers.
     pub headers: &'static [Member],
@@ -321,7 +319,7 @@ pub struct Reply {
     pub content: Option<(&'static str, Shape)>,
 }
 
-/// What routes have in common: a body in a request by a user, and errors in the rules.
+/// The common part of routes: a body in a request by a user, and errors in the rules.
 pub(super) const POST: Route = Route {
     methods: &["POST"],
     path: "",
@@ -330,7 +328,6 @@ pub(super) const POST: Route = Route {
     about: "",
     access: Access::Users,
     in_path: &[],
-    query: &[],
     headers: &[],
     body: None,
     replies: &[],

@@ -1,7 +1,7 @@
 //! The operations of operators, each declared once: a row of [`ENDPOINTS`] has its fields, its reply, and its places in
 //! HTTP, RESP, the command line, the access rights, the metrics and the audit log.
 //!
-//! Fronts read requests with [`Arguments`], and write replies in the [`Shape`] of the row. What an operation does is one
+//! Fronts read requests with [`Arguments`], and write replies in the [`Shape`] of the row. Each operation is carried out by one
 //! function of the server. OpenAPI's description follows from the same rows, and from the routes of [`hits`] and
 //! [`inspection`], whose requests have parsers of their own.
 

@@ -11,7 +11,7 @@ use divvy_limiter::exceptions::ExceptionKind;
 use divvy_limiter::inspection::MAX_COUNT;
 use divvy_telemetry::metrics::RequestKind;
 
-/// What an operation does.
+/// The work of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
     /// Gives an actor a limit of its own, or blocks or allows it.
@@ -49,7 +49,7 @@ pub enum Task {
 /// An operation of operators.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// What it does.
+    /// Its work.
     pub task: Task,
     /// Its method and path over HTTP; `None` if it is only a command.
     pub http: Option<(&'static str, &'static str)>,
@@ -68,7 +68,7 @@ pub struct Endpoint {
     pub fields: &'static [&'static Field],
     /// Its reply.
     pub reply: Shape,
-    /// What it does, in one line.
+    /// Its effect, in one line.
     pub summary: &'static str,
     /// The answer if nothing is found: null over RESP, and 404 with this text over HTTP.
     pub missing: &'static str,
@@ -142,12 +142,20 @@ const CREDITS: Field = Field::new(
     "Credits in place of the rule's. 0 denies every request.",
 )
 .in_body();
-const EXPIRES_IN: Field =
-    Field::option("EX", "expiresIn", Kind::Seconds, "How long it lasts. Without it, it lasts until it is removed.")
-        .in_body();
-const REASON: Field =
-    Field::option("REASON", "reason", Kind::Text, "Why, for people. Clients see the reason of a block over HTTP.")
-        .in_body();
+const EXPIRES_IN: Field = Field::option(
+    "EX",
+    "expiresIn",
+    Kind::Seconds,
+    "The time until it ends. Without it, it lasts until it is removed.",
+)
+.in_body();
+const REASON: Field = Field::option(
+    "REASON",
+    "reason",
+    Kind::Text,
+    "The reason, for people. Clients see the reason of a block over HTTP.",
+)
+.in_body();
 const OWNER: Field = Field::option(
     "OWNER",
     "owner",
@@ -220,7 +228,7 @@ const ORDER: Field = Field {
         "",
         "order",
         Kind::Choice(&["denied", "taken"]),
-        "What is counted: denied requests, or credits taken. Without it, denied requests.",
+        "The counted events: denied requests, or credits taken. Without it, denied requests.",
     )
 };
 const LAST: Field = Field::option(
@@ -278,7 +286,7 @@ static CHANGES: &[Member] = &[
         Shape::List(&OF_WHOM),
         "With `since`: blocks that are gone. One that ended at its time is not listed.",
     ),
-    member("sequence", Shape::Text, "Where this answer stands in the order of all changes, for `since`."),
+    member("sequence", Shape::Text, "The position of this answer in the order of all changes, for `since`."),
     member(
         "reset",
         Shape::Flag,
@@ -336,7 +344,7 @@ static RANKED: Shape = Shape::Row(&[
 ]);
 static RANKING: Shape = Shape::Map(&[
     member("rule", Shape::Text, "The rule's name, or `*` for all rules."),
-    member("order", Shape::Word(&["denied", "taken"]), "What is counted."),
+    member("order", Shape::Word(&["denied", "taken"]), "The counted events."),
     member("last", Shape::Number, "The time over which it is counted, in seconds."),
     member("canary", Shape::Flag, "Whether the rule is a canary, whose denials deny nothing."),
     member(

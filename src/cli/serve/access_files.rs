@@ -90,7 +90,7 @@ impl Credentials for FileUsers {
     }
 
     fn state(&self) -> (State, usize) {
-        (State::users(self.users.len()), self.users.len())
+        (State::of("users", self.users.len()), self.users.len())
     }
 
     fn changed<'a>(&'a self, other: &'a Self) -> BTreeSet<&'a str> {
@@ -116,7 +116,7 @@ impl Credentials for TokenKeys {
 
     fn state(&self) -> (State, usize) {
         let count = self.ids().count();
-        (State::keys(count), count)
+        (State::of("keys", count), count)
     }
 
     fn changed<'a>(&'a self, other: &'a Self) -> BTreeSet<&'a str> {
@@ -186,7 +186,7 @@ impl<T: Credentials> WatchedFile<T> {
         metrics: &Metrics,
     ) {
         let was_bad = mem::replace(&mut self.has_failed, loaded.is_err());
-        let change = Change::new(T::ACTION).with_file(self.watch.path());
+        let change = Change::new(T::ACTION).with("file", self.watch.path().to_string_lossy());
         let file = self.watch.path().display().to_string();
         let (before, _) = self.in_force.state();
         if loaded.as_ref().is_ok_and(|(new, _)| *new == self.in_force) {

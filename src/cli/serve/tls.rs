@@ -59,7 +59,7 @@ impl TlsArgs {
 /// if that fails, because an expired certificate would stop hits.
 pub fn reload(reloader: &mut Reloader, reason: Reason, audit: &Arc<AuditLog>, metrics: &Metrics) {
     let Some(loaded) = reloader.reload_if_changed(reason == Reason::Asked) else { return };
-    let change = Change::new(Action::TlsReload).with_file(reloader.certificate());
+    let change = Change::new(Action::TlsReload).with("file", reloader.certificate().to_string_lossy());
     match loaded {
         Ok(()) => {
             audit.pend(reason.caller(), change).complete(None, None);

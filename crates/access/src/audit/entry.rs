@@ -4,12 +4,11 @@
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::ser::Formatter;
-use serde_json::{Map, Serializer, Value};
+use serde_json::{Map, Serializer, Value, json};
 
 use divvy_core::clock::Timestamp;
 use divvy_telemetry::metrics::named_values;
@@ -56,56 +55,35 @@ named_values! {
     }
 }
 
-/// The fields of a request or a state in the log, in the order in which they were added. Those without a value are left out.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
-struct Fields(Map<String, Value>);
-
-impl Fields {
-    fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
-        let value = value.into();
-        if !value.is_null() {
-            self.0.insert(name.to_owned(), value);
-        }
-        self
-    }
-
-    /// Adds what applies to an actor.
-    fn with_terms(self, credits: Option<u64>, expires_in: Option<u64>, reason: Option<&str>) -> Self {
-        self.with("credits", credits).with("expiresIn", expires_in).with("reason", reason.map(truncate))
-    }
-}
-
-/// A change as it was asked for. Texts are truncated.
+/// A change as it was asked for.
 #[derive(Debug, Clone, Serialize)]
 #[serde(transparent)]
 pub struct Change {
     #[serde(skip)]
     action: Action,
-    request: Fields,
+    /// The fields of the request, in the order in which they were added.
+    request: Map<String, Value>,
 }
 
 impl Change {
     /// Creates a change of this kind, without details.
     pub fn new(action: Action) -> Self {
-        Self { action, request: Fields::default() }
+        Self { action, request: Map::new() }
     }
 
-    fn with(self, name: &str, value: impl Into<Value>) -> Self {
-        Self { request: self.request.with(name, value), ..self }
-    }
-
-    /// Returns the kind.
-    pub fn action(&self) -> Action {
-        self.action
-    }
-
-    /// Adds the name of the rule.
-    pub fn with_rule(self, rule: &str) -> Self {
-        self.with("rule", truncate(rule))
+    /// Adds a field of the request, unless it has no value. A long text is truncated.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        match value.into() {
+            Value::Null => return self,
+            Value::String(text) => self.request.insert(name.to_owned(), truncate(&text).into()),
+            value => self.request.insert(name.to_owned(), value),
+        };
+        self
     }
 
     /// Adds the pairs of an operation.
+    #[must_use]
     pub fn with_operation<T: AsRef<str>>(self, pairs: impl Iterator<Item = T>) -> Self {
         let mut text = String::new();
         for pair in pairs {
@@ -117,87 +95,40 @@ impl Change {
                 break;
             }
         }
-        self.with("operation", truncate(&text))
-    }
-
-    /// Adds the actor.
-    pub fn with_actor(self, actor: &str) -> Self {
-        self.with("actor", truncate(actor))
-    }
-
-    /// Adds what was asked for an actor: credits of its own, the seconds that this lasts, and the reason.
-    pub fn with_terms(self, credits: Option<u64>, expires_in: Option<u64>, reason: Option<&str>) -> Self {
-        Self { request: self.request.with_terms(credits, expires_in, reason), ..self }
-    }
-
-    /// Adds the program for which the change is made.
-    pub fn with_owner(self, owner: &str) -> Self {
-        self.with("owner", truncate(owner))
-    }
-
-    /// Adds the numbers of blocks to set and to remove.
-    pub fn with_numbers(self, set: usize, remove: usize) -> Self {
-        self.with("set", set).with("remove", remove)
-    }
-
-    /// Adds the name of a backup.
-    pub fn with_name(self, name: &str) -> Self {
-        self.with("name", truncate(name))
-    }
-
-    /// Adds the path of a file.
-    pub fn with_file(self, path: &Path) -> Self {
-        self.with("file", truncate(&path.to_string_lossy()))
+        self.with("operation", text)
     }
 }
 
 /// The state before or after a change. An empty state exists, but this server does not know it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct State(Fields);
+#[serde(transparent)]
+pub struct State(Map<String, Value>);
 
 impl State {
-    fn with(self, name: &str, value: impl Into<Value>) -> Self {
-        Self(self.0.with(name, value))
+    /// Creates a state with one field.
+    pub fn of(name: &str, value: impl Into<Value>) -> Self {
+        Self::default().with(name, value)
+    }
+
+    /// Adds a field, unless it has no value.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        let value = value.into();
+        if !value.is_null() {
+            self.0.insert(name.to_owned(), value);
+        }
+        self
     }
 
     /// Describes what applies to an actor: credits of its own, the seconds until it ends, if it does, and the reason.
     pub fn exception(credits: Option<u64>, expires_in: Option<u64>, reason: Option<&str>) -> Self {
-        Self(Fields::default().with_terms(credits, expires_in, reason))
-    }
-
-    /// Describes many blocks by the numbers of those that were set and removed.
-    pub fn edited(set: u64, removed: u64) -> Self {
-        Self::default().with("set", set).with("removed", removed)
-    }
-
-    /// Describes counters by their number.
-    pub fn counters(count: u64) -> Self {
-        Self::default().with("counters", count)
-    }
-
-    /// Describes rules by their number and their hash.
-    pub fn rules(count: usize, hash: String) -> Self {
-        Self::default().with("rules", count).with("hash", hash)
-    }
-
-    /// Describes users by their number.
-    pub fn users(count: usize) -> Self {
-        Self::default().with("users", count)
-    }
-
-    /// Describes keys of tokens by their number.
-    pub fn keys(count: usize) -> Self {
-        Self::default().with("keys", count)
+        Self::of("credits", credits).with("expiresIn", expires_in).with("reason", reason.map(truncate))
     }
 
     /// Adds the names of users or keys that are new, gone or different. At most [`MAX_NAMES`] are kept.
+    #[must_use]
     pub fn with_changed<'a>(self, names: impl Iterator<Item = &'a str>) -> Self {
         self.with("changed", names.take(MAX_NAMES).map(truncate).collect::<Vec<_>>())
-    }
-
-    /// Describes a backup by its path.
-    pub fn path(path: &Path) -> Self {
-        Self::default().with("path", path.to_string_lossy().into_owned())
     }
 }
 
@@ -244,27 +175,22 @@ impl Caller {
     }
 
     /// Returns whether this is a client that has not authenticated, or a customer with a token.
-    pub fn is_stranger(&self) -> bool {
+    pub(super) fn is_stranger(&self) -> bool {
         self.is_stranger
     }
 
     /// Returns whether this is a client, and not a file or a signal.
-    pub fn is_client(&self) -> bool {
+    pub(super) fn is_client(&self) -> bool {
         self.address.is_some() || self.user.is_some()
     }
 
     /// Returns the user's name, or `-`.
-    pub fn user(&self) -> &str {
+    pub(super) fn user(&self) -> &str {
         self.user.as_deref().unwrap_or(NONE)
     }
 
-    /// Returns the front's name.
-    pub fn front(&self) -> &'static str {
-        self.front
-    }
-
     /// Returns the address as text, or `-`.
-    pub fn address(&self) -> String {
+    fn address(&self) -> String {
         self.address.map_or_else(|| NONE.to_owned(), |address| address.to_string())
     }
 }
@@ -272,27 +198,17 @@ impl Caller {
 /// Maximum length of an error's text (bytes).
 const MAX_ERROR: usize = 512;
 
-/// How far a change has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
-    /// The change is about to be made.
-    Attempted,
-    /// The change was made.
-    Done,
-    /// Nothing was changed.
-    Refused,
-    /// The change failed, and parts of it may have been made.
-    Failed,
-}
-
-impl Status {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Attempted => "attempted",
-            Self::Done => "done",
-            Self::Refused => "refused",
-            Self::Failed => "failed",
-        }
+named_values! {
+    /// How far a change has come.
+    Status {
+        /// The change is about to be made.
+        Attempted = "attempted",
+        /// The change was made.
+        Done = "done",
+        /// Nothing was changed.
+        Refused = "refused",
+        /// The change failed, and parts of it may have been made.
+        Failed = "failed",
     }
 }
 
@@ -314,43 +230,27 @@ pub struct Entry<'a> {
     pub omitted: Option<u64>,
 }
 
-/// The fields of a line, in their order.
-#[derive(Serialize)]
-struct Line<'a> {
-    time: String,
-    change: u64,
-    status: &'static str,
-    user: &'a str,
-    front: &'static str,
-    address: String,
-    what: &'static str,
-    request: &'a Change,
-    before: &'a Option<State>,
-    after: &'a Option<State>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    omitted: Option<u64>,
-}
-
 impl Entry<'_> {
     /// Returns the entry as a JSON object and a newline.
     pub fn line(&self, now: Timestamp) -> Vec<u8> {
-        let line = Line {
-            time: format_time(now),
-            change: self.number,
-            status: self.status.name(),
-            user: self.caller.user(),
-            front: self.caller.front(),
-            address: self.caller.address(),
-            what: self.change.action().name(),
-            request: self.change,
-            before: &self.before,
-            after: &self.after,
-            error: self.error(),
-            omitted: self.omitted,
-        };
-        let mut text = json(&line);
+        let mut line = json!({
+            "time": format_time(now),
+            "change": self.number,
+            "status": self.status.name(),
+            "user": self.caller.user(),
+            "front": self.caller.front,
+            "address": self.caller.address(),
+            "what": self.change.action.name(),
+            "request": self.change.request,
+            "before": self.before,
+            "after": self.after,
+        });
+        if let Some(line) = line.as_object_mut() {
+            let error = self.error().map(|error| ("error".to_owned(), error.into()));
+            let omitted = self.omitted.map(|omitted| ("omitted".to_owned(), omitted.into()));
+            line.extend(error.into_iter().chain(omitted));
+        }
+        let mut text = to_ascii(&line);
         text.push('\n');
         text.into_bytes()
     }
@@ -362,12 +262,12 @@ impl Entry<'_> {
             change = self.number,
             status = self.status.name(),
             user = plain(self.caller.user()),
-            front = self.caller.front(),
+            front = self.caller.front,
             address = self.caller.address(),
-            what = self.change.action().name(),
-            request = %json(self.change),
-            before = %json(&self.before),
-            after = %json(&self.after),
+            what = self.change.action.name(),
+            request = %to_ascii(self.change),
+            before = %to_ascii(&self.before),
+            after = %to_ascii(&self.after),
             error = self.error().map(plain),
             omitted = self.omitted,
             "change by an operator"
@@ -384,14 +284,9 @@ pub fn truncate_error(error: &str) -> &str {
     error.get(..error.floor_char_boundary(MAX_ERROR)).unwrap_or_default()
 }
 
-/// Returns the value as JSON. All values in an entry can be written as such.
-fn json(value: &impl Serialize) -> String {
-    to_ascii(value).unwrap_or_default()
-}
-
 /// Returns the text in printable ASCII, escaped as in JSON, but without the quotes that the log's format adds.
 fn plain(text: &str) -> String {
-    let quoted = json(&text);
+    let quoted = to_ascii(&text);
     quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or_default().to_owned()
 }
 
@@ -420,15 +315,12 @@ impl Formatter for AsciiFormatter {
     }
 }
 
-/// Serializes a value as JSON in one line of printable ASCII.
-///
-/// # Errors
-/// The value cannot be represented in JSON.
-pub fn to_ascii(value: &impl Serialize) -> serde_json::Result<String> {
+/// Returns a value as JSON in one line of printable ASCII. All values in an entry can be written as such.
+fn to_ascii(value: &impl Serialize) -> String {
     let mut bytes = Vec::new();
-    value.serialize(&mut Serializer::with_formatter(&mut bytes, AsciiFormatter))?;
+    let written = value.serialize(&mut Serializer::with_formatter(&mut bytes, AsciiFormatter));
     // ASCII is UTF-8.
-    Ok(String::from_utf8(bytes).unwrap_or_default())
+    written.ok().and_then(|()| String::from_utf8(bytes).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -439,18 +331,18 @@ mod tests {
 
     #[test]
     fn long_texts_are_truncated_with_a_mark() {
-        let change = Change::new(Action::LimitSet).with_rule(&"ü".repeat(200)).with_actor(&"x".repeat(256));
-        assert_eq!(change.request.0["rule"], format!("{}...", "ü".repeat(128)));
-        assert_eq!(change.request.0["actor"], "x".repeat(256));
+        let change = Change::new(Action::LimitSet).with("rule", "ü".repeat(200)).with("actor", "x".repeat(256));
+        assert_eq!(change.request["rule"], format!("{}...", "ü".repeat(128)));
+        assert_eq!(change.request["actor"], "x".repeat(256));
         let change = Change::new(Action::CountersReset).with_operation(std::iter::repeat("key=value"));
-        assert_eq!(change.request.0["operation"].as_str().unwrap().len(), 256 + 3);
+        assert_eq!(change.request["operation"].as_str().unwrap().len(), 256 + 3);
     }
 
     #[test]
     fn line_has_every_field_in_one_line() {
         let caller = Caller::client("resp", Some(([127, 0, 0, 1], 5).into()), Some("ann\n".into()));
-        let change =
-            Change::new(Action::LimitSet).with_rule("by-user").with_actor("a\"").with_terms(Some(9), Some(60), None);
+        let change = Change::new(Action::LimitSet).with("rule", "by-user").with("actor", "a\"");
+        let change = change.with("credits", 9).with("expiresIn", 60).with("reason", None::<&str>);
         let mut entry = Entry {
             number: 7,
             status: Status::Done,
@@ -481,13 +373,13 @@ mod tests {
     #[test]
     fn control_sequences_and_other_scripts_are_escaped() {
         let hostile = "a\"\\\n\u{1b}[2J\u{7f}\u{9b}\u{202e}ü🍪";
-        assert_eq!(to_ascii(&hostile).unwrap(), r#""a\"\\\n\u001b[2J\u007f\u009b\u202e\u00fc\ud83c\udf6a""#);
+        assert_eq!(to_ascii(&hostile), r#""a\"\\\n\u001b[2J\u007f\u009b\u202e\u00fc\ud83c\udf6a""#);
     }
 
     proptest! {
         #[test]
         fn any_text_becomes_ascii_that_reads_as_the_same_text(text in any::<String>()) {
-            let written = to_ascii(&text).unwrap();
+            let written = to_ascii(&text);
             prop_assert!(written.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{}", written);
             prop_assert_eq!(serde_json::from_str::<String>(&written).unwrap(), text);
         }

@@ -47,7 +47,8 @@ pub struct AuditLog {
     clock: Clock,
     metrics: Arc<Metrics>,
     changes: AtomicU64,
-    refusals: RefusalThrottle,
+    /// The throttles for lines about refused attempts: of all strangers together (`None`), and of each user.
+    refusals: Mutex<HashMap<Option<Box<str>>, Arc<UserThrottle>>>,
 }
 
 impl AuditLog {
@@ -66,7 +67,7 @@ impl AuditLog {
     }
 
     fn new(writer: Option<Writer>, is_required: bool, clock: Clock, metrics: Arc<Metrics>) -> Arc<Self> {
-        let (changes, refusals) = (AtomicU64::new(0), RefusalThrottle::new());
+        let (changes, refusals) = (AtomicU64::new(0), Mutex::default());
         Arc::new(Self { writer, is_required, clock, metrics, changes, refusals })
     }
 
@@ -126,7 +127,8 @@ impl AuditLog {
     /// Adds a line about the refused attempts of each user that have none, unless one may follow in this second. Call it
     /// once a second.
     pub fn report_omitted(self: &Arc<Self>, now: Timestamp) {
-        for throttle in self.refusals.all() {
+        let throttles: Vec<_> = self.refusals.lock().values().cloned().collect();
+        for throttle in throttles {
             let Some((OmittedAttempt { caller, change, error }, before)) = throttle.take_omitted(now) else { continue };
             let mut pending = self.pend(caller, change);
             pending.is_ended = true;
@@ -145,6 +147,19 @@ impl AuditLog {
             // Lines that are not written by then are lost.
             let _ = timeout(FLUSH_TIMEOUT, writer.flush()).await;
         }
+    }
+
+    /// Returns the throttle for this caller; `None` if it is not a client.
+    fn throttle_of(&self, caller: &Caller) -> Option<Arc<UserThrottle>> {
+        let mut throttles = self.refusals.lock();
+        let user = match caller {
+            _ if caller.is_stranger() => None,
+            _ if !caller.is_client() => return None,
+            _ if throttles.len() >= MAX_THROTTLES && !throttles.contains_key(&Some(caller.user().into())) => Some(""),
+            _ => Some(caller.user()),
+        };
+        let rate = if user.is_none() { STRANGERS_PER_SECOND } else { USER_PER_SECOND };
+        Some(Arc::clone(throttles.entry(user.map(Into::into)).or_insert_with(|| UserThrottle::at_rate(rate))))
     }
 
     fn required_writer(&self) -> Option<&Writer> {
@@ -194,7 +209,7 @@ impl PendingChange {
     /// Records that nothing was changed, for this reason. See [`AuditLog::refuse`] for how often that is recorded. A line
     /// about the attempt is always followed by one about its outcome.
     pub fn refuse(mut self, error: impl Display) {
-        let throttle = self.log.refusals.of(&self.caller).filter(|_| !self.is_attempted);
+        let throttle = self.log.throttle_of(&self.caller).filter(|_| !self.is_attempted);
         let Some(throttle) = throttle else {
             return self.end(Status::Refused, None, None, Some(error.to_string()));
         };
@@ -276,8 +291,8 @@ const STRANGERS_PER_SECOND: u64 = 10;
 /// Lines per second about refused attempts of one user.
 const USER_PER_SECOND: u64 = 25;
 
-/// Maximum number of users with a throttle of their own. Others share one.
-const MAX_USERS: usize = 1_024;
+/// Number of throttles from which on further users share one.
+const MAX_THROTTLES: usize = 1_024;
 
 /// A refused attempt without a line.
 #[derive(Debug, Clone)]
@@ -323,50 +338,6 @@ impl UserThrottle {
     fn put_back(&self, attempt: OmittedAttempt, before: u64) {
         self.lines.omit(1 + before);
         self.last_omitted.lock().get_or_insert(attempt);
-    }
-}
-
-/// Throttles for the lines about refused attempts.
-#[derive(Debug)]
-struct RefusalThrottle {
-    strangers: Arc<UserThrottle>,
-    users: Mutex<HashMap<Box<str>, Arc<UserThrottle>>>,
-    /// Throttle that users beyond [`MAX_USERS`] share.
-    other_users: Arc<UserThrottle>,
-}
-
-impl RefusalThrottle {
-    /// Creates throttles without omitted lines.
-    fn new() -> Self {
-        let (strangers, other_users) =
-            (UserThrottle::at_rate(STRANGERS_PER_SECOND), UserThrottle::at_rate(USER_PER_SECOND));
-        Self { strangers, users: Mutex::default(), other_users }
-    }
-
-    /// Returns the throttle for this caller; `None` if it is not a client.
-    fn of(&self, caller: &Caller) -> Option<Arc<UserThrottle>> {
-        if caller.is_stranger() {
-            return Some(Arc::clone(&self.strangers));
-        }
-        if !caller.is_client() {
-            return None;
-        }
-        let mut users = self.users.lock();
-        if let Some(known) = users.get(caller.user()) {
-            return Some(Arc::clone(known));
-        }
-        if users.len() >= MAX_USERS {
-            return Some(Arc::clone(&self.other_users));
-        }
-        let new = UserThrottle::at_rate(USER_PER_SECOND);
-        users.insert(caller.user().into(), Arc::clone(&new));
-        Some(new)
-    }
-
-    /// Returns all throttles.
-    fn all(&self) -> Vec<Arc<UserThrottle>> {
-        let users = self.users.lock();
-        users.values().chain([&self.strangers, &self.other_users]).map(Arc::clone).collect()
     }
 }
 

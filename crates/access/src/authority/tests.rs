@@ -116,7 +116,7 @@ async fn failing_attempts_do_the_same_work_for_known_and_unknown_users() {
         let all = authority.pauses.acquire_many(MAX_PAUSES as u32).await.unwrap();
         let attempt = log_in(&authority, &given);
         let mut attempt = std::pin::pin!(attempt);
-        while authority.computed.get() - before < 4 || authority.checks.threads().available_permits() < MAX_CHECKS {
+        while authority.computed.get() - before < 4 || authority.checks.threads.available_permits() < MAX_CHECKS {
             assert!(futures_util::poll!(attempt.as_mut()).is_pending(), "{given:?}");
             tokio::task::yield_now().await;
         }
@@ -133,7 +133,7 @@ async fn verified_credentials_are_neither_computed_again_nor_delayed() {
     assert!(futures_util::future::join_all(logins).await.into_iter().all(|is_in| is_in));
     assert_eq!(authority.computed.get(), 1, "requests that waited found the result of the first");
     // Failing attempts may occupy the threads and the pauses.
-    let _checks = authority.checks.threads().acquire_many(MAX_CHECKS as u32).await.unwrap();
+    let _checks = authority.checks.threads.acquire_many(MAX_CHECKS as u32).await.unwrap();
     let _pauses = authority.pauses.acquire_many(MAX_PAUSES as u32).await.unwrap();
     assert!(log_in(&authority, &named("app", "slow")).now_or_never().is_some_and(|known| known.is_ok()));
     assert!(log_in(&authority, &named("app", "wrong")).now_or_never().is_none(), "it waits");
@@ -151,7 +151,7 @@ async fn wrong_credentials_from_one_address_are_computed_once_at_a_time() {
 #[tokio::test]
 async fn credentials_of_a_client_that_left_are_not_computed() {
     let authority = authority(&format!("user app on {} ~*", cheap("slow")));
-    let all = authority.checks.threads().acquire_many(MAX_CHECKS as u32).await.unwrap();
+    let all = authority.checks.threads.acquire_many(MAX_CHECKS as u32).await.unwrap();
     let attempt = |password: &'static str| {
         let given = named("app", password);
         let authority = &authority;
@@ -177,7 +177,7 @@ async fn credentials_of_a_client_that_left_are_not_computed() {
 #[tokio::test]
 async fn full_queue_refuses_logins_of_its_address_only() {
     let authority = authority(&format!("user app on {} ~*\nuser fast on {} ~*", cheap("slow"), digest("fast")));
-    let all = authority.checks.threads().acquire_many(MAX_CHECKS as u32).await.unwrap();
+    let all = authority.checks.threads.acquire_many(MAX_CHECKS as u32).await.unwrap();
     let from = |last: u8| Some(IpAddr::from([192, 0, 2, last]));
     let passwords: Vec<_> = (0..1_000).map(|n| n.to_string()).collect();
     let mut waiting = Vec::new();
@@ -324,7 +324,7 @@ fn address(last: u8) -> Option<IpAddr> {
     Some([192, 0, 2, last].into())
 }
 
-fn enter(queue: &Arc<CheckQueue>, from: u8, password: usize) -> Result<Place, QueueFull> {
+fn enter(queue: &Arc<CheckQueue>, from: u8, password: usize) -> Result<Place, LoginError> {
     queue.enter(address(from), &Given::Password(password.to_string().as_bytes()), 1)
 }
 
@@ -382,7 +382,7 @@ async fn login_that_leaves_gives_up_its_turn() {
 fn places_are_bounded_and_free_again_when_they_are_left() {
     let queue = CheckQueue::new();
     let mut places: Vec<_> = (0..MAX_OF_ADDRESS).map(|n| enter(&queue, 1, n).unwrap()).collect();
-    assert_eq!(enter(&queue, 1, MAX_OF_ADDRESS).unwrap_err(), QueueFull);
+    assert_eq!(enter(&queue, 1, MAX_OF_ADDRESS).unwrap_err(), LoginError::QueueFull);
     places.push(enter(&queue, 1, 0).unwrap());
     places.push(enter(&queue, 2, 0).unwrap());
     drop(places.remove(0));
