@@ -16,7 +16,7 @@ use crate::refusal::{AdminError, MAX_ACTOR, Refusal};
 use divvy_core::rules::{ActorFields, Misspelling, Network, NetworkError, Operation, Rule, Scope, Spellings, header};
 
 /// Maximum number of characters of a name that an error repeats. A client may have sent a very long one.
-pub(super) const SHOWN: usize = 200;
+const SHOWN: usize = 200;
 
 /// The name of a rule.
 #[derive(Debug, Clone, Copy)]
@@ -77,8 +77,8 @@ impl RuleName<'_> {
     /// Returns the start of the name, for an error.
     pub(super) fn shown(self) -> String {
         match self {
-            Self::Name(name) => name.chars().take(SHOWN).collect(),
-            Self::Operation(operation) => header(operation.iter()).chars().take(SHOWN).collect(),
+            Self::Name(name) => shown(name),
+            Self::Operation(operation) => shown(&header(operation.iter())),
         }
     }
 }
@@ -172,7 +172,7 @@ fn possible_value(rule: &Rule, field: &str, value: &str, spellings: &Spellings) 
 }
 
 /// Returns the start of a text, for an error.
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     text.chars().take(SHOWN).collect()
 }
 

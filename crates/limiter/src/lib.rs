@@ -208,9 +208,8 @@ impl Limiter {
     }
 
     fn begin_dated(&self, builder: &mut PlanBuilder, policy: Option<Arc<Policy>>, scope: &Scope, now: Timestamp) {
-        let has_seal = self.store.seal().is_known();
-        builder.begin(policy, scope, now, self.max_reservation_ttl, has_seal);
-        builder.set_overrides(self.exceptions.everywhere());
+        let (max_ttl, has_seal) = (self.max_reservation_ttl, self.store.seal().is_known());
+        builder.begin(policy, scope, now, (max_ttl, has_seal), self.exceptions.everywhere());
     }
 
     /// Applies the plan to the store, and counts the answers.

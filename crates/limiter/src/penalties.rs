@@ -22,7 +22,7 @@ use super::register::overrides::{Class, ExceptionOwner};
 use crate::store::key::{Prefix, Space};
 use crate::store::{
     Action, Batch, Changed, Effect, Exception, ExceptionChange, ExceptionKind, Repetition, Replaces, Setter, Store,
-    StoreError, outcome_at,
+    outcome_at,
 };
 use divvy_core::algorithm::{Ask, Limit, OutcomeSource, SlidingLog};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
@@ -225,36 +225,13 @@ pub struct RulePenalty {
 
 impl RulePenalty {
     /// Returns the penalty of the rule with this label, if it has one.
-    fn new(rule: &Rule, label: &str) -> Option<Self> {
+    pub fn new(rule: &Rule, label: &str) -> Option<Self> {
         let terms = rule.penalty.filter(|_| matches!(rule.quota, Quota::Limited(_)))?;
         let window_ns = terms.window_seconds().saturating_mul(NANOS_PER_SECOND);
         let limit = Limit::SlidingLog(SlidingLog::new(terms.after, window_ns).ok()?);
         let counters = Prefix::new(Space::Rule, [(DENIALS, "of"), (DENIALS, label)], &limit);
         let owner = ExceptionOwner::of_rule(ExceptionKind::Block, label).to_string();
         Some(Self { terms, label: label.to_owned(), owner, limit, counters })
-    }
-}
-
-/// The penalties of a policy's rules, in their order. Empty if no rule has one.
-#[derive(Debug, Default)]
-pub struct RulePenalties(Vec<Option<Arc<RulePenalty>>>);
-
-impl RulePenalties {
-    /// Creates the penalties of these rules, whose labels are given in the same order.
-    pub fn new<'a>(rules: &'a [Rule], labels: impl Iterator<Item = Option<&'a str>>) -> Self {
-        let of_rule = |(rule, label): (&Rule, Option<&str>)| RulePenalty::new(rule, label?).map(Arc::new);
-        let of_rules: Vec<_> = rules.iter().zip(labels).map(of_rule).collect();
-        Self(if of_rules.iter().any(Option::is_some) { of_rules } else { Vec::new() })
-    }
-
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Returns the penalty of the rule with this index, if it has one.
-    pub fn get(&self, rule: usize) -> Option<&Arc<RulePenalty>> {
-        self.0.get(rule)?.as_ref()
     }
 }
 
@@ -267,15 +244,6 @@ const OPERATORS_SHARE: usize = 10;
 
 static BLOCKED: LogThrottle = LogThrottle::new();
 static NOT_BLOCKED: LogThrottle = LogThrottle::new();
-
-/// The reason why an actor was not blocked.
-#[derive(Debug, thiserror::Error)]
-enum NotBlocked {
-    #[error("nine tenths of --max-blocks are in use; the rest is left to operators")]
-    Full,
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
 
 impl Limiter {
     /// Waits until there are denials to count.
@@ -357,7 +325,7 @@ impl Limiter {
     }
 
     /// Counts and logs the result for an actor of [`Limiter::block`].
-    fn report_block(&self, denied: &DeniedActor, blocked: &Result<Option<u32>, NotBlocked>) {
+    fn report_block(&self, denied: &DeniedActor, blocked: &Result<Option<u32>, String>) {
         let rule = &denied.penalty.label;
         match blocked {
             Ok(None) => {}
@@ -368,8 +336,7 @@ impl Limiter {
             }
             Err(error) => {
                 self.metrics().rule_blocks.failed.inc();
-                let error = error.to_string();
-                let error = Escaped::error(&error);
+                let error = Escaped::error(error);
                 NOT_BLOCKED.say(|more| tracing::warn!(rule, %error, more, "a rule could not block an actor"));
             }
         }
@@ -377,7 +344,7 @@ impl Limiter {
 
     /// Blocks the actors, unless they are blocked already. Returns the number of each block. They are stored together, because each
     /// takes a round trip to a distant store.
-    async fn block(&self, due: &[&DeniedActor]) -> Vec<Result<Option<u32>, NotBlocked>> {
+    async fn block(&self, due: &[&DeniedActor]) -> Vec<Result<Option<u32>, String>> {
         let register = &self.exceptions;
         let _alone = register.known.lock().await;
         let mut room = self.room_for_blocks(due).await;
@@ -386,7 +353,8 @@ impl Limiter {
             async {
                 let Some((number, change)) = next? else { return Ok(None) };
                 // Another server may know of a block by an operator.
-                let changed = register.change(vec![change], &Replaces::OfRules, &self.store, denied.at).await?;
+                let changed = register.change(vec![change], &Replaces::OfRules, &self.store, denied.at).await;
+                let changed = changed.map_err(|error| error.to_string())?;
                 Ok((!changed.contains(&Changed::Kept)).then_some(number))
             }
         });
@@ -405,14 +373,15 @@ impl Limiter {
     }
 
     /// Returns the actor's next block and its number, unless the actor is blocked already.
-    fn next_block(&self, denied: &DeniedActor, room: &mut usize) -> Result<Option<(u32, ExceptionChange)>, NotBlocked> {
+    fn next_block(&self, denied: &DeniedActor, room: &mut usize) -> Result<Option<(u32, ExceptionChange)>, String> {
         let (DeniedActor { penalty, at, .. }, actor) = (denied, denied.actor());
         let known = self.exceptions.memory.find_remembered(&penalty.owner, actor, *at);
         if known.as_ref().is_some_and(|known| known.ends.is_none_or(|ends| ends > *at)) {
             return Ok(None);
         }
         if known.is_none() {
-            *room = room.checked_sub(1).ok_or(NotBlocked::Full)?;
+            *room =
+                room.checked_sub(1).ok_or("nine tenths of --max-blocks are in use; the rest is left to operators")?;
         }
         let number = known.and_then(|known| known.repetition()).map_or(1, |before| before.number.saturating_add(1));
         let (after, window) = (penalty.terms.after, penalty.terms.window_seconds());
@@ -447,7 +416,7 @@ mod tests {
         let text = labels.iter().map(rule).collect::<String>() + "[default]\ncreditLimit = 0\n";
         let rules = config::parse(&text, Format::Ini, "rules.ini").unwrap().rules;
         let policy = Policy::new(rules, &Metrics::new(), CounterNames::Usual);
-        (0..labels.len()).map(|rule| Arc::clone(policy.penalties.get(rule).unwrap())).collect()
+        (0..labels.len()).map(|rule| policy.penalties[rule].clone().unwrap()).collect()
     }
 
     fn deny(notes: &mut Notes, penalty: &Arc<RulePenalty>, actor: &str) -> bool {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::task::yield_now;
 
 pub use super::listing::{BlockChanges, ExceptionFilter, ExceptionsPage, ListedException};
-use super::{RuleName, SHOWN, lasting_name, possible, spelled};
+use super::{RuleName, lasting_name, possible, shown, spelled};
 use crate::Limiter;
 pub use crate::refusal::MAX_LASTS_SECONDS;
 use crate::refusal::{AdminError, MAX_ACTOR, MAX_FIELD, MAX_FIELDS, MAX_PROGRAM, MAX_REASON, Refusal};
@@ -345,8 +345,7 @@ impl Limiter {
             Some(spelling) => match spelling.read(value) {
                 Ok(value) => Ok(format!("{field}={value}").into()),
                 Err(Misspelling { what, fix }) => {
-                    let (field, value) = (field.to_owned(), value.chars().take(SHOWN).collect());
-                    Err(AdminError::NoCheck { field, value, what, fix })
+                    Err(AdminError::NoCheck { field: field.to_owned(), value: shown(value), what, fix })
                 }
             },
         }
@@ -416,8 +415,7 @@ fn everywhere(
 }
 
 fn bad_network(value: &str, error: NetworkError) -> AdminError {
-    let value = value.chars().take(SHOWN).collect();
-    AdminError::BadNetwork { value, error }
+    AdminError::BadNetwork { value: shown(value), error }
 }
 
 #[cfg(test)]

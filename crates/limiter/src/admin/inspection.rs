@@ -3,8 +3,8 @@
 //! changes nothing.
 
 pub use super::RuleName;
-use super::SHOWN;
 use super::counters::MAX_PAGE;
+use super::shown;
 pub use crate::heavy_hitters::{Order, Ranked, Ranking, Window};
 use crate::policy::Policy;
 use crate::refusal::{AdminError, Refusal};
@@ -105,7 +105,10 @@ impl Limiter {
         if !policy.rules.rules_by_fields_of(actor).any(|(index, _)| is_in_scope(index)) {
             // Whether a rule out of scope has these fields makes no difference.
             return Err(match scope.covers(None, None, None) {
-                true => AdminError::NoRuleCountsBy(shown(actor)),
+                true => {
+                    let fields: Vec<_> = actor.iter().map(|(field, _)| field).collect();
+                    AdminError::NoRuleCountsBy(shown(&fields.join(" and ")))
+                }
                 false => Refusal::OutOfScope.into(),
             });
         }
@@ -155,12 +158,6 @@ impl RuleStatus {
         let (rule, verdict) = (rule.name(index).into(), outcome.into());
         Self { rule, limit, used, reserved, in_flight, verdict, own_limit, actor_override }
     }
-}
-
-/// Returns the actor's fields for an error.
-fn shown(actor: &Operation) -> String {
-    let fields = actor.iter().map(|(field, _)| field).collect::<Vec<_>>().join(" and ");
-    fields.chars().take(SHOWN).collect()
 }
 
 /// Returns the cursor of a page that begins with this rule.
@@ -237,7 +234,9 @@ impl Limiter {
     /// Returns the metrics of the memory for ranking actors.
     pub(crate) fn top_metrics(&self) -> Vec<Metric> {
         let Some(top) = &self.observers.top else { return Vec::new() };
-        let without_room = self.policy().map_or(0, |policy| policy.tops.without_room());
+        let without_room = self
+            .policy()
+            .map_or(0, |policy| policy.tops.iter().filter(|of_rule| of_rule.top.is_without_room()).count());
         vec![
             Metric::gauge("divvy_top_memory_bytes", "Bytes of --top-memory in use.", top.memory() as u64),
             Metric::gauge(

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::Random;
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
+use divvy_telemetry::metrics::named_values;
 
 /// Number of places in a set.
 const WAYS: usize = 8;
@@ -521,13 +522,14 @@ pub struct Event<'a> {
     pub weight: u64,
 }
 
-/// The order of a ranking.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    /// Denied requests.
-    Denied,
-    /// Credits that were taken.
-    Taken,
+named_values! {
+    /// The order of a ranking, by the name that clients use.
+    Order {
+        /// Denied requests.
+        Denied = "denied",
+        /// Credits that were taken.
+        Taken = "taken",
+    }
 }
 
 /// The time until now over which a board counts.
@@ -537,19 +539,6 @@ pub enum Window {
     Minute,
     /// The last hour.
     Hour,
-}
-
-impl Order {
-    /// All orders.
-    pub const ALL: [Self; 2] = [Self::Denied, Self::Taken];
-
-    /// Returns the name that clients use.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Denied => "denied",
-            Self::Taken => "taken",
-        }
-    }
 }
 
 impl Window {

@@ -272,7 +272,11 @@ impl RuleExceptions {
 
 /// Returns the kind of override; `None` for limits.
 fn override_kind(kind: ExceptionKind) -> Option<OverrideKind> {
-    OverrideKind::ALL.into_iter().find(|known| exception_kind(*known) == kind)
+    match kind {
+        ExceptionKind::Limit => None,
+        ExceptionKind::Block => Some(OverrideKind::Block),
+        ExceptionKind::Allow => Some(OverrideKind::Allow),
+    }
 }
 
 /// Returns the number of bits that an actor fixes: fewer than [`WHOLE`] if it is a network.
@@ -339,26 +343,9 @@ impl Class {
     /// Returns the class of an owner, by its text.
     pub fn of(owner: &str) -> Self {
         match ExceptionKind::split_owner(owner) {
-            Some((kind, _)) => kind.into(),
-            None => Self::Overrides,
+            Some((ExceptionKind::Limit, _)) => Self::Limits,
+            _ => Self::Overrides,
         }
-    }
-}
-
-impl From<ExceptionKind> for Class {
-    fn from(kind: ExceptionKind) -> Self {
-        match kind {
-            ExceptionKind::Limit => Self::Limits,
-            ExceptionKind::Block | ExceptionKind::Allow => Self::Overrides,
-        }
-    }
-}
-
-/// Returns the kind of exception that a block or an allow is.
-pub fn exception_kind(kind: OverrideKind) -> ExceptionKind {
-    match kind {
-        OverrideKind::Block => ExceptionKind::Block,
-        OverrideKind::Allow => ExceptionKind::Allow,
     }
 }
 
@@ -429,15 +416,18 @@ pub fn sought(owner: &str) -> Sought {
     match ExceptionOwner::parse(owner).map(|owner| owner.of) {
         Some(OwnerName::Field(_, Some(IPV4))) => |actor| match first_address(actor) {
             Some(IpAddr::V4(address)) => address.to_string().into_bytes().into(),
-            Some(IpAddr::V6(address)) => address.octets().to_vec().into(),
-            None => actor.as_bytes().into(),
+            _ => address_bits(actor),
         },
-        Some(OwnerName::Field(_, Some(_))) => |actor| match first_address(actor) {
-            Some(IpAddr::V4(address)) => address.octets().to_vec().into(),
-            Some(IpAddr::V6(address)) => address.octets().to_vec().into(),
-            None => actor.as_bytes().into(),
-        },
+        Some(OwnerName::Field(_, Some(_))) => address_bits,
         _ => |actor| actor.as_bytes().into(),
+    }
+}
+
+fn address_bits(actor: &str) -> Cow<'_, [u8]> {
+    match first_address(actor) {
+        Some(IpAddr::V4(address)) => address.octets().to_vec().into(),
+        Some(IpAddr::V6(address)) => address.octets().to_vec().into(),
+        None => actor.as_bytes().into(),
     }
 }
 
@@ -463,7 +453,8 @@ mod tests {
     fn overrides(entries: &[(OverrideKind, &str, &str)]) -> Register {
         let overrides = Register::new(Timestamp::EPOCH);
         for (kind, field, value) in entries {
-            let (owner, actor) = place_of(exception_kind(*kind), field, value).unwrap();
+            let exception_kind = ExceptionKind::ALL.into_iter().find(|known| override_kind(*known) == Some(*kind));
+            let (owner, actor) = place_of(exception_kind.unwrap(), field, value).unwrap();
             put(&overrides, owner, &actor, Some(Exception::by_hand(Some(&format!("{kind} {value}")), None)));
         }
         overrides

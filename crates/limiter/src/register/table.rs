@@ -114,14 +114,6 @@ impl Known {
         self.hash == hash && std::ptr::eq(&*self.of, of) && *(of.sought)(&self.actor) == *actor
     }
 
-    fn change(&self) -> ExceptionChange {
-        ExceptionChange {
-            owner: self.of.owner.to_string(),
-            actor: self.actor.to_string(),
-            value: Some(self.value.clone()),
-        }
-    }
-
     fn place(&self) -> Cursor {
         Cursor { owner: Arc::clone(&self.of.owner), actor: Arc::clone(&self.actor) }
     }
@@ -231,12 +223,6 @@ impl OwnerExceptions {
 
     fn find_stored(&self, actor: &str) -> Option<Exception> {
         self.find(&(self.sought)(actor), |exception| Some(exception.clone()))
-    }
-
-    /// Counts an exception with this hash, before it is there.
-    fn count_added(&self, hash: u64) {
-        self.shards.filter.add(hash);
-        self.len.fetch_add(1, Relaxed);
     }
 
     /// Counts a removed exception. Returns whether it was the last one.
@@ -375,7 +361,9 @@ impl Exceptions {
                 true
             }
             (Entry::Vacant(place), Some(value)) => {
-                of.count_added(hash);
+                // The filter has it before the table.
+                self.shards.filter.add(hash);
+                of.len.fetch_add(1, Relaxed);
                 let of = Arc::clone(&of);
                 let known = Known { of, actor: change.actor.as_str().into(), hash, value, reading };
                 self.weights.of(known.of.class).fetch_add(weight(&known.actor, &known.value), Relaxed);
@@ -388,16 +376,12 @@ impl Exceptions {
         drop(shard);
         self.drop_if_empty(&mut owners, &of);
         drop(owners);
-        if is_changed {
-            self.record(&of.owner, || Cursor { owner: Arc::clone(&of.owner), actor: change.actor.as_str().into() });
-        }
-    }
-
-    /// Records a change of this owner's exceptions, after it is in force.
-    fn record(&self, owner: &str, change: impl FnOnce() -> Cursor) {
-        match ExceptionKind::split_owner(owner) {
-            Some((ExceptionKind::Block, _)) => self.journal.record(change()),
-            Some((ExceptionKind::Allow, _)) => self.journal.reset(),
+        // Recorded once it is in force.
+        match ExceptionKind::split_owner(&of.owner) {
+            Some((ExceptionKind::Block, _)) if is_changed => {
+                self.journal.record(Cursor { owner: Arc::clone(&of.owner), actor: change.actor.as_str().into() });
+            }
+            Some((ExceptionKind::Allow, _)) if is_changed => self.journal.reset(),
             _ => {}
         }
     }
@@ -428,7 +412,8 @@ impl Exceptions {
             let is_of_class = class.is_none_or(|class| class == known.of.class);
             let stays = dropped.len() >= most || !is_of_class || !is_meant(&known.value, now);
             if !stays {
-                dropped.push(ExceptionChange { value: None, ..known.change() });
+                let (owner, actor) = (known.of.owner.to_string(), known.actor.to_string());
+                dropped.push(ExceptionChange { owner, actor, value: None });
             }
             stays
         });
