@@ -1,17 +1,23 @@
 //! The authority: decides who a client is, by the users in force. A client's identity has its user and its rights.
 
+use std::collections::hash_map::{Entry, RandomState};
+use std::collections::{HashMap, HashSet};
 use std::future::Future;
+use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{self, Relaxed},
+};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::sync::Semaphore;
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 
-use super::check_queue::{CheckQueue, Place, QueueFull};
 use super::tokens::{TokenError, TokenGrant, TokenKeys};
 use super::user::{Categories, Category, User};
 use super::users::{ActiveUser, Credential, Given, Login, Users};
@@ -38,19 +44,6 @@ pub enum LoginError {
     /// The client left before its turn.
     #[error("the client left before its login was verified")]
     ClientLeft,
-}
-
-impl From<QueueFull> for LoginError {
-    fn from(QueueFull: QueueFull) -> Self {
-        Self::QueueFull
-    }
-}
-
-/// A login in front of the queue of checks.
-struct Attempt<'a> {
-    given: &'a Given<'a>,
-    address: Option<IpAddr>,
-    revision: u64,
 }
 
 /// Decides who a client is. Shared by all fronts.
@@ -113,7 +106,7 @@ impl Authority {
     #[inline]
     pub fn refresh(&self, identity: &mut Identity) -> bool {
         let revision = self.revision.load(Ordering::Acquire);
-        let is_outdated = identity.revision() != revision;
+        let is_outdated = identity.revision != revision;
         if is_outdated {
             self.renew(identity, revision);
         }
@@ -123,8 +116,8 @@ impl Authority {
     #[cold]
     fn renew(&self, identity: &mut Identity, revision: u64) {
         let users = self.users.load();
-        let user = identity.user().and_then(|user| users.still(&user.name, identity.credential())).map(Arc::clone);
-        identity.renew(user.as_ref(), revision);
+        let user = identity.user.as_ref().and_then(|user| users.still(&user.name, &identity.credential));
+        identity.renew(user, revision);
     }
 
     /// Returns the identity of a client with these credentials if they were verified before.
@@ -135,7 +128,12 @@ impl Authority {
 
     /// Returns the identity of a client that has to log in first.
     pub fn unknown(&self) -> Identity {
-        Identity::unknown(self.revision.load(Ordering::Acquire))
+        Identity {
+            revision: self.revision.load(Ordering::Acquire),
+            rights: Categories::NONE,
+            scope: Scope::nothing(),
+            ..Identity::OPEN
+        }
     }
 
     /// Returns the identity of a client with a certificate with this name.
@@ -161,7 +159,7 @@ impl Authority {
         let revision = self.revision.load(Ordering::Acquire);
         let users = self.users.load_full();
         let mut left = pin!(left);
-        let verified = self.verify(&users, Attempt { given, address, revision }, left.as_mut()).await;
+        let verified = self.verify(&users, given, (address, revision), left.as_mut()).await;
         if verified.as_ref().err() == Some(&LoginError::Wrong) {
             failed();
             let _pausing = unless_left(left, self.pauses.acquire()).await?;
@@ -200,7 +198,8 @@ impl Authority {
     async fn verify(
         &self,
         users: &Arc<Users>,
-        Attempt { given, address, revision }: Attempt<'_>,
+        given: &Given<'_>,
+        (address, revision): (Option<IpAddr>, u64),
         mut left: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<Login, LoginError> {
         if let Some(login) = users.recall(given) {
@@ -285,7 +284,7 @@ impl Identity {
         revision: 0,
     };
 
-    pub(super) fn new(Login { user, credential }: Login, revision: u64) -> Self {
+    fn new(Login { user, credential }: Login, revision: u64) -> Self {
         let (rights, scope) = (user.rights(), user.compiled_scope().clone());
         Self { user: Some(user), credential, rights, scope, revision }
     }
@@ -300,11 +299,6 @@ impl Identity {
         let user = ActiveUser::new(User { is_on: true, granted: rights, scope, ..User::new(&name) });
         let scope = user.compiled_scope().clone();
         Self { user: Some(Arc::new(user)), credential: Credential::ActorToken, rights, scope, revision }
-    }
-
-    pub(super) fn unknown(revision: u64) -> Self {
-        let (rights, scope) = (Categories::NONE, Scope::nothing());
-        Self { user: None, credential: Credential::None, rights, scope, revision }
     }
 
     /// Checks whether the client may send a request of this category. All fronts call this before a request is planned.
@@ -338,21 +332,9 @@ impl Identity {
         &self.scope
     }
 
-    pub(super) fn user(&self) -> Option<&Arc<ActiveUser>> {
-        self.user.as_ref()
-    }
-
     /// Returns the version of the users since which the user is on and has the credential of the login.
     pub fn login_since(&self) -> Option<u64> {
-        self.user().map(|user| user.since(&self.credential))
-    }
-
-    pub(super) fn credential(&self) -> &Credential {
-        &self.credential
-    }
-
-    pub(super) fn revision(&self) -> u64 {
-        self.revision
+        self.user.as_ref().map(|user| user.since(&self.credential))
     }
 
     /// Takes all rights away.
@@ -361,7 +343,7 @@ impl Identity {
     }
 
     /// Takes over the user's state in this version of the users. Without one, the client has no rights anymore.
-    pub(super) fn renew(&mut self, user: Option<&Arc<ActiveUser>>, revision: u64) {
+    fn renew(&mut self, user: Option<&Arc<ActiveUser>>, revision: u64) {
         self.revision = revision;
         match user {
             Some(user) => {
@@ -369,6 +351,185 @@ impl Identity {
                 self.user = Some(Arc::clone(user));
             }
             None => self.revoke(),
+        }
+    }
+}
+
+/// Maximum number of threads that compute argon2id at a time. Each needs up to 256 MiB.
+pub const MAX_CHECKS: usize = 2;
+/// Maximum number of addresses with logins in the queue. Those whose last attempt failed get a place only while half of
+/// the places are free.
+const MAX_ADDRESSES: usize = 1_024;
+/// Number of failing addresses after which the older half of them is forgotten.
+const MAX_SUSPECTS: usize = 65_536;
+/// Maximum number of different credentials in the queue from one address.
+const MAX_OF_ADDRESS: usize = 32;
+
+/// The queue.
+#[derive(Debug)]
+pub struct CheckQueue {
+    state: Mutex<State>,
+    threads: Arc<Semaphore>,
+    /// The thread for addresses whose last attempt failed.
+    thread_of_suspects: Arc<Semaphore>,
+    /// Makes keys of credentials, which clients cannot predict.
+    keys: RandomState,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    addresses: HashMap<Option<IpAddr>, Address>,
+    suspects: Suspects,
+}
+
+/// The addresses whose last attempt failed, the newer and the older ones.
+#[derive(Debug, Default)]
+struct Suspects {
+    new: HashSet<Option<IpAddr>>,
+    old: HashSet<Option<IpAddr>>,
+}
+
+/// The logins of one address.
+#[derive(Debug)]
+struct Address {
+    turn: Arc<Semaphore>,
+    /// The credentials in the queue, by their keys.
+    credentials: HashMap<u64, Credentials>,
+}
+
+/// Credentials in the queue.
+#[derive(Debug, Default)]
+struct Credentials {
+    places: usize,
+    /// Set once they turn out to be wrong.
+    are_wrong: Arc<AtomicBool>,
+}
+
+/// A place in the queue, until it is dropped.
+#[derive(Debug)]
+pub struct Place {
+    queue: Arc<CheckQueue>,
+    address: Option<IpAddr>,
+    credentials: u64,
+    are_wrong: Arc<AtomicBool>,
+    turn: Arc<Semaphore>,
+}
+
+/// A thread for a check, until it is dropped, and that for suspects if it is theirs.
+type Thread = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
+
+impl Suspects {
+    fn contains(&self, address: &Option<IpAddr>) -> bool {
+        self.new.contains(address) || self.old.contains(address)
+    }
+
+    fn insert(&mut self, address: Option<IpAddr>) {
+        if self.new.len() >= MAX_SUSPECTS / 2 && !self.new.contains(&address) {
+            self.old = std::mem::take(&mut self.new);
+        }
+        self.new.insert(address);
+    }
+
+    fn remove(&mut self, address: &Option<IpAddr>) {
+        self.new.remove(address);
+        self.old.remove(address);
+    }
+}
+
+impl CheckQueue {
+    /// Creates an empty queue.
+    pub fn new() -> Arc<Self> {
+        let semaphore = |permits| Arc::new(Semaphore::new(permits));
+        Arc::new(Self {
+            state: Mutex::default(),
+            threads: semaphore(MAX_CHECKS),
+            thread_of_suspects: semaphore(1),
+            keys: RandomState::new(),
+        })
+    }
+
+    /// Takes a place for a login from this address. `revision` is the version of the users. A login with the same
+    /// credentials as another one in the queue always has a place, because only one of them is checked.
+    ///
+    /// # Errors
+    /// The queue is full.
+    pub fn enter(
+        self: &Arc<Self>,
+        address: Option<IpAddr>,
+        given: &Given<'_>,
+        revision: u64,
+    ) -> Result<Place, LoginError> {
+        let key = self.keys.hash_one((given, revision));
+        let State { addresses, suspects } = &mut *self.state.lock();
+        let count = addresses.len();
+        let places = if suspects.contains(&address) { MAX_ADDRESSES / 2 } else { MAX_ADDRESSES };
+        let logins = match addresses.entry(address) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(_) if count >= places => return Err(LoginError::QueueFull),
+            Entry::Vacant(new) => {
+                new.insert(Address { turn: Arc::new(Semaphore::new(1)), credentials: HashMap::new() })
+            }
+        };
+        let count = logins.credentials.len();
+        let credentials = match logins.credentials.entry(key) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(_) if count >= MAX_OF_ADDRESS => return Err(LoginError::QueueFull),
+            Entry::Vacant(new) => new.insert(Credentials::default()),
+        };
+        credentials.places += 1;
+        let (are_wrong, turn) = (Arc::clone(&credentials.are_wrong), Arc::clone(&logins.turn));
+        Ok(Place { queue: Arc::clone(self), address, credentials: key, are_wrong, turn })
+    }
+}
+
+impl Place {
+    /// Waits for the turn of the address, which ends when the permit is dropped.
+    pub async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        // Neither semaphore is ever closed.
+        Arc::clone(&self.turn).acquire_owned().await.ok()
+    }
+
+    /// Waits for a thread. Take the [turn](Self::turn) first.
+    pub async fn thread(&self) -> Option<Thread> {
+        let queue = &self.queue;
+        let is_suspect = queue.state.lock().suspects.contains(&self.address);
+        let of_suspects = match is_suspect {
+            true => Some(Arc::clone(&queue.thread_of_suspects).acquire_owned().await.ok()?),
+            false => None,
+        };
+        let thread = Arc::clone(&queue.threads).acquire_owned().await.ok()?;
+        Some((thread, of_suspects))
+    }
+
+    /// Returns whether the same credentials turned out to be wrong while this login waited.
+    pub fn are_wrong(&self) -> bool {
+        self.are_wrong.load(Relaxed)
+    }
+
+    /// Records that the credentials are wrong.
+    pub fn set_wrong(&self) {
+        self.are_wrong.store(true, Relaxed);
+        self.queue.state.lock().suspects.insert(self.address);
+    }
+
+    /// Records that the credentials are right.
+    pub fn set_right(&self) {
+        self.queue.state.lock().suspects.remove(&self.address);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let addresses = &mut self.queue.state.lock().addresses;
+        let Some(logins) = addresses.get_mut(&self.address) else { return };
+        if let Entry::Occupied(mut credentials) = logins.credentials.entry(self.credentials) {
+            credentials.get_mut().places -= 1;
+            if credentials.get().places == 0 {
+                credentials.remove();
+            }
+        }
+        if logins.credentials.is_empty() {
+            addresses.remove(&self.address);
         }
     }
 }

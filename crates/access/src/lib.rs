@@ -6,29 +6,27 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | [`user`], [`secret`] | a user, its rights by categories of requests, its scope, and its hashes |
-//! | [`access_file`], [`user_line`] | the access file, and the mistakes in it |
+//! | [`user`] | a user, its rights by categories of requests, its scope, and its hashes |
+//! | [`access_file`] | the access file, and the mistakes in it |
 //! | [`users`] | the users in force, and the credentials that they have shown |
 //! | [`tokens`] | tokens for one actor, and the keys that make them |
-//! | [`authority`] | logins, reloads, identities, and the check of rights |
+//! | [`authority`] | logins, the queue of those that wait for argon2id, reloads, identities, and the check of rights |
 //! | [`audit`] | the audit log: a line for each change by an operator; its file, queue and writer |
-//! | [`check_queue`] | the order of logins that wait for argon2id |
 
 #![cfg_attr(test, allow(clippy::string_slice, reason = "a test may panic"))]
 
 mod access_file;
 pub mod audit;
 mod authority;
-mod check_queue;
-mod secret;
 mod tokens;
 mod user;
-mod user_line;
 mod users;
 
 pub use self::access_file::{AccessFile, load, parse};
 pub use self::authority::{Authority, Forbidden, Identity, LoginError};
-pub use self::secret::{BadPassword, Digest, MAX_PASSWORD_BYTES, SlowHash, check_password};
 pub use self::tokens::{MAX_TOKEN_BYTES, MAX_TOKEN_TTL, TokenError, TokenGrant, TokenKeys};
-pub use self::user::{Categories, Category, DEFAULT_USER, Grants, ScopeText, User};
+pub use self::user::{
+    BadPassword, Categories, Category, DEFAULT_USER, Digest, Grants, MAX_PASSWORD_BYTES, ScopeText, SlowHash, User,
+    check_password,
+};
 pub use self::users::{Credential, Given, Users};

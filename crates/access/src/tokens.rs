@@ -25,31 +25,45 @@ pub const MAX_TOKEN_TTL: Duration = Duration::from_hours(7 * 24);
 /// Maximum difference between the clocks of the server and of the machine that made a token.
 const MAX_SKEW: Duration = Duration::from_secs(60);
 
-/// The grant of a token: the status of one actor, for a time.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The grant of a token: the status of one actor, for a time. Its fields are the claims, with the names that PASETO reserves. A claim
+/// that this version does not know may restrict the token, so it makes the token invalid.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TokenGrant {
+    #[serde(rename = "iat", default, skip_serializing_if = "Option::is_none")]
+    issued: Option<ClaimTime>,
+    #[serde(rename = "nbf", default, skip_serializing_if = "Option::is_none")]
+    valid_from: Option<ClaimTime>,
+    #[serde(rename = "exp")]
+    expires: ClaimTime,
     /// Fields and values of the actor. Never empty.
     actor: BTreeMap<String, String>,
     /// Patterns of labels. A rule is visible if its label matches one of them.
+    #[serde(rename = "rules", default = "every_rule")]
     labels: Vec<String>,
-    issued: Option<Timestamp>,
-    valid_from: Option<Timestamp>,
-    expires: Timestamp,
 }
 
-/// The claims, with the names that PASETO reserves. A claim that this version does not know may restrict the token, so
-/// it makes the token invalid.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Claims {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    iat: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    nbf: Option<String>,
-    exp: String,
-    actor: BTreeMap<String, String>,
-    #[serde(default = "every_rule")]
-    rules: Vec<String>,
+/// A time in a claim, as RFC 3339 writes it, which is a profile of ISO 8601.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+struct ClaimTime(Timestamp);
+
+impl From<ClaimTime> for String {
+    fn from(ClaimTime(time): ClaimTime) -> Self {
+        // Every timestamp is before the year 2555, which the library knows.
+        jiff::Timestamp::from_nanosecond(time.as_nanos().into()).map(|time| time.to_string()).unwrap_or_default()
+    }
+}
+
+impl TryFrom<String> for ClaimTime {
+    type Error = &'static str;
+
+    /// Reads a time. A time before 1970 or after 2554 becomes the closest one that divvy's clock can show.
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let time: jiff::Timestamp = text.parse().map_err(|_| "a time is not ISO 8601, with date, time and offset")?;
+        let nanos = time.as_nanosecond().clamp(0, u64::MAX.into());
+        Ok(Self(Timestamp::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))))
+    }
 }
 
 fn every_rule() -> Vec<String> {
@@ -70,41 +84,10 @@ impl TokenGrant {
         // Whole seconds, as other programs write them.
         let now = now.minus(now.as_nanos() % NANOS_PER_SECOND);
         let labels = if labels.is_empty() { every_rule() } else { labels };
-        let grant = Self { actor, labels, issued: Some(now), valid_from: None, expires: after(now, ttl) };
+        let grant =
+            Self { actor, labels, issued: Some(ClaimTime(now)), valid_from: None, expires: ClaimTime(after(now, ttl)) };
         grant.check()?;
         grant.check_times(now)?;
-        Ok(grant)
-    }
-
-    /// Writes the claims as JSON.
-    ///
-    /// # Errors
-    /// A time is too late for a calendar.
-    pub(super) fn to_claims(&self) -> Result<String, TokenError> {
-        let claims = Claims {
-            iat: self.issued.map(write_time).transpose()?,
-            nbf: self.valid_from.map(write_time).transpose()?,
-            exp: write_time(self.expires)?,
-            actor: self.actor.clone(),
-            rules: self.labels.clone(),
-        };
-        serde_json::to_string(&claims).map_err(|error| TokenError::Content(error.to_string()))
-    }
-
-    /// Reads the claims of a token whose seal was checked.
-    ///
-    /// # Errors
-    /// A claim is missing, unknown or not valid.
-    fn from_claims(text: &str) -> Result<Self, TokenError> {
-        let claims: Claims = serde_json::from_str(text).map_err(|error| TokenError::Content(error.to_string()))?;
-        let grant = Self {
-            actor: claims.actor,
-            labels: claims.rules,
-            issued: claims.iat.as_deref().map(read_time).transpose()?,
-            valid_from: claims.nbf.as_deref().map(read_time).transpose()?,
-            expires: read_time(&claims.exp)?,
-        };
-        grant.check()?;
         Ok(grant)
     }
 
@@ -124,14 +107,14 @@ impl TokenGrant {
     /// # Errors
     /// It is not.
     fn check_times(&self, now: Timestamp) -> Result<(), TokenError> {
-        let latest_start = after(now, MAX_SKEW);
-        if self.issued.max(self.valid_from).is_some_and(|start| start > latest_start) {
+        let (latest_start, expires) = (after(now, MAX_SKEW), self.expires.0);
+        if self.issued.max(self.valid_from).is_some_and(|start| start.0 > latest_start) {
             return Err(TokenError::NotYetValid);
         }
-        if self.expires > after(latest_start, MAX_TOKEN_TTL) {
+        if expires > after(latest_start, MAX_TOKEN_TTL) {
             return Err(TokenError::ExpiresTooLate);
         }
-        if after(self.expires, MAX_SKEW) <= now { Err(TokenError::Expired) } else { Ok(()) }
+        if after(expires, MAX_SKEW) <= now { Err(TokenError::Expired) } else { Ok(()) }
     }
 
     /// Returns the scope.
@@ -142,21 +125,6 @@ impl TokenGrant {
 
 fn after(time: Timestamp, duration: Duration) -> Timestamp {
     time.plus(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
-}
-
-/// Writes a time as RFC 3339 does, which is a profile of ISO 8601.
-fn write_time(time: Timestamp) -> Result<String, TokenError> {
-    let time = jiff::Timestamp::from_nanosecond(i128::from(time.as_nanos()));
-    Ok(time.map_err(|error| TokenError::Content(error.to_string()))?.to_string())
-}
-
-/// Reads a time. A time before 1970 or after 2554 becomes the closest one that divvy's clock can show.
-fn read_time(text: &str) -> Result<Timestamp, TokenError> {
-    let time: jiff::Timestamp = text
-        .parse()
-        .map_err(|_| TokenError::Content("a time is not ISO 8601, with date, time and offset".to_owned()))?;
-    let nanos = time.as_nanosecond().clamp(0, i128::from(u64::MAX));
-    Ok(Timestamp::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
 }
 
 /// Maximum number of keys in a file. One is in use, and one is about to be, or was.
@@ -265,8 +233,9 @@ impl TokenKeys {
     pub fn seal(&self, grant: &TokenGrant) -> Result<String, TokenError> {
         let key = self.keys.first().ok_or(TokenError::UnknownKey)?;
         let footer = serde_json::to_vec(&Footer { kid: key.id.clone() }).map_err(|_| TokenError::NoKeyId)?;
-        let token = LocalToken::encrypt(&key.secret, grant.to_claims()?.as_bytes(), Some(&footer), None)
-            .map_err(|_| TokenError::Encryption)?;
+        let claims = serde_json::to_vec(grant).map_err(|error| TokenError::Content(error.to_string()))?;
+        let token = LocalToken::encrypt(&key.secret, &claims, Some(&footer), None);
+        let token = token.map_err(|_| TokenError::Encryption)?;
         if token.len() > MAX_TOKEN_BYTES { Err(TokenError::TooLong) } else { Ok(token) }
     }
 
@@ -283,7 +252,9 @@ impl TokenKeys {
         let footer: Footer = serde_json::from_slice(sealed.untrusted_footer()).map_err(|_| TokenError::NoKeyId)?;
         let key = self.keys.iter().find(|key| key.id == footer.kid).ok_or(TokenError::UnknownKey)?;
         let opened = LocalToken::decrypt(&key.secret, &sealed, None, None).map_err(|_| TokenError::Altered)?;
-        let grant = TokenGrant::from_claims(opened.payload())?;
+        let grant: TokenGrant =
+            serde_json::from_str(opened.payload()).map_err(|error| TokenError::Content(error.to_string()))?;
+        grant.check()?;
         grant.check_times(now)?;
         Ok(grant)
     }

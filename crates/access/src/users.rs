@@ -10,8 +10,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::RwLock;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
-use super::secret::{Digest, MAX_PASSWORD_BYTES, SlowHash};
-use super::user::{DEFAULT_USER, User};
+use super::user::{DEFAULT_USER, Digest, MAX_PASSWORD_BYTES, SlowHash, User};
 use divvy_core::rules::Scope;
 
 /// Maximum number of different costs that decoys have. `divvy access check` warns of the second one.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::field::{Field, Kind, Place};
+use super::declaration::{Field, Kind, Place};
 use super::table::Endpoint;
 use divvy_core::json::WholeNumber;
 use divvy_core::rules::{Operation, operation};
@@ -35,65 +35,32 @@ pub enum Value {
 /// A mistake in the words of a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArgumentError {
-    /// A word is no option, is given twice, or lacks its value.
-    #[error("'{word}' is not an option here; the command is {usage}")]
-    NotAnOption {
-        /// The word.
-        word: String,
-        /// The command with its arguments.
-        usage: String,
-    },
-    /// A value is outside of its range.
-    #[error("{name} is '{given}', but must be {kind}")]
-    Value {
-        /// Name of the field or the option.
-        name: &'static str,
-        /// The value.
-        given: String,
-        /// The values that it may have.
-        kind: Kind,
-    },
-    /// A word among pairs has no `=`.
-    #[error("expected key=value, got '{word}'")]
-    NotAPair {
-        /// The word.
-        word: String,
-    },
-    /// A pair's field is given twice.
-    #[error("the field '{field}' is given twice")]
-    Repeated {
-        /// The field.
-        field: String,
-    },
     /// There are more pairs than a request may have.
     #[error("more than {max} pairs")]
     ManyPairs {
         /// The maximum.
         max: usize,
     },
-    /// A word is not UTF-8.
-    #[error("'{word}' is not valid UTF-8")]
-    NotUtf8 {
-        /// The word, with invalid bytes as U+FFFD.
-        word: String,
-    },
-    /// A parameter of the query is unknown.
-    #[error("the query has an unknown parameter '{name}', expected {expected}")]
-    UnknownParameter {
-        /// Its name.
-        name: String,
-        /// The known names.
-        expected: String,
-    },
-    /// A parameter of the query, or a value in it, is given twice.
-    #[error("the query's parameter '{0}' is given twice")]
-    RepeatedParameter(String),
-    /// A parameter of the query is missing.
-    #[error("the query's parameter '{0}' is missing: add ?{0}=VALUE to the URL, or &{0}=VALUE")]
-    MissingParameter(&'static str),
-    /// The query has no pairs.
-    #[error("the query names no actor: add ?FIELD=VALUE to the URL, as in ?user=ann")]
-    NoPairs,
+    /// Any other mistake, in words.
+    #[error("{0}")]
+    Mistake(String),
+}
+
+impl ArgumentError {
+    /// Describes a value outside of its range. `name` is that of the field or the option.
+    fn value(name: &str, given: &str, kind: Kind) -> Self {
+        Self::Mistake(format!("{name} is '{}', but must be {kind}", shown(given.as_bytes())))
+    }
+
+    /// Describes a word among pairs that has no `=`.
+    fn not_a_pair(word: &[u8]) -> Self {
+        Self::Mistake(format!("expected key=value, got '{}'", shown(word)))
+    }
+
+    /// Describes a pair's field that is given twice.
+    fn repeated(field: &str) -> Self {
+        Self::Mistake(format!("the field '{}' is given twice", shown(field.as_bytes())))
+    }
 }
 
 impl Arguments {
@@ -150,8 +117,8 @@ impl Arguments {
             Kind::Owner => is_owner(given).then(|| Value::Text(given.to_owned())),
             Kind::List { .. } => None,
         };
-        let error = || ArgumentError::Value { name, given: shown(given.as_bytes()), kind: field.kind };
-        self.values.push((field.name, value.ok_or_else(error)?));
+        let value = value.ok_or_else(|| ArgumentError::value(name, given, field.kind))?;
+        self.values.push((field.name, value));
         Ok(())
     }
 
@@ -171,7 +138,7 @@ impl Arguments {
             if matches!(field.kind, Kind::Pairs) || (field.kind == Kind::Rule && words.peek().is_some_and(is_pair)) {
                 let pairs: Vec<_> = std::iter::from_fn(|| words.next_if(is_pair)).collect();
                 if let (true, Some(word)) = (pairs.is_empty(), words.peek()) {
-                    return Err(ArgumentError::NotAPair { word: shown(word) });
+                    return Err(ArgumentError::not_a_pair(word));
                 }
                 read.pairs = Some(read_pairs(&pairs, max_pairs)?);
             } else if let Some(word) = words.next() {
@@ -180,8 +147,12 @@ impl Arguments {
         }
         while let Some(word) = words.next() {
             let unknown = || match endpoint.has_options() {
-                true => ArgumentError::NotAnOption { word: shown(word), usage: endpoint.usage() },
-                false => ArgumentError::NotAPair { word: shown(word) },
+                true => ArgumentError::Mistake(format!(
+                    "'{}' is not an option here; the command is {}",
+                    shown(word),
+                    endpoint.usage()
+                )),
+                false => ArgumentError::not_a_pair(word),
             };
             let name = std::str::from_utf8(word).map_err(|_| unknown())?;
             let is_named = |field: &&Field| match (field.place, field.kind) {
@@ -231,22 +202,30 @@ impl Arguments {
                 None => {
                     let names: Vec<_> = in_query().map(|field| format!("'{}'", field.name)).collect();
                     let expected = if names.is_empty() { "none".to_owned() } else { join(&names) };
-                    return Err(ArgumentError::UnknownParameter { name: shown(name.as_bytes()), expected });
+                    let name = shown(name.as_bytes());
+                    let text = format!("the query has an unknown parameter '{name}', expected {expected}");
+                    return Err(ArgumentError::Mistake(text));
                 }
             };
             if is_repeated {
-                return Err(ArgumentError::RepeatedParameter(shown(name.as_bytes())));
+                let text = format!("the query's parameter '{}' is given twice", shown(name.as_bytes()));
+                return Err(ArgumentError::Mistake(text));
             }
         }
         if takes_pairs {
             if pairs.iter().len() == 0 {
-                return Err(ArgumentError::NoPairs);
+                let text = "the query names no actor: add ?FIELD=VALUE to the URL, as in ?user=ann";
+                return Err(ArgumentError::Mistake(text.to_owned()));
             }
             read.pairs = Some(pairs);
         }
         let is_there = |field: &Field| read.has(field) || (field.kind == Kind::Rule && read.pairs.is_some());
         let missing = in_query().find(|field| field.is_required && field.kind != Kind::Pairs && !is_there(field));
-        missing.map_or(Ok(read), |field| Err(ArgumentError::MissingParameter(field.name)))
+        missing.map_or(Ok(read), |Field { name, .. }| {
+            let text =
+                format!("the query's parameter '{name}' is missing: add ?{name}=VALUE to the URL, or &{name}=VALUE");
+            Err(ArgumentError::Mistake(text))
+        })
     }
 
     /// Returns how the fields in a JSON body are read, which are added to these arguments.
@@ -263,7 +242,7 @@ fn read_pairs(words: &[&[u8]], max: usize) -> Result<Operation, ArgumentError> {
     for word in words {
         let (field, value) = text(word)?.split_once('=').unwrap_or_default();
         if !pairs.set(field, value) {
-            return Err(ArgumentError::Repeated { field: shown(field.as_bytes()) });
+            return Err(ArgumentError::repeated(field));
         }
     }
     Ok(pairs)
@@ -273,20 +252,19 @@ fn read_pairs(words: &[&[u8]], max: usize) -> Result<Operation, ArgumentError> {
 fn read_operation(text: &str, field: &Field, max: usize) -> Result<Operation, ArgumentError> {
     let mut operation = Operation::new();
     for (index, pair) in operation::pairs(text).enumerate() {
-        let invalid = |_| ArgumentError::Value { name: field.name, given: shown(text.as_bytes()), kind: field.kind };
-        let (key, value) = pair.map_err(invalid)?;
+        let (key, value) = pair.map_err(|_| ArgumentError::value(field.name, text, field.kind))?;
         if index >= max {
             return Err(ArgumentError::ManyPairs { max });
         }
         if !operation.set(key, value) {
-            return Err(ArgumentError::Repeated { field: shown(key.as_bytes()) });
+            return Err(ArgumentError::repeated(key));
         }
     }
     Ok(operation)
 }
 
 fn text(word: &[u8]) -> Result<&str, ArgumentError> {
-    std::str::from_utf8(word).map_err(|_| ArgumentError::NotUtf8 { word: shown(word) })
+    std::str::from_utf8(word).map_err(|_| ArgumentError::Mistake(format!("'{}' is not valid UTF-8", shown(word))))
 }
 
 /// Returns the start of a word, for an error.

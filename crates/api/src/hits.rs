@@ -1,10 +1,9 @@
 //! The requests of applications and gateways: hits, checks and reservations.
 
-use super::route::{BAD_REQUEST, GET, POST, PROBLEM, RETRY_AFTER, Reply, Route};
-use super::shape::Shape::{
+use super::declaration::Shape::{
     Flag, Length, List, Map, Maybe, Named, Number, OneOf, Operation, Pattern, Range, Signed, Text, Word,
 };
-use super::shape::{Member, Shape, member, optional};
+use super::declaration::{BAD_REQUEST, GET, Member, POST, PROBLEM, RETRY_AFTER, Reply, Route, Shape, member, optional};
 use divvy_core::rules::MAX_CREDIT_LIMIT;
 
 pub(super) const CREDITS: Shape = Range(0, MAX_CREDIT_LIMIT);

@@ -1,11 +1,10 @@
 //! The replies about rules, and the requests about the server itself.
 
-use super::hits::{CREDITS, LABEL, POSITIVE, RULE_NAME};
-use super::route::{Access, FORBIDDEN, GET, NO_PASSWORD, Reply, Route};
-use super::shape::Shape::{
+use super::declaration::Shape::{
     Decimal, Length, List, Map, Named, Number, Object, OneOf, Only, Pattern, Range, Text, Texts, Variants, Word,
 };
-use super::shape::{Member, Shape, member, optional};
+use super::declaration::{Access, FORBIDDEN, GET, Member, NO_PASSWORD, Reply, Route, Shape, member, optional};
+use super::hits::{CREDITS, LABEL, POSITIVE, RULE_NAME};
 use super::table::OVERRIDE_OF_RULE;
 use divvy_core::rules::{MAX_BLOCK_AFTER, MAX_BLOCK_FACTOR};
 

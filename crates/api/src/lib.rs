@@ -1,24 +1,20 @@
 //! The operations of operators, each declared once: a row of [`ENDPOINTS`] has its fields, its reply, and its places in
 //! HTTP, RESP, the command line, the access rights, the metrics and the audit log.
 //!
-//! Fronts read requests with [`Arguments`], and write replies in the [`Shape`] of the row. What an operation does is one
+//! Fronts read requests with [`Arguments`], and write replies in the [`Shape`] of the row. Each operation is carried out by one
 //! function of the server. OpenAPI's description follows from the same rows, and from the routes of [`hits`] and
 //! [`inspection`], whose requests have parsers of their own.
 
 mod arguments;
-mod field;
+mod declaration;
 mod hits;
 mod inspection;
 mod openapi;
-mod route;
-mod shape;
 mod table;
 
 pub use arguments::{ArgumentError, Arguments, Value};
-pub use field::{Field, Kind, Place};
+pub use declaration::{Access, Field, Kind, Member, Place, Reply, Route, Shape};
 pub use openapi::description;
-pub use route::{Access, Reply, Route};
-pub use shape::{Member, Shape};
 pub use table::{
     BACK_UP, EDIT_BLOCKS, ENDPOINTS, EXPLAIN, Endpoint, FIND_ALLOWS, FIND_BLOCKS, FIND_LIMITS, FORGET_COUNTERS,
     GET_ALLOW, GET_BLOCK, GET_LIMIT, LIST_COUNTERS, LIST_RULES, LIST_USERS, RANK, RELOAD, REMOVE_ALLOW, REMOVE_BLOCK,

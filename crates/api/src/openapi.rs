@@ -6,9 +6,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::field::{Field, Kind, Place};
-use super::route::{Access, BAD_QUERY, OF_BODY, OF_RULES, Reply, Route};
-use super::shape::{Member, Shape, member};
+use super::declaration::{
+    Access, BAD_QUERY, Field, Kind, Member, OF_BODY, OF_RULES, Place, Reply, Route, Shape, member,
+};
 use super::table::{ENDPOINTS, Endpoint};
 use super::{hits, inspection};
 use divvy_access::Category;
@@ -81,7 +81,7 @@ fn security_schemes() -> Value {
     })
 }
 
-/// What several paths refer to, by name.
+/// The parts that several paths refer to, by name.
 #[derive(Default)]
 struct Components {
     schemas: Map<String, Value>,
@@ -91,9 +91,8 @@ struct Components {
 impl Components {
     fn route(&mut self, route: &Route, method: &str) -> Value {
         let in_path = route.in_path.iter().map(|member| ("path", member));
-        let in_query = route.query.iter().map(|member| ("query", member));
         let in_headers = route.headers.iter().map(|member| ("header", member));
-        let parameters = in_path.chain(in_query).chain(in_headers);
+        let parameters = in_path.chain(in_headers);
         let mut described = json!({
             "operationId": route.id,
             "summary": route.summary,

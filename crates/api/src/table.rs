@@ -1,19 +1,17 @@
 //! The table of operations.
 
-use super::field::{Field, Kind, Place};
+use super::declaration::{FULL, Field, Kind, Member, NO_RULE, NOT_FOUND, OTHER_ACTORS, Place, Reply, Shape, member};
 use super::hits::{BALANCE, REMAINING, RESET};
 use super::inspection::{EXPLANATION, RULES};
-use super::route::{FULL, NO_RULE, NOT_FOUND, OTHER_ACTORS, Reply};
-use super::shape::{Member, Shape, member};
 use divvy_access::Category;
 use divvy_access::audit::Action;
 use divvy_core::rules::MAX_CREDIT_LIMIT;
 use divvy_limiter::counters::MAX_PAGE;
 use divvy_limiter::exceptions::ExceptionKind;
-use divvy_limiter::top::MAX_COUNT;
+use divvy_limiter::inspection::MAX_COUNT;
 use divvy_telemetry::metrics::RequestKind;
 
-/// What an operation does.
+/// The work of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
     /// Gives an actor a limit of its own, or blocks or allows it.
@@ -51,7 +49,7 @@ pub enum Task {
 /// An operation of operators.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// What it does.
+    /// Its work.
     pub task: Task,
     /// Its method and path over HTTP; `None` if it is only a command.
     pub http: Option<(&'static str, &'static str)>,
@@ -70,7 +68,7 @@ pub struct Endpoint {
     pub fields: &'static [&'static Field],
     /// Its reply.
     pub reply: Shape,
-    /// What it does, in one line.
+    /// Its effect, in one line.
     pub summary: &'static str,
     /// The answer if nothing is found: null over RESP, and 404 with this text over HTTP.
     pub missing: &'static str,
@@ -144,12 +142,20 @@ const CREDITS: Field = Field::new(
     "Credits in place of the rule's. 0 denies every request.",
 )
 .in_body();
-const EXPIRES_IN: Field =
-    Field::option("EX", "expiresIn", Kind::Seconds, "How long it lasts. Without it, it lasts until it is removed.")
-        .in_body();
-const REASON: Field =
-    Field::option("REASON", "reason", Kind::Text, "Why, for people. Clients see the reason of a block over HTTP.")
-        .in_body();
+const EXPIRES_IN: Field = Field::option(
+    "EX",
+    "expiresIn",
+    Kind::Seconds,
+    "The time until it ends. Without it, it lasts until it is removed.",
+)
+.in_body();
+const REASON: Field = Field::option(
+    "REASON",
+    "reason",
+    Kind::Text,
+    "The reason, for people. Clients see the reason of a block over HTTP.",
+)
+.in_body();
 const OWNER: Field = Field::option(
     "OWNER",
     "owner",
@@ -222,7 +228,7 @@ const ORDER: Field = Field {
         "",
         "order",
         Kind::Choice(&["denied", "taken"]),
-        "What is counted: denied requests, or credits taken. Without it, denied requests.",
+        "The counted events: denied requests, or credits taken. Without it, denied requests.",
     )
 };
 const LAST: Field = Field::option(
@@ -280,7 +286,7 @@ static CHANGES: &[Member] = &[
         Shape::List(&OF_WHOM),
         "With `since`: blocks that are gone. One that ended at its time is not listed.",
     ),
-    member("sequence", Shape::Text, "Where this answer stands in the order of all changes, for `since`."),
+    member("sequence", Shape::Text, "The position of this answer in the order of all changes, for `since`."),
     member(
         "reset",
         Shape::Flag,
@@ -338,7 +344,7 @@ static RANKED: Shape = Shape::Row(&[
 ]);
 static RANKING: Shape = Shape::Map(&[
     member("rule", Shape::Text, "The rule's name, or `*` for all rules."),
-    member("order", Shape::Word(&["denied", "taken"]), "What is counted."),
+    member("order", Shape::Word(&["denied", "taken"]), "The counted events."),
     member("last", Shape::Number, "The time over which it is counted, in seconds."),
     member("canary", Shape::Flag, "Whether the rule is a canary, whose denials deny nothing."),
     member(

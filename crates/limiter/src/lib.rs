@@ -5,10 +5,8 @@
 //! the time when the plan was begun.
 
 mod admin;
-mod apply;
-mod denials;
 mod heavy_hitters;
-mod penalize;
+mod penalties;
 mod plan;
 mod policy;
 mod refusal;
@@ -16,16 +14,16 @@ mod register;
 mod report;
 pub mod store;
 
+use std::mem;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use tokio::runtime::Handle;
 
-pub use self::admin::{counters, exceptions, rules, status, top};
-pub use self::apply::MAX_PART;
-use self::apply::{Applying, Observers, applied};
-use self::denials::Denials;
+pub use self::admin::{counters, exceptions, inspection};
 pub use self::heavy_hitters::DEFAULT_TOP_MEMORY;
 use self::heavy_hitters::Top;
+use self::penalties::Denials;
 use self::plan::REQUEST_WEIGHT;
 pub use self::plan::table::{Intent, Settlement};
 pub use self::plan::{DEFAULT_MAX_RESERVATION_TTL, Payload, Plan, PlanBuilder, ReservationId, Reserve, Together};
@@ -35,13 +33,12 @@ pub use self::refusal::{
     RefusedMember, Remedy,
 };
 use self::register::Register;
-pub use self::register::owner::ALL_RULES;
+pub use self::register::overrides::ALL_RULES;
 pub use self::register::{DEFAULT_MAX_ACTOR_LIMITS, DEFAULT_MAX_OVERRIDES};
-pub use self::report::reservations::{Reserved, Settled, lasting_seconds};
-pub use self::report::{Applied, Report, Standing, Verdict};
+pub use self::report::{Applied, Report, Reserved, Settled, Standing, Verdict, lasting_seconds};
 pub use crate::store::StoreError;
 pub use crate::store::key::Space;
-use crate::store::{Backend, ENTRY_WEIGHT, Store};
+use crate::store::{Backend, Batch, ENTRY_WEIGHT, Store};
 pub use divvy_core::algorithm::{Limit, Outcome, Resolution};
 use divvy_core::calendar::Calendar;
 use divvy_core::clock::{Clock, Timestamp};
@@ -211,9 +208,8 @@ impl Limiter {
     }
 
     fn begin_dated(&self, builder: &mut PlanBuilder, policy: Option<Arc<Policy>>, scope: &Scope, now: Timestamp) {
-        let has_seal = self.store.seal().is_known();
-        builder.begin(policy, scope, now, self.max_reservation_ttl, has_seal);
-        builder.set_overrides(self.exceptions.everywhere());
+        let (max_ttl, has_seal) = (self.max_reservation_ttl, self.store.seal().is_known());
+        builder.begin(policy, scope, now, (max_ttl, has_seal), self.exceptions.everywhere());
     }
 
     /// Applies the plan to the store, and counts the answers.
@@ -273,6 +269,111 @@ impl Limiter {
         let of_requests = count.saturating_mul(REQUEST_WEIGHT + most_counters * ENTRY_WEIGHT);
         bytes.saturating_mul(most_counters).saturating_add(of_requests)
     }
+}
+
+/// Maximum weight of the actions that the store applies at once (bytes, see [`Plan::weight`]). A larger batch is
+/// applied in parts, and other batches run between them.
+pub const MAX_PART: usize = 4 * 1024 * 1024;
+
+/// Everything that counts the outcomes of plans.
+#[derive(Debug, Clone)]
+struct Observers {
+    pub metrics: Arc<Metrics>,
+    /// `None` if the actors of rules are not ranked.
+    pub top: Option<Arc<Top>>,
+    pub denials: Arc<Denials>,
+}
+
+impl Observers {
+    /// Counts the outcomes of a plan. Entries without an outcome never reached the store.
+    pub fn count(&self, applied: &Applied) {
+        let report = applied.report();
+        let failed = report.count(&self.metrics);
+        if failed > 0 {
+            self.metrics.batches.store_errors.inc_by(failed);
+        }
+        if let Some(top) = &self.top {
+            report.count_top(top);
+        }
+        report.note_denials(&self.denials, &self.metrics);
+    }
+}
+
+/// A plan whose batch the store is applying. If it is dropped before the end, its outcomes are still counted.
+struct Applying<'a> {
+    store: &'a Backend,
+    observers: &'a Observers,
+    plan: Plan,
+    /// The part that the store is applying; `None` if it applies the whole batch at once.
+    part: Option<Box<Batch>>,
+}
+
+impl<'a> Applying<'a> {
+    pub fn new(store: &'a Backend, observers: &'a Observers, plan: Plan) -> Self {
+        Self { store, observers, plan, part: None }
+    }
+
+    /// Waits for the store. The caller counts the outcomes.
+    pub async fn finish(mut self) -> Applied {
+        match self.plan.batch.weight() <= MAX_PART {
+            true => self.store.apply(&mut self.plan.batch).await,
+            false => Box::pin(self.apply_in_parts()).await,
+        }
+        // The plan is taken out, so that `drop` counts nothing.
+        applied(mem::take(&mut self.plan))
+    }
+
+    /// Applies a batch that would occupy its thread for a long time, and yields between its parts. A group is never
+    /// divided.
+    async fn apply_in_parts(&mut self) {
+        self.plan.batch.outcomes.clear();
+        for range in self.plan.batch.parts(MAX_PART) {
+            let part = self.part.insert(Box::new(self.plan.batch.part(&range.collect::<Vec<_>>())));
+            self.store.apply(part).await;
+            self.adopt_part();
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Takes over the outcomes of the part.
+    fn adopt_part(&mut self) {
+        if let Some(part) = self.part.take() {
+            self.plan.batch.outcomes.extend(part.outcomes);
+        }
+    }
+}
+
+impl Drop for Applying<'_> {
+    fn drop(&mut self) {
+        if self.plan.is_empty() {
+            return;
+        }
+        let unfinished = self.part.as_deref_mut().unwrap_or(&mut self.plan.batch);
+        let Some(task) = unfinished.unattended.take() else {
+            self.adopt_part();
+            self.observers.count(&applied(mem::take(&mut self.plan)));
+            return;
+        };
+        let is_part = self.part.is_some();
+        let (mut plan, observers) = (mem::take(&mut self.plan), self.observers.clone());
+        // There is no runtime if the process is ending.
+        let Ok(runtime) = Handle::try_current() else { return };
+        runtime.spawn(async move {
+            let Ok(batch) = task.await else { return };
+            if is_part {
+                plan.batch.outcomes.extend(batch.outcomes);
+            } else {
+                plan.batch = batch;
+            }
+            observers.count(&applied(plan));
+        });
+    }
+}
+
+/// Takes the outcomes out of the plan's batch.
+fn applied(mut plan: Plan) -> Applied {
+    let outcomes = mem::take(&mut plan.batch.outcomes);
+    Applied { plan, outcomes }
 }
 
 #[cfg(test)]

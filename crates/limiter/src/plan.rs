@@ -4,20 +4,369 @@
 //! [report](super::report) reads the answers. Once built, a plan does not change.
 
 mod builder;
-mod contents;
 mod entries;
-mod idempotency;
 mod reservation;
-mod reservation_id;
 mod rules;
 pub mod table;
 
+use std::ops::Range;
+use std::sync::Arc;
+
 pub use self::builder::PlanBuilder;
-pub use self::contents::Plan;
-pub(super) use self::contents::{Block, Group, Member, Purpose, REQUEST_WEIGHT, Request, Source};
-pub use self::entries::Together;
-pub use self::idempotency::Payload;
-pub use self::reservation::{DEFAULT_MAX_RESERVATION_TTL, Reserve};
+pub use self::entries::{Payload, Together};
+pub(crate) use self::reservation::NamedRecord;
+pub use self::reservation::{DEFAULT_MAX_RESERVATION_TTL, ReservationId, Reserve};
+use crate::policy::Policy;
+use crate::refusal::{MAX_CLIENT_ID, Refusal};
+use crate::store::{Action, Batch};
+use divvy_core::algorithm::{Limit, Outcome, ReservationAsk, Run};
+use divvy_core::clock::Timestamp;
+
+/// Memory of a request in addition to its entries (bytes).
+pub(crate) const REQUEST_WEIGHT: usize = 128;
+
+/// A batch of requests, planned under one set of rules and dated with one time.
+#[derive(Debug, Default)]
+pub struct Plan {
+    pub(crate) policy: Option<Arc<Policy>>,
+    /// Entries for the store. Several members may share one.
+    pub(crate) batch: Batch,
+    pub(crate) requests: Vec<Request>,
+    /// The members of all requests, one request after the other.
+    pub(crate) members: Vec<Member>,
+    /// The actors of members without an entry.
+    pub(crate) fixed_actors: FixedActors,
+    /// The blocks that deny members.
+    pub(crate) blocks: Vec<Block>,
+    pub(crate) groups: Vec<Group>,
+    /// The records that are settled, one request after the other.
+    pub(crate) settled: Vec<SettledRecord>,
+    /// Number of requests that hit rules.
+    pub(crate) hits: u64,
+}
+
+/// One request, and the source of its answer.
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// The store gets no action.
+    Refused(Refusal),
+    /// An entry under the client's own limit.
+    OwnLimit(usize),
+    /// The client's own limit allows nothing, so no counter is needed.
+    Barred(Box<Outcome>),
+    /// The rules that the request concerns, canaries included.
+    Rules { members: Range<usize>, is_idempotent: bool },
+    /// The records of the reservation that the request settles.
+    Settlement(Range<usize>),
+}
+
+/// The action of a request on a rule.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part {
+    /// Index among the policy's rules.
+    pub rule: usize,
+    pub action: Action,
+    /// Whether the rule has no part in the request unless no other rule answers.
+    pub is_absent: bool,
+}
+
+/// A rule that a request concerns.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Member {
+    /// Index among the policy's rules.
+    pub rule: usize,
+    pub is_canary: bool,
+    pub purpose: Purpose,
+    pub source: Source,
+}
+
+/// The effect of a request on a rule. It determines the metric that counts the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// The request looks or forgets, which no metric counts.
+    Other,
+    Hit,
+    /// A hit with an idempotency key.
+    IdempotentHit,
+    Charge,
+    Refund,
+    Release,
+}
+
+impl Purpose {
+    /// Returns whether the request reports something that has already happened.
+    pub fn is_settlement(self) -> bool {
+        matches!(self, Self::Charge | Self::Refund | Self::Release)
+    }
+}
+
+/// The source of a member's answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Source {
+    /// The rule has no counter.
+    Fixed { allowed: bool, credit: u64 },
+    /// The outcome of this entry.
+    Entry(usize),
+    /// The actor is blocked: the index of its block in the plan.
+    Blocked(usize),
+}
+
+/// A block that denies a member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    /// Nanoseconds until it ends. `None` if it lasts until it is removed.
+    pub ends_ns: Option<u64>,
+    /// The operator's reason.
+    pub reason: Option<Arc<str>>,
+}
+
+/// Requests, or the rules of one request, that take effect together or not at all.
+#[derive(Debug)]
+pub(crate) struct Group {
+    /// The members, canaries included.
+    pub members: Range<usize>,
+    /// The requests, which may have limits of their own. Empty if the members are the rules of one request.
+    pub requests: Range<usize>,
+}
+
+/// A record of a reservation that is being settled.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SettledRecord {
+    /// The entry. `None` if this server does not have the calendar of the record's counter: then nothing is reserved
+    /// there.
+    pub entry: Option<usize>,
+    /// The rule in force that has the counter, if any.
+    pub rule: Option<usize>,
+}
+
+/// A position in a plan that is being built. The plan can return to it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mark {
+    pub entries: usize,
+    pub requests: usize,
+    pub members: usize,
+    groups: usize,
+    hits: u64,
+}
+
+impl Plan {
+    /// Empties the plan, dates it, and pins the rules under which it is built.
+    pub(crate) fn begin(&mut self, policy: Option<Arc<Policy>>, now: Timestamp) {
+        self.batch.begin(now);
+        self.requests.clear();
+        self.members.clear();
+        self.fixed_actors.clear();
+        self.blocks.clear();
+        self.groups.clear();
+        self.settled.clear();
+        self.hits = 0;
+        self.policy = policy;
+    }
+
+    pub(super) fn mark(&self) -> Mark {
+        Mark {
+            entries: self.batch.len(),
+            requests: self.requests.len(),
+            members: self.members.len(),
+            groups: self.groups.len(),
+            hits: self.hits,
+        }
+    }
+
+    /// Removes everything that was added since `mark`.
+    pub(super) fn return_to(&mut self, mark: Mark) {
+        self.batch.truncate(mark.entries);
+        self.requests.truncate(mark.requests);
+        self.members.truncate(mark.members);
+        self.fixed_actors.truncate(mark.members);
+        self.groups.truncate(mark.groups);
+        self.hits = mark.hits;
+    }
+
+    /// Returns the number of requests.
+    pub fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Returns whether there are no requests.
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// Returns the time when the requests are decided.
+    pub fn now(&self) -> Timestamp {
+        self.batch.now()
+    }
+
+    /// Returns the memory that its buffers hold, used or not (bytes).
+    pub fn memory(&self) -> usize {
+        self.batch.memory()
+            + self.requests.capacity() * size_of::<Request>()
+            + self.members.capacity() * size_of::<Member>()
+            + self.fixed_actors.memory()
+            + self.blocks.capacity() * size_of::<Block>()
+            + self.groups.capacity() * size_of::<Group>()
+            + self.settled.capacity() * size_of::<SettledRecord>()
+    }
+
+    /// Returns an upper estimate of the memory that the requests take until they are answered (bytes).
+    #[inline]
+    pub fn weight(&self) -> usize {
+        self.batch.weight() + self.requests.len() * REQUEST_WEIGHT + self.fixed_actors.len()
+    }
+
+    /// Returns the requests that were refused while the plan was built.
+    pub fn refusals(&self) -> impl Iterator<Item = (usize, &Refusal)> {
+        self.requests.iter().enumerate().filter_map(|(index, request)| match request {
+            Request::Refused(refusal) => Some((index, refusal)),
+            Request::OwnLimit(_) | Request::Barred(_) | Request::Rules { .. } | Request::Settlement(_) => None,
+        })
+    }
+
+    /// Returns the record keys of the plan's new reservations.
+    pub fn reservation_keys(&self) -> Vec<Arc<[u8]>> {
+        let makes_one = |entry: &usize| {
+            let action = self.batch.entry(*entry).map(|entry| entry.action);
+            matches!(action, Some(Action::Reservation(ReservationAsk::Reserve { .. })))
+        };
+        let keys = (0..self.batch.len()).filter(makes_one).filter_map(|entry| self.batch.key_at(entry));
+        keys.map(Arc::from).collect()
+    }
+
+    /// Returns the members of request `index`, or the reason why it has none.
+    #[inline]
+    pub(crate) fn members_of(&self, index: usize) -> Result<&[Member], Refusal> {
+        match self.requests.get(index) {
+            Some(Request::Rules { members, .. }) => Ok(self.members.get(members.clone()).unwrap_or_default()),
+            Some(Request::Refused(refusal)) => Err(refusal.clone()),
+            Some(Request::OwnLimit(_) | Request::Barred(_) | Request::Settlement(_)) | None => Err(Refusal::NoRules),
+        }
+    }
+
+    /// Returns the entry of a member that makes or frees a reservation.
+    pub(crate) fn reservation(&self, member: &Member) -> Option<usize> {
+        let Source::Entry(entry) = member.source else { return None };
+        self.batch.entry(entry)?.action.is_about_reservation().then_some(entry)
+    }
+
+    /// Returns the records of these members' reservations, with the runs that `run` returns for their entries. An entry that
+    /// several members share counts for the first of them.
+    pub(crate) fn records<'a>(
+        &'a self,
+        members: &'a [Member],
+        run: impl Fn(usize) -> Option<Run> + 'a,
+    ) -> impl Iterator<Item = NamedRecord<'a>> {
+        members.iter().enumerate().filter_map(move |(place, member)| {
+            let entry = self.reservation(member)?;
+            let shares = |earlier: &Member| self.reservation(earlier) == Some(entry);
+            if members.get(..place)?.iter().any(shares) {
+                return None;
+            }
+            let fingerprint = self.policy.as_ref().map_or(0, |policy| policy.fingerprint(member.rule));
+            Some(NamedRecord { rule: fingerprint, run: run(entry), key: self.batch.key_at(entry)? })
+        })
+    }
+
+    /// Returns the length of the id of these members' reservations (characters).
+    pub(super) fn id_length(&self, members: &[Member]) -> usize {
+        ReservationId::text_length(self.records(members, |_| None).map(|record| record.key.len()))
+    }
+
+    /// Returns the limit that decides a member; `None` if the rule has no counter.
+    pub(crate) fn limit(&self, member: &Member) -> Option<&Limit> {
+        let Source::Entry(entry) = member.source else { return None };
+        self.batch.entry(entry).map(|entry| &entry.limit)
+    }
+}
+
+/// The terms of a reservation.
+#[derive(Debug)]
+pub(super) struct Terms {
+    pub ttl_seconds: Option<u32>,
+    /// Maximum TTL of a reservation that is not a lease (seconds).
+    pub max_ttl_seconds: u32,
+    pub record_id: Vec<u8>,
+    /// Whether each counter sets aside at most as many credits as it can hold.
+    pub is_clamped: bool,
+}
+
+/// Returns whether a client may give this name to a reservation.
+pub(super) fn is_client_id(id: &[u8]) -> bool {
+    (1..=MAX_CLIENT_ID).contains(&id.len())
+}
+
+/// Appends the record id of a reservation that the client named.
+pub(super) fn write_client_record_id(id: &[u8], out: &mut Vec<u8>) {
+    out.push(b'c');
+    out.extend_from_slice(id);
+}
+
+/// The actors, one after the other.
+#[derive(Debug, Default)]
+pub struct FixedActors {
+    names: Vec<u8>,
+    /// The place of each member in the plan, and where its actor ends. In ascending order.
+    ends: Vec<(usize, usize)>,
+}
+
+impl FixedActors {
+    /// Adds the actor that `write` appends, of the member at this place. It comes after all members before it.
+    pub fn push(&mut self, member: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.names);
+        self.ends.push((member, self.names.len()));
+    }
+
+    /// Returns the actor of the member at this place.
+    pub fn get(&self, member: usize) -> Option<&[u8]> {
+        let index = self.ends.binary_search_by_key(&member, |(member, _)| *member).ok()?;
+        let (_, end) = self.ends.get(index)?;
+        self.names.get(self.end_before(index)..*end)
+    }
+
+    fn end_before(&self, index: usize) -> usize {
+        index.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |(_, end)| *end)
+    }
+
+    /// Removes the actors of the members from this place on.
+    pub fn truncate(&mut self, members: usize) {
+        let kept = self.ends.partition_point(|(member, _)| *member < members);
+        self.names.truncate(self.end_before(kept));
+        self.ends.truncate(kept);
+    }
+
+    /// Removes all actors.
+    pub fn clear(&mut self) {
+        self.names.clear();
+        self.ends.clear();
+    }
+
+    /// Returns the length of all actors (bytes).
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Returns the memory of the buffers, used or not (bytes).
+    pub fn memory(&self) -> usize {
+        self.names.capacity() + self.ends.capacity() * size_of::<(usize, usize)>()
+    }
+}
+
 #[cfg(test)]
-pub(crate) use self::reservation_id::NamedRecord;
-pub use self::reservation_id::ReservationId;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn actors_are_found_by_their_members() {
+        let mut actors = FixedActors::default();
+        for (member, name) in [(1, "ann"), (4, ""), (5, "bob"), (9, "eve")] {
+            actors.push(member, |out| out.extend_from_slice(name.as_bytes()));
+        }
+        let found = |actors: &FixedActors| (0..10).filter_map(|member| actors.get(member)).collect::<Vec<_>>().concat();
+        assert_eq!(found(&actors), b"annbobeve");
+        assert_eq!((actors.get(4), actors.get(5), actors.get(6)), (Some(&b""[..]), Some(&b"bob"[..]), None));
+        actors.truncate(5);
+        assert_eq!((found(&actors), actors.len()), (b"ann".to_vec(), 3));
+        actors.push(5, |out| out.push(b'x'));
+        assert_eq!(found(&actors), b"annx");
+    }
+}

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use siphasher::sip128::SipHasher13;
 
-use super::denials::RulePenalties;
 use super::heavy_hitters::RuleTop;
+use super::penalties::RulePenalty;
 use super::register::Register;
 use super::register::overrides::{Applicable, RuleExceptions};
 use crate::store::key::{self, Prefix, Space};
@@ -36,8 +36,10 @@ pub struct Policy {
     pub(super) most_counters: usize,
     /// Metrics of each rule.
     pub(super) hits: Vec<RuleHits>,
-    pub(super) tops: Tops,
-    pub(super) penalties: RulePenalties,
+    /// The top of each rule. Empty if nothing is counted.
+    pub(super) tops: Vec<TopOfRule>,
+    /// The penalty of each rule. Empty if no rule has one.
+    pub(super) penalties: Vec<Option<Arc<RulePenalty>>>,
 }
 
 /// The naming of counters.
@@ -214,7 +216,12 @@ impl Policy {
         let fingerprints: Vec<_> = rules.rules().iter().map(fingerprint).collect();
         let by_fingerprint = fingerprints.iter().enumerate().rev().map(|(index, print)| (*print, index)).collect();
         let most_counters = most_counters(rules.rules());
-        let (tops, penalties) = (Tops::default(), RulePenalties::new(rules.rules(), labels(rules.rules())));
+        let penalty = |(rule, label): (&Rule, Option<&str>)| RulePenalty::new(rule, label?).map(Arc::new);
+        let mut penalties: Vec<_> = rules.rules().iter().zip(labels(rules.rules())).map(penalty).collect();
+        if penalties.iter().all(Option::is_none) {
+            penalties.clear();
+        }
+        let tops = Vec::new();
         Self { rules, buckets, by_prefix, fingerprints, by_fingerprint, most_counters, hits, tops, penalties }
     }
 
@@ -229,12 +236,12 @@ impl Policy {
 
     /// Makes the actors of each rule count. The rules that were in force `before` keep their counts.
     pub(super) fn set_tops(&mut self, before: Option<&Self>) {
-        self.tops = Tops::new(&self.rules, before.map(|before| (&before.rules, &before.tops)));
+        self.tops = tops_of(&self.rules, before);
     }
 
     /// Makes no actor count.
     pub(super) fn forget_tops(&mut self) {
-        self.tops = Tops::default();
+        self.tops = Vec::new();
     }
 
     /// Returns the labels of the rules with a counter, as limits of actors use them.
@@ -370,40 +377,18 @@ pub struct TopOfRule {
     pub actor: ActorFields,
 }
 
-/// The tops of a policy's rules, in their order. Empty if nothing is counted.
-#[derive(Debug, Default)]
-pub struct Tops(Vec<TopOfRule>);
-
-impl Tops {
-    /// Creates the tops of these rules. A rule that was in force `before` keeps its top, even if its limit has changed.
-    pub fn new(rules: &RuleSet, before: Option<(&RuleSet, &Self)>) -> Self {
-        let (old, tops) = before.map_or((&[][..], &[][..]), |(rules, tops)| (rules.rules(), &tops.0[..]));
-        let kept = |rule: &Rule, origin: usize| {
-            let of_rule = tops.get(origin)?;
-            old.get(origin).filter(|old| counts_alike(old, rule)).map(|_| Arc::clone(&of_rule.top))
-        };
-        let top = |(rule, origin): (&Rule, Option<usize>)| TopOfRule {
-            top: origin.and_then(|origin| kept(rule, origin)).unwrap_or_default(),
-            actor: ActorFields::of(rule),
-        };
-        Self(rules.rules().iter().zip(find_origins(old, rules.rules())).map(top).collect())
-    }
-
-    /// Returns the top of the rule with this index; `None` if nothing is counted.
-    #[inline]
-    pub fn get(&self, rule: usize) -> Option<&TopOfRule> {
-        self.0.get(rule)
-    }
-
-    /// Drops the counts of rules that have had no events for so long that none of them counts at `now`.
-    pub fn drop_idle(&self, now: Timestamp) {
-        self.0.iter().for_each(|of_rule| of_rule.top.drop_idle(now));
-    }
-
-    /// Returns the number of rules whose actors had no room when they were counted last.
-    pub fn without_room(&self) -> usize {
-        self.0.iter().filter(|of_rule| of_rule.top.is_without_room()).count()
-    }
+/// Returns the tops of these rules. A rule that was in force `before` keeps its top, even if its limit has changed.
+fn tops_of(rules: &RuleSet, before: Option<&Policy>) -> Vec<TopOfRule> {
+    let (old, tops) = before.map_or((&[][..], &[][..]), |before| (before.rules.rules(), &before.tops[..]));
+    let kept = |rule: &Rule, origin: usize| {
+        let of_rule = tops.get(origin)?;
+        old.get(origin).filter(|old| counts_alike(old, rule)).map(|_| Arc::clone(&of_rule.top))
+    };
+    let top = |(rule, origin): (&Rule, Option<usize>)| TopOfRule {
+        top: origin.and_then(|origin| kept(rule, origin)).unwrap_or_default(),
+        actor: ActorFields::of(rule),
+    };
+    rules.rules().iter().zip(find_origins(old, rules.rules())).map(top).collect()
 }
 
 /// Returns whether the rules' counts have the same meaning: both name their actors in the same way, and both or none of them

@@ -3,10 +3,7 @@
 //!
 //! An exception is stored before it is in force, and is in force before it is acknowledged.
 
-mod filter;
-pub mod journal;
 pub mod overrides;
-pub mod owner;
 pub mod table;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -18,8 +15,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::Mutex;
 use tokio::task::yield_now;
 
-use self::overrides::{Everywhere, RuleExceptions};
-use self::owner::{Class, ExceptionOwner, OfClass, OwnerName};
+use self::overrides::{Class, Everywhere, ExceptionOwner, OfClass, OwnerName, RuleExceptions};
 use self::table::{Exceptions, Listed, OwnerExceptions, is_forgotten, is_over};
 use crate::store::{Backend, Changed, ExceptionChange, ExceptionCursor, ExceptionKind, Replaces, Store, StoreError};
 use divvy_core::clock::{Clock, MAX_STANDSTILL_NS, NANOS_PER_SECOND, Timestamp};
@@ -276,7 +272,7 @@ impl Register {
     pub(super) async fn set_back(&self, nanos: u64, store: &Backend, now: Timestamp) -> Result<(), StoreError> {
         let mut cursor = None;
         loop {
-            let (page, next) = self.memory.page(Listed::ALL, |_, _, _| true, cursor.as_ref(), FORGOTTEN_AT_ONCE, now);
+            let (page, next) = self.memory.page(&Listed::ALL, |_, _, _| true, cursor.as_ref(), FORGOTTEN_AT_ONCE, now);
             for change in page {
                 if let Some(value) = change.value.as_ref().and_then(|value| value.set_back(nanos)) {
                     let change = ExceptionChange { value: Some(value), ..change };

@@ -1,12 +1,14 @@
 //! The cost of hits, with a store in memory.
 
+use std::convert::identity;
+
 use super::*;
 use crate::exceptions::{ExceptionKind, ExceptionTarget, ExceptionTerms};
 use crate::store::{Bounds, MemoryStore};
 use divvy_core::algorithm::FixedWindow;
 use divvy_core::clock::NANOS_PER_SECOND;
 use divvy_core::config::{self, Format};
-use divvy_core::rules::Operation;
+use divvy_core::rules::{Operation, RuleSet};
 
 mod once;
 mod overrides;
@@ -17,39 +19,55 @@ mod stacks;
 mod top;
 
 const RULES: &str = "
-[api=upload user=*]
-creditLimit = 50
-resetSeconds = 3600
-actorField = user
-matchPolicy = canary
-
-[api=upload user=*]
-creditLimit = 100
-resetSeconds = 3600
-actorField = user
-costField = bytes
-
-[api=denied]
-creditLimit = 0
-resetSeconds = 0
-costField = bytes
-
-[api=trial]
-creditLimit = 10
-resetSeconds = 3600
-costField = bytes
-matchPolicy = canary
-
-[default]
-creditLimit = 5
-resetSeconds = 3600
+[api=upload user=*]; creditLimit = 50; resetSeconds = 3600; actorField = user; matchPolicy = canary
+[api=upload user=*]; creditLimit = 100; resetSeconds = 3600; actorField = user; costField = bytes
+[api=denied]; creditLimit = 0; resetSeconds = 0; costField = bytes
+[api=trial]; creditLimit = 10; resetSeconds = 3600; costField = bytes; matchPolicy = canary
+[default]; creditLimit = 5; resetSeconds = 3600
 ";
 
-fn limiter() -> Limiter {
-    let rules = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
+/// Compiles rules. The settings of a rule may be on one line, separated by semicolons.
+pub(crate) fn parse_rules(text: &str) -> RuleSet {
+    config::parse(&text.replace("; ", "\n"), Format::Ini, "rules.ini").unwrap().rules
+}
+
+pub(crate) fn limiter_of(rules: &str) -> Limiter {
+    limiter_on(Backend::Memory(MemoryStore::default()), parse_rules(rules))
+}
+
+pub(crate) fn limiter_on(store: Backend, rules: RuleSet) -> Limiter {
     let metrics = Metrics::new();
     let policy = Policy::new(rules, &metrics, CounterNames::Usual);
-    Limiter::new(Some(policy), Backend::Memory(MemoryStore::default()), Clock::system(), metrics)
+    Limiter::new(Some(policy), store, Clock::system(), metrics)
+}
+
+/// Applies what `add` adds as one batch.
+pub(crate) fn ask(limiter: &Limiter, add: impl FnOnce(&mut PlanBuilder)) -> Applied {
+    let mut builder = PlanBuilder::default();
+    limiter.begin(&mut builder, &Scope::EVERYTHING);
+    add(&mut builder);
+    run(limiter.apply(builder.build()))
+}
+
+/// Applies what `add` adds as one group.
+fn ask_together(limiter: &Limiter, together: Together, add: impl FnOnce(&mut PlanBuilder)) -> Applied {
+    ask(limiter, |builder| add_together(builder, together, add))
+}
+
+fn add_together(builder: &mut PlanBuilder, together: Together, add: impl FnOnce(&mut PlanBuilder)) {
+    let added = builder.together(together, identity, |builder| {
+        add(builder);
+        Ok::<_, RefusedMember>(())
+    });
+    added.unwrap();
+}
+
+pub(crate) fn replace_rules(limiter: &Limiter, rules: &str) {
+    limiter.replace_policy(Policy::new(parse_rules(rules), limiter.metrics(), CounterNames::Usual));
+}
+
+fn limiter() -> Limiter {
+    limiter_of(RULES)
 }
 
 /// Returns the terms of a limit without an end.
@@ -78,7 +96,7 @@ fn batch_applied_in_parts_is_answered_in_order() {
 fn changed_actor_prefix_starts_every_actor_afresh() {
     let rules = |prefix: &str, more: &str| {
         let text = format!("[default]\ncreditLimit = 5\nper = 1h\nactorField = ip\n{more}{prefix}");
-        config::parse(&text, Format::Ini, "rules.ini").unwrap().rules
+        parse_rules(&text)
     };
     let limiter = limiter();
     for more in ["", "counter = usage\n"] {
@@ -93,12 +111,7 @@ fn changed_actor_prefix_starts_every_actor_afresh() {
 
 /// Applies the requests as one batch.
 fn apply(limiter: &Limiter, asked: &[(&str, Intent)]) -> Applied {
-    let mut builder = PlanBuilder::default();
-    limiter.begin(&mut builder, &Scope::EVERYTHING);
-    for (pairs, intent) in asked {
-        builder.add(&operation(pairs), *intent, None);
-    }
-    run(limiter.apply(builder.build()))
+    ask(limiter, |builder| asked.iter().for_each(|(pairs, intent)| builder.add(&operation(pairs), *intent, None)))
 }
 
 fn run<T>(future: impl Future<Output = T>) -> T {
@@ -182,10 +195,8 @@ fn every_participating_rule_needs_a_valid_cost() {
 fn explicit_cost_overrides_the_cost_field_and_0_takes_nothing() {
     let limiter = limiter();
     let hit = |cost| {
-        let mut builder = PlanBuilder::default();
-        limiter.begin(&mut builder, &Scope::EVERYTHING);
-        builder.add(&operation("api=upload user=ann bytes=7"), Intent::Hit, cost);
-        let applied = run(limiter.apply(builder.build()));
+        let applied =
+            ask(&limiter, |builder| builder.add(&operation("api=upload user=ann bytes=7"), Intent::Hit, cost));
         applied.report().verdict(0).unwrap().credit
     };
     assert_eq!(hit(Some(30)), 70);
@@ -198,10 +209,8 @@ fn limit_from_a_client_shares_the_counter_of_an_equal_rule() {
     let limiter = limiter();
     let limit = Limit::FixedWindow(FixedWindow::new(3, 3600 * NANOS_PER_SECOND).unwrap());
     let hit = |cost| {
-        let mut builder = PlanBuilder::default();
-        limiter.begin(&mut builder, &Scope::EVERYTHING);
-        builder.add_limited(&operation("key=a domain=b"), limit, Intent::Hit, cost);
-        let applied = run(limiter.apply(builder.build()));
+        let applied =
+            ask(&limiter, |builder| builder.add_limited(&operation("key=a domain=b"), limit, Intent::Hit, cost));
         let outcome = applied.report().outcome(0).unwrap();
         (outcome.allowed, outcome.left)
     };
@@ -258,63 +267,25 @@ fn only_hits_are_counted() {
 
 #[test]
 fn hit_on_an_unavailable_counter_is_neither_accepted_nor_rejected() {
-    let rules = config::parse("[path=*]\ncreditLimit=9\nresetSeconds=60\nactorField=path\nlabel=paths\n[default]\ncreditLimit=0\nresetSeconds=0\n", Format::Ini, "rules.ini").unwrap().rules;
-    let metrics = Metrics::new();
-    let policy = Policy::new(rules, &metrics, CounterNames::Usual);
+    let rules = "[path=*]; creditLimit=9; resetSeconds=60; actorField=path; label=paths\n[default]; creditLimit=0";
     let store = MemoryStore::new(Bounds { max_counters: 1, ..Bounds::default() });
-    let limiter = Limiter::new(Some(policy), Backend::Memory(store), Clock::system(), metrics);
+    let limiter = limiter_on(Backend::Memory(store), parse_rules(rules));
     apply(&limiter, &[("path=/a", Intent::Hit), ("path=/b", Intent::Hit), ("path=/a", Intent::Hit)]);
     assert_eq!(counted(&limiter), counts(&[("accepted{paths}", 2)]));
     assert_eq!(limiter.metrics().batches.store_errors.get(), 1);
 }
 
 const EACH_ALGORITHM: &str = "
-[api=fixed-window]
-creditLimit = 3
-resetSeconds = 3600
-costField = bytes
-
-[api=sliding-window]
-creditLimit = 3
-resetSeconds = 3600
-algorithm = sliding-window
-costField = bytes
-
-[api=sliding-log]
-creditLimit = 3
-resetSeconds = 3600
-algorithm = sliding-log
-costField = bytes
-
-[api=token-bucket]
-creditLimit = 3
-resetSeconds = 3600
-algorithm = token-bucket
-costField = bytes
-
-[api=leaky-bucket]
-creditLimit = 3
-resetSeconds = 3600
-algorithm = leaky-bucket
-costField = bytes
-
-[default]
-creditLimit = 9
-resetSeconds = 0
+[api=fixed-window]; creditLimit = 3; resetSeconds = 3600; costField = bytes
+[api=sliding-window]; creditLimit = 3; resetSeconds = 3600; algorithm = sliding-window; costField = bytes
+[api=sliding-log]; creditLimit = 3; resetSeconds = 3600; algorithm = sliding-log; costField = bytes
+[api=token-bucket]; creditLimit = 3; resetSeconds = 3600; algorithm = token-bucket; costField = bytes
+[api=leaky-bucket]; creditLimit = 3; resetSeconds = 3600; algorithm = leaky-bucket; costField = bytes
+[default]; creditLimit = 9; resetSeconds = 0
 ";
 
-fn limiter_of(rules: &str) -> Limiter {
-    let rules = config::parse(rules, Format::Ini, "rules.ini").unwrap().rules;
-    let metrics = Metrics::new();
-    let policy = Policy::new(rules, &metrics, CounterNames::Usual);
-    Limiter::new(Some(policy), Backend::Memory(MemoryStore::default()), Clock::system(), metrics)
-}
-
 fn hit_at_cost(limiter: &Limiter, pairs: &str, cost: u64) -> Verdict {
-    let mut builder = PlanBuilder::default();
-    limiter.begin(&mut builder, &Scope::EVERYTHING);
-    builder.add(&operation(pairs), Intent::Hit, Some(cost));
-    let applied = run(limiter.apply(builder.build()));
+    let applied = ask(limiter, |builder| builder.add(&operation(pairs), Intent::Hit, Some(cost)));
     applied.report().verdict(0).unwrap()
 }
 
@@ -367,10 +338,7 @@ fn hit_of_cost_0_under_a_limit_from_the_client_takes_nothing() {
     let limiter = limiter();
     let limit = Limit::FixedWindow(FixedWindow::new(1, 3600 * NANOS_PER_SECOND).unwrap());
     let hit = |cost| {
-        let mut builder = PlanBuilder::default();
-        limiter.begin(&mut builder, &Scope::EVERYTHING);
-        builder.add_limited(&operation("key=a"), limit, Intent::Hit, cost);
-        let applied = run(limiter.apply(builder.build()));
+        let applied = ask(&limiter, |builder| builder.add_limited(&operation("key=a"), limit, Intent::Hit, cost));
         let outcome = applied.report().outcome(0).unwrap();
         (outcome.allowed, outcome.left)
     };
@@ -378,25 +346,16 @@ fn hit_of_cost_0_under_a_limit_from_the_client_takes_nothing() {
 }
 
 const BY_THE_CALENDAR: &str = "
-[api=day]
-creditLimit = 2
-window = day
-timezone = Europe/Berlin
-
-[api=month]
-creditLimit = 3
-window = month
-timezone = Europe/Berlin
-
-[default]
-creditLimit = 0
+[api=day]; creditLimit = 2; window = day; timezone = Europe/Berlin
+[api=month]; creditLimit = 3; window = month; timezone = Europe/Berlin
+[default]; creditLimit = 0
 ";
 
 /// Returns `(allowed, credit, seconds to the reset)` of a hit at this time (seconds since 1970).
 fn hit_when(limiter: &Limiter, pairs: &str, second: u64) -> (bool, u64, u64) {
     let mut builder = PlanBuilder::default();
     let now = Timestamp::from_secs(second).unwrap();
-    builder.begin(limiter.policy(), &Scope::EVERYTHING, now, DEFAULT_MAX_RESERVATION_TTL, true);
+    builder.begin(limiter.policy(), &Scope::EVERYTHING, now, (DEFAULT_MAX_RESERVATION_TTL, true), None);
     builder.add(&operation(pairs), Intent::Hit, None);
     let applied = run(limiter.apply(builder.build()));
     let Verdict { allowed, credit, reset_ns, .. } = applied.report().verdict(0).unwrap();

@@ -24,9 +24,7 @@ use divvy_limiter::counters::{CountersOf, DEFAULT_PAGE, RuleName};
 use divvy_limiter::exceptions::{
     EditCounts, ExceptionEdit, ExceptionFilter, ExceptionKind, ExceptionTarget, ExceptionTerms, ListedException,
 };
-use divvy_limiter::rules::listed;
-use divvy_limiter::status::RuleStatus;
-use divvy_limiter::top::{DEFAULT_COUNT, Order, Ranked, RuleRanking, TopOf, Window};
+use divvy_limiter::inspection::{DEFAULT_COUNT, Order, Ranked, RuleRanking, RuleStatus, TopOf, Window, listed};
 use divvy_limiter::{
     ALL_RULES, ErrorClass, Intent, Limiter, LimiterError, PlanBuilder, Policy, Refusal, Remedy, Scope,
 };
@@ -376,8 +374,11 @@ impl<'a> Request<'a> {
             before: before.or_else(|| was_there.then(State::default)),
             after: None,
         };
-        let forgotten =
-            |count: u64, reply| Done { reply, before: Some(State::counters(count)), after: Some(State::counters(0)) };
+        let forgotten = |count: u64, reply| Done {
+            reply,
+            before: Some(State::of("counters", count)),
+            after: Some(State::of("counters", 0)),
+        };
         match task {
             Task::SetException(kind) => {
                 let (credits, reason) = (self.arguments.number("credits"), self.arguments.text("reason"));
@@ -417,7 +418,7 @@ impl<'a> Request<'a> {
                 })?;
                 let EditCounts { set, removed, kept, full } = counts;
                 let reply = json!({ "set": set, "removed": removed, "kept": kept, "full": full });
-                Ok(Done { reply, before: None, after: Some(State::edited(set, removed)) })
+                Ok(Done { reply, before: None, after: Some(State::of("set", set).with("removed", removed)) })
             }
             Task::ForgetCounters => {
                 let page = limiter.forget_counters(self.counters(), scope).await.map_err(failed)?;
@@ -436,8 +437,8 @@ impl<'a> Request<'a> {
             }
             Task::BackUp => match limiter.store().backup(self.text("name")).await {
                 Ok(path) => {
-                    let reply = json!({ "path": path.to_string_lossy() });
-                    Ok(Done { reply, before: None, after: Some(State::path(&path)) })
+                    let path = path.to_string_lossy();
+                    Ok(Done { reply: json!({ "path": path }), before: None, after: Some(State::of("path", path)) })
                 }
                 Err(error) => {
                     let is_mistake = error.is_the_client_s();
@@ -547,26 +548,17 @@ fn users_value(operator: &Operator) -> Value {
 
 /// Returns the change that these arguments ask for.
 pub fn change_of(action: Action, arguments: &Arguments) -> Change {
-    let mut change = Change::new(action);
-    if let Some(rule) = arguments.text("rule") {
-        change = change.with_rule(rule);
-    }
+    let (text, number) = (|name| arguments.text(name), |name| arguments.number(name));
+    let mut change = Change::new(action).with("rule", text("rule"));
     if let Some(pairs) = arguments.pairs() {
         change = change.with_operation(pairs.iter().map(|(key, value)| format!("{key}={value}")));
     }
-    if let Some(actor) = arguments.text("actor") {
-        change = change.with_actor(actor);
-    }
-    if let Some(owner) = arguments.text("owner") {
-        change = change.with_owner(owner);
-    }
+    change = change.with("actor", text("actor")).with("owner", text("owner"));
     if action == Action::BlocksEdit {
-        change = change.with_numbers(arguments.list("set").len(), arguments.list("remove").len());
+        change = change.with("set", arguments.list("set").len()).with("remove", arguments.list("remove").len());
     }
-    if let Some(name) = arguments.text("name") {
-        change = change.with_name(name);
-    }
-    change.with_terms(arguments.number("credits"), arguments.number("expiresIn"), arguments.text("reason"))
+    change = change.with("name", text("name")).with("credits", number("credits"));
+    change.with("expiresIn", number("expiresIn")).with("reason", text("reason"))
 }
 
 /// Checks the operator's rights right before the change is carried out. Returns the scope for it.

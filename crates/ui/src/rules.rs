@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::history::{History, Sample, Second};
 use divvy_core::rules::{MatchPolicy, Rule};
 use divvy_limiter::Scope;
-use divvy_limiter::rules::listed;
+use divvy_limiter::inspection::listed;
 use divvy_server::http::page::{Problem, query};
 
 /// Maximum number of rules in an event.

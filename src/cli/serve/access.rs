@@ -311,7 +311,7 @@ impl Credentials for FileUsers {
     }
 
     fn state(count: usize) -> State {
-        State::users(count)
+        State::of("users", count)
     }
 }
 
@@ -333,7 +333,7 @@ impl Credentials for TokenKeys {
     }
 
     fn state(count: usize) -> State {
-        State::keys(count)
+        State::of("keys", count)
     }
 }
 
@@ -398,7 +398,7 @@ impl<T: Credentials> WatchedFile<T> {
         metrics: &Metrics,
     ) {
         let was_bad = mem::replace(&mut self.has_failed, loaded.is_err());
-        let change = Change::new(T::ACTION).with_file(self.watch.path());
+        let change = Change::new(T::ACTION).with("file", self.watch.path().to_string_lossy());
         let file = self.watch.path().display().to_string();
         let before = T::state(self.in_force.entries().len());
         if loaded.as_ref().is_ok_and(|(new, _)| *new == self.in_force) {
@@ -470,7 +470,7 @@ fn log_first(problems: &[Problem], log: impl Fn(&dyn Display)) {
 /// if that fails, because an expired certificate would stop hits.
 pub fn reload_tls(reloader: &mut Reloader, reason: Reason, audit: &Arc<AuditLog>, metrics: &Metrics) {
     let Some(loaded) = reloader.reload_if_changed(reason == Reason::Asked) else { return };
-    let change = Change::new(Action::TlsReload).with_file(reloader.certificate());
+    let change = Change::new(Action::TlsReload).with("file", reloader.certificate().to_string_lossy());
     match loaded {
         Ok(()) => {
             audit.pend(reason.caller(), change).complete(None, None);

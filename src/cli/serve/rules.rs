@@ -128,7 +128,7 @@ impl RulesFile {
         let Some(limiter) = limiter.upgrade() else { return };
         let Some(before) = limiter.policy() else { return };
         let was_bad = mem::replace(&mut self.has_failed, loaded.is_err());
-        let change = || audit::Change::new(Action::RulesReload).with_file(self.path());
+        let change = || audit::Change::new(Action::RulesReload).with("file", self.path().to_string_lossy());
         let file = self.path().display();
         if loaded.as_ref().is_ok_and(|loaded| loaded.rules.rules() == before.rules().rules()) {
             limiter.metrics().config.confirmed(limiter.now().as_nanos());
@@ -265,7 +265,7 @@ impl Reason {
 }
 
 fn describe(rules: &RuleSet) -> State {
-    State::rules(rules.rules().len(), config::fingerprint(rules.rules()))
+    State::of("rules", rules.rules().len()).with("hash", config::fingerprint(rules.rules()))
 }
 
 /// Logs each error and warning on its own line, as `divvy check` prints them.

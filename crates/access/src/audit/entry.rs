@@ -1,38 +1,214 @@
-//! A line of the audit log. It is ASCII only: text from clients cannot control a terminal that shows the file.
+//! The changes that operators make, and their lines in the audit log: what they ask for, the state before and after, and the
+//! client, file or signal that a change comes from. A line is ASCII only: text from clients cannot control a terminal that
+//! shows the file.
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
 
 use serde::Serialize;
-use serde_json::Serializer;
 use serde_json::ser::Formatter;
+use serde_json::{Map, Serializer, Value, json};
 
-use super::change::{Caller, Change, State};
 use divvy_core::clock::Timestamp;
+use divvy_telemetry::metrics::named_values;
+
+/// Maximum length of a text that a client chose (bytes).
+const MAX_TEXT: usize = 256;
+
+/// Maximum number of names in a state.
+const MAX_NAMES: usize = 64;
+
+named_values! {
+    /// The kind of a change.
+    Action {
+        /// Sets the limit of an actor.
+        LimitSet = "limit.set",
+        /// Removes the limit of an actor.
+        LimitDelete = "limit.delete",
+        /// Blocks an actor.
+        BlockSet = "block.set",
+        /// Removes the block of an actor.
+        BlockDelete = "block.delete",
+        /// Sets and removes blocks of many actors.
+        BlocksEdit = "blocks.edit",
+        /// Allows an actor.
+        AllowSet = "allow.set",
+        /// Removes the allow of an actor.
+        AllowDelete = "allow.delete",
+        /// Forgets a page of a rule's counters.
+        CountersForget = "counters.forget",
+        /// Forgets the counters of an operation.
+        CountersReset = "counters.reset",
+        /// Backs up the store.
+        Backup = "backup",
+        /// Asks for a reload of all files, whose own lines follow.
+        Reload = "reload",
+        /// Puts a new version of the rules file in force.
+        RulesReload = "rules.reload",
+        /// Puts a new version of the access file in force.
+        AccessReload = "access.reload",
+        /// Puts a new version of the token key file in force.
+        TokensReload = "tokens.reload",
+        /// Puts new TLS files in use.
+        TlsReload = "tls.reload",
+    }
+}
+
+/// A change as it was asked for.
+#[derive(Debug, Clone, Serialize)]
+#[serde(transparent)]
+pub struct Change {
+    #[serde(skip)]
+    action: Action,
+    /// The fields of the request, in the order in which they were added.
+    request: Map<String, Value>,
+}
+
+impl Change {
+    /// Creates a change of this kind, without details.
+    pub fn new(action: Action) -> Self {
+        Self { action, request: Map::new() }
+    }
+
+    /// Adds a field of the request, unless it has no value. A long text is truncated.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        match value.into() {
+            Value::Null => return self,
+            Value::String(text) => self.request.insert(name.to_owned(), truncate(&text).into()),
+            value => self.request.insert(name.to_owned(), value),
+        };
+        self
+    }
+
+    /// Adds the pairs of an operation.
+    #[must_use]
+    pub fn with_operation<T: AsRef<str>>(self, pairs: impl Iterator<Item = T>) -> Self {
+        let mut text = String::new();
+        for pair in pairs {
+            if !text.is_empty() {
+                text.push(' ');
+            }
+            text.push_str(pair.as_ref());
+            if text.len() > MAX_TEXT {
+                break;
+            }
+        }
+        self.with("operation", text)
+    }
+}
+
+/// The state before or after a change. An empty state exists, but this server does not know it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct State(Map<String, Value>);
+
+impl State {
+    /// Creates a state with one field.
+    pub fn of(name: &str, value: impl Into<Value>) -> Self {
+        Self::default().with(name, value)
+    }
+
+    /// Adds a field, unless it has no value.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        let value = value.into();
+        if !value.is_null() {
+            self.0.insert(name.to_owned(), value);
+        }
+        self
+    }
+
+    /// Describes what applies to an actor: credits of its own, the seconds until it ends, if it does, and the reason.
+    pub fn exception(credits: Option<u64>, expires_in: Option<u64>, reason: Option<&str>) -> Self {
+        Self::of("credits", credits).with("expiresIn", expires_in).with("reason", reason.map(truncate))
+    }
+
+    /// Adds the names of users or keys that are new, gone or different. At most [`MAX_NAMES`] are kept.
+    #[must_use]
+    pub fn with_changed<'a>(self, names: impl Iterator<Item = &'a str>) -> Self {
+        self.with("changed", names.take(MAX_NAMES).map(truncate).collect::<Vec<_>>())
+    }
+}
+
+/// Returns at most [`MAX_TEXT`] bytes of a text, with a mark if there are more.
+fn truncate(text: &str) -> String {
+    match text.get(..text.floor_char_boundary(MAX_TEXT)) {
+        Some(start) if start.len() < text.len() => format!("{start}..."),
+        _ => text.to_owned(),
+    }
+}
+
+/// Stands for a user or an address that does not exist.
+const NONE: &str = "-";
+
+/// The user, the front and the address that a change comes from.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    user: Option<Arc<str>>,
+    front: &'static str,
+    address: Option<SocketAddr>,
+    is_stranger: bool,
+}
+
+impl Caller {
+    /// Creates the caller of a front. `user` is `None` for a client that has not authenticated.
+    pub fn client(front: &'static str, address: Option<SocketAddr>, user: Option<Arc<str>>) -> Self {
+        let is_stranger = user.is_none() && address.is_some();
+        Self { user, front, address, is_stranger }
+    }
+
+    /// Returns the caller of a client who has a name, but is as unknown to the operator as one who has not authenticated.
+    pub fn as_stranger(self) -> Self {
+        Self { is_stranger: true, ..self }
+    }
+
+    /// Creates the caller for a file that has changed.
+    pub const fn file() -> Self {
+        Self { user: None, front: "file", address: None, is_stranger: false }
+    }
+
+    /// Creates the caller for a signal to the process.
+    pub const fn signal() -> Self {
+        Self { user: None, front: "signal", address: None, is_stranger: false }
+    }
+
+    /// Returns whether this is a client that has not authenticated, or a customer with a token.
+    pub(super) fn is_stranger(&self) -> bool {
+        self.is_stranger
+    }
+
+    /// Returns whether this is a client, and not a file or a signal.
+    pub(super) fn is_client(&self) -> bool {
+        self.address.is_some() || self.user.is_some()
+    }
+
+    /// Returns the user's name, or `-`.
+    pub(super) fn user(&self) -> &str {
+        self.user.as_deref().unwrap_or(NONE)
+    }
+
+    /// Returns the address as text, or `-`.
+    fn address(&self) -> String {
+        self.address.map_or_else(|| NONE.to_owned(), |address| address.to_string())
+    }
+}
 
 /// Maximum length of an error's text (bytes).
 const MAX_ERROR: usize = 512;
 
-/// How far a change has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
-    /// The change is about to be made.
-    Attempted,
-    /// The change was made.
-    Done,
-    /// Nothing was changed.
-    Refused,
-    /// The change failed, and parts of it may have been made.
-    Failed,
-}
-
-impl Status {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Attempted => "attempted",
-            Self::Done => "done",
-            Self::Refused => "refused",
-            Self::Failed => "failed",
-        }
+named_values! {
+    /// How far a change has come.
+    Status {
+        /// The change is about to be made.
+        Attempted = "attempted",
+        /// The change was made.
+        Done = "done",
+        /// Nothing was changed.
+        Refused = "refused",
+        /// The change failed, and parts of it may have been made.
+        Failed = "failed",
     }
 }
 
@@ -54,43 +230,27 @@ pub struct Entry<'a> {
     pub omitted: Option<u64>,
 }
 
-/// The fields of a line, in their order.
-#[derive(Serialize)]
-struct Line<'a> {
-    time: String,
-    change: u64,
-    status: &'static str,
-    user: &'a str,
-    front: &'static str,
-    address: String,
-    what: &'static str,
-    request: &'a Change,
-    before: &'a Option<State>,
-    after: &'a Option<State>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    omitted: Option<u64>,
-}
-
 impl Entry<'_> {
     /// Returns the entry as a JSON object and a newline.
     pub fn line(&self, now: Timestamp) -> Vec<u8> {
-        let line = Line {
-            time: format_time(now),
-            change: self.number,
-            status: self.status.name(),
-            user: self.caller.user(),
-            front: self.caller.front(),
-            address: self.caller.address(),
-            what: self.change.action().name(),
-            request: self.change,
-            before: &self.before,
-            after: &self.after,
-            error: self.error(),
-            omitted: self.omitted,
-        };
-        let mut text = json(&line);
+        let mut line = json!({
+            "time": format_time(now),
+            "change": self.number,
+            "status": self.status.name(),
+            "user": self.caller.user(),
+            "front": self.caller.front,
+            "address": self.caller.address(),
+            "what": self.change.action.name(),
+            "request": self.change.request,
+            "before": self.before,
+            "after": self.after,
+        });
+        if let Some(line) = line.as_object_mut() {
+            let error = self.error().map(|error| ("error".to_owned(), error.into()));
+            let omitted = self.omitted.map(|omitted| ("omitted".to_owned(), omitted.into()));
+            line.extend(error.into_iter().chain(omitted));
+        }
+        let mut text = to_ascii(&line);
         text.push('\n');
         text.into_bytes()
     }
@@ -102,12 +262,12 @@ impl Entry<'_> {
             change = self.number,
             status = self.status.name(),
             user = plain(self.caller.user()),
-            front = self.caller.front(),
+            front = self.caller.front,
             address = self.caller.address(),
-            what = self.change.action().name(),
-            request = %json(self.change),
-            before = %json(&self.before),
-            after = %json(&self.after),
+            what = self.change.action.name(),
+            request = %to_ascii(self.change),
+            before = %to_ascii(&self.before),
+            after = %to_ascii(&self.after),
             error = self.error().map(plain),
             omitted = self.omitted,
             "change by an operator"
@@ -124,14 +284,9 @@ pub fn truncate_error(error: &str) -> &str {
     error.get(..error.floor_char_boundary(MAX_ERROR)).unwrap_or_default()
 }
 
-/// Returns the value as JSON. All values in an entry can be written as such.
-fn json(value: &impl Serialize) -> String {
-    to_ascii(value).unwrap_or_default()
-}
-
 /// Returns the text in printable ASCII, escaped as in JSON, but without the quotes that the log's format adds.
 fn plain(text: &str) -> String {
-    let quoted = json(&text);
+    let quoted = to_ascii(&text);
     quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or_default().to_owned()
 }
 
@@ -160,28 +315,34 @@ impl Formatter for AsciiFormatter {
     }
 }
 
-/// Serializes a value as JSON in one line of printable ASCII.
-///
-/// # Errors
-/// The value cannot be represented in JSON.
-pub fn to_ascii(value: &impl Serialize) -> serde_json::Result<String> {
+/// Returns a value as JSON in one line of printable ASCII. All values in an entry can be written as such.
+fn to_ascii(value: &impl Serialize) -> String {
     let mut bytes = Vec::new();
-    value.serialize(&mut Serializer::with_formatter(&mut bytes, AsciiFormatter))?;
+    let written = value.serialize(&mut Serializer::with_formatter(&mut bytes, AsciiFormatter));
     // ASCII is UTF-8.
-    Ok(String::from_utf8(bytes).unwrap_or_default())
+    written.ok().and_then(|()| String::from_utf8(bytes).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::audit::change::Action;
     use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn long_texts_are_truncated_with_a_mark() {
+        let change = Change::new(Action::LimitSet).with("rule", "ü".repeat(200)).with("actor", "x".repeat(256));
+        assert_eq!(change.request["rule"], format!("{}...", "ü".repeat(128)));
+        assert_eq!(change.request["actor"], "x".repeat(256));
+        let change = Change::new(Action::CountersReset).with_operation(std::iter::repeat("key=value"));
+        assert_eq!(change.request["operation"].as_str().unwrap().len(), 256 + 3);
+    }
 
     #[test]
     fn line_has_every_field_in_one_line() {
         let caller = Caller::client("resp", Some(([127, 0, 0, 1], 5).into()), Some("ann\n".into()));
-        let change =
-            Change::new(Action::LimitSet).with_rule("by-user").with_actor("a\"").with_terms(Some(9), Some(60), None);
+        let change = Change::new(Action::LimitSet).with("rule", "by-user").with("actor", "a\"");
+        let change = change.with("credits", 9).with("expiresIn", 60).with("reason", None::<&str>);
         let mut entry = Entry {
             number: 7,
             status: Status::Done,
@@ -212,13 +373,13 @@ mod tests {
     #[test]
     fn control_sequences_and_other_scripts_are_escaped() {
         let hostile = "a\"\\\n\u{1b}[2J\u{7f}\u{9b}\u{202e}ü🍪";
-        assert_eq!(to_ascii(&hostile).unwrap(), r#""a\"\\\n\u001b[2J\u007f\u009b\u202e\u00fc\ud83c\udf6a""#);
+        assert_eq!(to_ascii(&hostile), r#""a\"\\\n\u001b[2J\u007f\u009b\u202e\u00fc\ud83c\udf6a""#);
     }
 
     proptest! {
         #[test]
         fn any_text_becomes_ascii_that_reads_as_the_same_text(text in any::<String>()) {
-            let written = to_ascii(&text).unwrap();
+            let written = to_ascii(&text);
             prop_assert!(written.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{}", written);
             prop_assert_eq!(serde_json::from_str::<String>(&written).unwrap(), text);
         }

@@ -62,9 +62,8 @@ impl Writer {
 
     /// Queues a line about an outcome. If the queue is full, the line is lost.
     pub fn push_outcome(&self, line: Vec<u8>) {
-        if let Err(
-            mpsc::error::TrySendError::Full(Job::Outcome(line)) | mpsc::error::TrySendError::Closed(Job::Outcome(line)),
-        ) = self.queue.try_send(Job::Outcome(line))
+        if let Err(error) = self.queue.try_send(Job::Outcome(line))
+            && let Job::Outcome(line) = error.into_inner()
         {
             self.metrics.audit.set_failing(true);
             lose(&line, &self.metrics);

@@ -1,11 +1,10 @@
 use std::future::{pending, ready};
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, poll};
 
 use super::*;
 use crate::access_file::parse;
-use crate::check_queue::MAX_CHECKS;
-use crate::secret::{Digest, SlowHash};
+use crate::user::{Digest, SlowHash};
 use divvy_telemetry::metrics::Metrics;
 
 fn users(text: &str) -> Users {
@@ -117,7 +116,7 @@ async fn failing_attempts_do_the_same_work_for_known_and_unknown_users() {
         let all = authority.pauses.acquire_many(MAX_PAUSES as u32).await.unwrap();
         let attempt = log_in(&authority, &given);
         let mut attempt = std::pin::pin!(attempt);
-        while authority.computed.get() - before < 4 || authority.checks.threads().available_permits() < MAX_CHECKS {
+        while authority.computed.get() - before < 4 || authority.checks.threads.available_permits() < MAX_CHECKS {
             assert!(futures_util::poll!(attempt.as_mut()).is_pending(), "{given:?}");
             tokio::task::yield_now().await;
         }
@@ -134,7 +133,7 @@ async fn verified_credentials_are_neither_computed_again_nor_delayed() {
     assert!(futures_util::future::join_all(logins).await.into_iter().all(|is_in| is_in));
     assert_eq!(authority.computed.get(), 1, "requests that waited found the result of the first");
     // Failing attempts may occupy the threads and the pauses.
-    let _checks = authority.checks.threads().acquire_many(MAX_CHECKS as u32).await.unwrap();
+    let _checks = authority.checks.threads.acquire_many(MAX_CHECKS as u32).await.unwrap();
     let _pauses = authority.pauses.acquire_many(MAX_PAUSES as u32).await.unwrap();
     assert!(log_in(&authority, &named("app", "slow")).now_or_never().is_some_and(|known| known.is_ok()));
     assert!(log_in(&authority, &named("app", "wrong")).now_or_never().is_none(), "it waits");
@@ -152,7 +151,7 @@ async fn wrong_credentials_from_one_address_are_computed_once_at_a_time() {
 #[tokio::test]
 async fn credentials_of_a_client_that_left_are_not_computed() {
     let authority = authority(&format!("user app on {} ~*", cheap("slow")));
-    let all = authority.checks.threads().acquire_many(MAX_CHECKS as u32).await.unwrap();
+    let all = authority.checks.threads.acquire_many(MAX_CHECKS as u32).await.unwrap();
     let attempt = |password: &'static str| {
         let given = named("app", password);
         let authority = &authority;
@@ -178,7 +177,7 @@ async fn credentials_of_a_client_that_left_are_not_computed() {
 #[tokio::test]
 async fn full_queue_refuses_logins_of_its_address_only() {
     let authority = authority(&format!("user app on {} ~*\nuser fast on {} ~*", cheap("slow"), digest("fast")));
-    let all = authority.checks.threads().acquire_many(MAX_CHECKS as u32).await.unwrap();
+    let all = authority.checks.threads.acquire_many(MAX_CHECKS as u32).await.unwrap();
     let from = |last: u8| Some(IpAddr::from([192, 0, 2, last]));
     let passwords: Vec<_> = (0..1_000).map(|n| n.to_string()).collect();
     let mut waiting = Vec::new();
@@ -319,4 +318,128 @@ async fn only_failing_tokens_are_delayed() {
     assert_eq!(verify(&token, NOW), (Some(true), None));
     assert_eq!(verify(&token, NOW.plus(200_000_000_000)), (None, Some(TokenError::Expired)));
     assert_eq!(verify(&token.replacen("v4.local.", "v4.local.A", 1), NOW).0, None);
+}
+
+fn address(last: u8) -> Option<IpAddr> {
+    Some([192, 0, 2, last].into())
+}
+
+fn enter(queue: &Arc<CheckQueue>, from: u8, password: usize) -> Result<Place, LoginError> {
+    queue.enter(address(from), &Given::Password(password.to_string().as_bytes()), 1)
+}
+
+#[tokio::test]
+async fn floods_from_other_addresses_delay_a_login_by_one_check() {
+    let queue = CheckQueue::new();
+    let floods: Vec<_> = (0..MAX_CHECKS as u8)
+        .map(|from| (0..MAX_OF_ADDRESS).map(|n| enter(&queue, from, n).unwrap()).collect::<Vec<_>>())
+        .collect();
+    let mut at_work = Vec::new();
+    for flood in &floods {
+        at_work.push((flood[0].turn().await, flood[0].thread().await));
+    }
+    let waiting = floods.iter().flatten().map(|place| async { (place.turn().await, place.thread().await) });
+    let mut waiting: Vec<_> = waiting.map(Box::pin).collect();
+    for attempt in &mut waiting {
+        assert!(poll!(attempt.as_mut()).is_pending());
+    }
+    let place = enter(&queue, 99, 0).unwrap();
+    let mut login = pin!(async { (place.turn().await, place.thread().await) });
+    assert!(poll!(login.as_mut()).is_pending());
+    at_work.pop();
+    for attempt in &mut waiting {
+        assert!(poll!(attempt.as_mut()).is_pending(), "the attempts that came first wait for their address");
+    }
+    assert!(poll!(login.as_mut()).is_ready());
+}
+
+#[tokio::test]
+async fn one_address_leaves_a_thread_to_the_others() {
+    let queue = CheckQueue::new();
+    let (first, second, other) =
+        (enter(&queue, 1, 1).unwrap(), enter(&queue, 1, 2).unwrap(), enter(&queue, 2, 1).unwrap());
+    let (_turn, _thread) = (first.turn().await, first.thread().await);
+    assert!(poll!(pin!(second.turn())).is_pending());
+    let mut both = pin!(async { (other.turn().await, other.thread().await) });
+    assert!(poll!(both.as_mut()).is_ready());
+}
+
+#[tokio::test]
+async fn login_that_leaves_gives_up_its_turn() {
+    let queue = CheckQueue::new();
+    let places: Vec<_> = (0..3).map(|n| enter(&queue, 1, n).unwrap()).collect();
+    let turn = places[0].turn().await;
+    let mut last = pin!(places[2].turn());
+    {
+        let mut left = pin!(places[1].turn());
+        assert!(poll!(left.as_mut()).is_pending() && poll!(last.as_mut()).is_pending());
+    }
+    drop(turn);
+    assert!(poll!(last.as_mut()).is_ready());
+}
+
+#[test]
+fn places_are_bounded_and_free_again_when_they_are_left() {
+    let queue = CheckQueue::new();
+    let mut places: Vec<_> = (0..MAX_OF_ADDRESS).map(|n| enter(&queue, 1, n).unwrap()).collect();
+    assert_eq!(enter(&queue, 1, MAX_OF_ADDRESS).unwrap_err(), LoginError::QueueFull);
+    places.push(enter(&queue, 1, 0).unwrap());
+    places.push(enter(&queue, 2, 0).unwrap());
+    drop(places.remove(0));
+    assert!(enter(&queue, 1, MAX_OF_ADDRESS).is_err(), "another login with the same credentials waits");
+    drop(places.remove(0));
+    assert!(enter(&queue, 1, MAX_OF_ADDRESS).is_ok());
+    let many: Vec<_> =
+        (0..MAX_ADDRESSES as u128).map(|n| queue.enter(Some(IpAddr::V6(n.into())), &Given::Password(b""), 1)).collect();
+    assert_eq!(many.iter().filter(|place| place.is_err()).count(), 2, "two other addresses have places");
+    drop((many, places));
+    assert!(queue.state.lock().addresses.is_empty());
+}
+
+#[tokio::test]
+async fn failing_addresses_leave_a_thread_and_half_of_the_places_to_the_others() {
+    let queue = CheckQueue::new();
+    let enter = |address: u128| queue.enter(Some(IpAddr::V6(address.into())), &Given::Password(b"x"), 1);
+    (0..1_024).for_each(|address| enter(address).unwrap().set_wrong());
+    let flood: Vec<_> = (0..1_024).filter_map(|address| enter(address).ok()).collect();
+    assert_eq!(flood.len(), MAX_ADDRESSES / 2);
+    let mut waiting: Vec<_> = flood.iter().map(|place| Box::pin(place.thread())).collect();
+    let mut at_work = Vec::new();
+    for login in &mut waiting {
+        at_work.extend(match poll!(login.as_mut()) {
+            std::task::Poll::Ready(thread) => thread,
+            std::task::Poll::Pending => None,
+        });
+    }
+    assert_eq!(at_work.len(), 1);
+    let first = enter(2_000).unwrap();
+    assert!(poll!(pin!(first.thread())).is_ready(), "an address without a failing attempt");
+
+    let (after_success, other) = (enter(0).unwrap(), enter(1).unwrap());
+    after_success.set_right();
+    assert!(poll!(pin!(after_success.thread())).is_ready());
+    assert!(poll!(pin!(other.thread())).is_pending());
+}
+
+#[test]
+fn failing_addresses_are_bounded() {
+    let mut suspects = Suspects::default();
+    let address = |number: u128| Some(IpAddr::V6(number.into()));
+    (0..200_000).for_each(|number| suspects.insert(address(number)));
+    assert!(suspects.new.len() + suspects.old.len() <= MAX_SUSPECTS);
+    assert!(suspects.contains(&address(199_999)) && !suspects.contains(&address(0)));
+}
+
+#[test]
+fn wrong_credentials_are_known_to_logins_with_the_same_ones() {
+    let queue = CheckQueue::new();
+    let (first, same) = (enter(&queue, 1, 1).unwrap(), enter(&queue, 1, 1).unwrap());
+    let others = [
+        enter(&queue, 1, 2),
+        enter(&queue, 2, 1),
+        queue.enter(address(1), &Given::Password(b"1"), 2),
+        queue.enter(address(1), &Given::Token(b"1"), 1),
+    ];
+    first.set_wrong();
+    assert!(same.are_wrong() && others.into_iter().all(|other| !other.unwrap().are_wrong()));
 }

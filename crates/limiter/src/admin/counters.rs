@@ -3,11 +3,11 @@
 //! A rule is found by its name, and its counters by their actors. The number of counters does not matter: a page is
 //! bounded, and the caller keeps the cursor.
 
-use super::error::AdminError;
-pub use super::names::RuleName;
-use super::names::canonical_actor;
+pub use super::RuleName;
+use super::canonical_actor;
 use crate::Limiter;
 use crate::policy::{Bucket, Policy};
+use crate::refusal::AdminError;
 use crate::refusal::Refusal;
 use crate::report::Verdict;
 use crate::store::SHOW;

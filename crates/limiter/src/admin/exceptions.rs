@@ -1,29 +1,23 @@
-//! Exceptions for single actors: operators and their programs set, show, remove and list limits, blocks and allows. A server
-//! also follows the changes of the exceptions in its store.
+//! Exceptions for single actors: operators and their programs set, show and remove limits, blocks and allows.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::atomic::Ordering::Relaxed;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::task::yield_now;
 
-use super::address_blocks::AddressBlocks;
-pub use super::error::MAX_LASTS_SECONDS;
-use super::error::{AdminError, BadBlock, ImpossibleActor, MAX_ACTOR, MAX_FIELD, MAX_FIELDS, MAX_PROGRAM, MAX_REASON};
-use super::names::{RuleName, SHOWN, canonical, lasting_name, possible, spelled};
+pub use super::listing::{BlockChanges, ExceptionFilter, ExceptionsPage, ListedException};
+use super::{RuleName, lasting_name, possible, shown, spelled};
 use crate::Limiter;
-use crate::policy::{Policy, labels};
-use crate::refusal::Refusal;
-use crate::register::journal::Cursor;
-use crate::register::owner::{ALL_RULES, Class, ExceptionOwner, OwnerName, place_of};
-use crate::register::table::{Listed, weight};
+pub use crate::refusal::MAX_LASTS_SECONDS;
+use crate::refusal::{AdminError, MAX_ACTOR, MAX_FIELD, MAX_FIELDS, MAX_PROGRAM, MAX_REASON, Refusal};
+use crate::register::overrides::{ALL_RULES, Class, ExceptionOwner, OwnerName, place_of};
+use crate::register::table::weight;
 pub use crate::store::ExceptionKind;
 use crate::store::{Changed, Effect, Exception, ExceptionChange, Replaces, Setter};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_core::rules::network::{is_range, resembles};
 use divvy_core::rules::{Misspelling, Network, NetworkError, Rule, Scope, Settings, Spelling};
-use divvy_telemetry::metrics::Metric;
 
 /// Maximum number of changes that are stored together. Other changes wait for them.
 const EDITED_AT_ONCE: usize = 1_000;
@@ -85,69 +79,6 @@ pub struct EditCounts {
     pub kept: u64,
     /// Exceptions that found no room.
     pub full: u64,
-}
-
-/// A filter for exceptions of one kind.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct ExceptionFilter<'a> {
-    /// The rule's label, or [`ALL_RULES`]; `None` for the exceptions of all rules.
-    pub rule: Option<&'a str>,
-    /// The actor; `None` for the exceptions of all actors.
-    pub actor: Option<&'a str>,
-    /// The program that set them; `None` for all exceptions.
-    pub program: Option<&'a str>,
-    /// The field whose addresses they keep away; `None` for all exceptions.
-    pub field: Option<&'a str>,
-}
-
-/// An exception for a single actor, under the rules in force.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListedException {
-    /// The rule's label, or [`ALL_RULES`].
-    pub rule: String,
-    /// The actor, in the form that hits give it; `field=value` or `field=network` for all rules.
-    pub actor: String,
-    /// Credits in place of the rule's, of a limit. 0 denies every hit.
-    pub credits: Option<u64>,
-    /// The reason of a block or an allow.
-    pub reason: Option<String>,
-    /// The program that set a block or an allow; `None` for an operator or a rule.
-    pub program: Option<String>,
-    /// Nanoseconds until it ends. `None` if it lasts until it is removed.
-    pub ends_ns: Option<u64>,
-    /// Whether it is not in force: no rule with a counter has its label, or the rule cannot have this limit or this actor.
-    pub is_orphan: bool,
-}
-
-/// A page of exceptions, in no particular order. Even an empty page need not be the last one.
-#[derive(Debug, Clone, Default)]
-pub struct ExceptionsPage {
-    /// The exceptions of the page.
-    pub exceptions: Vec<ListedException>,
-    /// The cursor of the next page; `None` on the last page.
-    pub next: Option<String>,
-    /// The sequence number before the page was read.
-    pub sequence: String,
-}
-
-/// The changes of blocks after a sequence number.
-#[derive(Debug, Clone, Default)]
-pub struct BlockChanges {
-    /// The blocks that were set or changed, as they are now.
-    pub set: Vec<ListedException>,
-    /// The rules and actors without a block now.
-    pub removed: Vec<(String, String)>,
-    /// The sequence number of the last change.
-    pub sequence: String,
-    /// Whether the changes after the sequence number are not known.
-    pub is_reset: bool,
-}
-
-/// A change to an exception of this owner and actor: the effect of a new one, and the time until it ends.
-struct Edit {
-    owner: String,
-    actor: String,
-    new: Option<(Effect, Option<Duration>)>,
 }
 
 impl Limiter {
@@ -227,7 +158,7 @@ impl Limiter {
             if together.is_empty() {
                 return Ok(counts);
             }
-            let are_new: Vec<_> = together.iter().map(|edit| edit.new.is_some()).collect();
+            let are_new: Vec<_> = together.iter().map(|change| change.value.is_some()).collect();
             let outcomes = self.make(together, program).await.map_err(|error| (None, error))?;
             for (is_new, outcome) in are_new.into_iter().zip(outcomes) {
                 match outcome {
@@ -242,14 +173,14 @@ impl Limiter {
         }
     }
 
-    /// Checks a change, and finds where the exception is stored.
+    /// Checks an edit, and returns the change of the exception where it is stored.
     fn edit(
         &self,
         kind: ExceptionKind,
         edit: ExceptionEdit<'_>,
         program: Option<&str>,
         scope: &Scope,
-    ) -> Result<Edit, AdminError> {
+    ) -> Result<ExceptionChange, AdminError> {
         let of = ExceptionTarget { kind, rule: edit.rule, actor: edit.actor };
         let credits = edit.terms.and_then(|terms| terms.credits);
         let (owner, actor) = match edit.terms {
@@ -257,10 +188,10 @@ impl Limiter {
             None => self.place(of, scope)?,
         };
         if program.is_some_and(|program| !is_owner(program)) {
-            return Err(AdminError::BadBlock(BadBlock::Owner));
+            return Err(AdminError::BadOwner);
         }
-        let new = edit.terms.map(|terms| Ok::<_, AdminError>((terms.effect(kind)?, terms.lasts))).transpose()?;
-        Ok(Edit { owner, actor, new })
+        let value = edit.terms.map(|terms| terms.exception(kind, self.now())).transpose()?;
+        Ok(ExceptionChange { owner, actor, value })
     }
 
     /// Makes one change. Returns whether there was an exception before.
@@ -271,36 +202,36 @@ impl Limiter {
         program: Option<&str>,
         scope: &Scope,
     ) -> Result<bool, AdminError> {
-        let edit = self.edit(kind, edit, program, scope)?;
-        self.make(vec![edit], program).await?.pop().unwrap_or(Ok(false))
+        let change = self.edit(kind, edit, program, scope)?;
+        self.make(vec![change], program).await?.pop().unwrap_or(Ok(false))
     }
 
     /// Makes these changes together. Returns for each whether there was an exception before.
     ///
     /// # Errors
     /// The store's. The list has the errors of single changes that were not made.
-    async fn make(&self, edits: Vec<Edit>, program: Option<&str>) -> Result<Vec<Result<bool, AdminError>>, AdminError> {
+    async fn make(
+        &self,
+        wanted: Vec<ExceptionChange>,
+        program: Option<&str>,
+    ) -> Result<Vec<Result<bool, AdminError>>, AdminError> {
         let register = &self.exceptions;
         let _alone = register.known.lock().await;
         let now = self.now();
         let (mut fields, mut added) = (register.fields(), 0);
-        let (mut outcomes, mut changes) = (Vec::with_capacity(edits.len()), Vec::with_capacity(edits.len()));
-        for Edit { owner, actor, new } in edits {
-            let value = new.map(|(effect, lasts)| Exception {
-                effect,
-                ends: lasts.map(|lasts| now.plus(lasts.as_secs() * NANOS_PER_SECOND)),
-            });
-            let is_known = register.memory.find_remembered(&owner, &actor, now).is_some();
-            if let Some(value) = &value {
-                let weight = if is_known { 0 } else { weight(&actor, value) };
-                if let Err(error) = self.check_room(&owner, added + weight, &mut fields, now).await {
+        let (mut outcomes, mut changes) = (Vec::with_capacity(wanted.len()), Vec::with_capacity(wanted.len()));
+        for change in wanted {
+            let is_known = register.memory.find_remembered(&change.owner, &change.actor, now).is_some();
+            if let Some(value) = &change.value {
+                let weight = if is_known { 0 } else { weight(&change.actor, value) };
+                if let Err(error) = self.check_room(&change.owner, added + weight, &mut fields, now).await {
                     outcomes.push(Err(error));
                     continue;
                 }
                 added += weight;
             }
             outcomes.push(Ok(is_known));
-            changes.push(ExceptionChange { owner, actor, value });
+            changes.push(change);
         }
         let replaces = program.map_or(Replaces::All, |program| Replaces::OfProgram(program.into()));
         let mut changed = register.change(changes, &replaces, &self.store, now).await?.into_iter();
@@ -328,7 +259,7 @@ impl Limiter {
             && !fields.contains(field)
         {
             if fields.len() >= MAX_FIELDS {
-                return Err(AdminError::BadBlock(BadBlock::ManyFields));
+                return Err(AdminError::ManyFields);
             }
             fields.insert(field.to_owned());
         }
@@ -338,171 +269,6 @@ impl Limiter {
         let (len, used, max) =
             (register.memory.len(class), register.memory.weight(class), register.bounds.of(class).max);
         Err(AdminError::Full { class, len, used, max })
-    }
-
-    /// Returns a page of at most `count` exceptions of one kind, including orphans: those of all rules, or of one, or those
-    /// for all rules.
-    ///
-    /// # Errors
-    /// The cursor is invalid, no rule and no exception has the label, or it is out of scope.
-    pub fn exceptions(
-        &self,
-        kind: ExceptionKind,
-        of: ExceptionFilter<'_>,
-        cursor: Option<&str>,
-        count: usize,
-        scope: &Scope,
-    ) -> Result<ExceptionsPage, AdminError> {
-        let cursor = cursor.map(|cursor| Cursor::parse(cursor).ok_or(AdminError::Cursor)).transpose()?;
-        let (policy, memory) = (self.policy(), &self.exceptions.memory);
-        // Read first, so that a client that follows the changes after it misses none.
-        let (sequence, now) = (memory.journal.sequence(), self.now());
-        let (owner, is_one) = self.check_filter(kind, of, policy.as_deref(), scope)?;
-        let owners = if is_one { Listed::Owner(&owner) } else { Listed::Beginning(&owner) };
-        let is_named = self.is_named(of, policy.as_deref(), scope);
-        let suits = self.suits(of, policy.as_deref(), now);
-        let is_meant =
-            |owner: &str, actor: &str, value: &Exception| is_named(owner, actor) && suits(owner, actor, value);
-        let (found, next) = memory.page(owners, is_meant, cursor.as_ref(), count, now);
-        let listed = found.into_iter().filter_map(|ExceptionChange { owner, actor, value }| {
-            self.listed(&owner, actor, &value?, policy.as_deref())
-        });
-        Ok(ExceptionsPage { exceptions: listed.collect(), next: next.map(|next| next.to_string()), sequence })
-    }
-
-    /// Returns at most `count` changes of blocks after a sequence number. Blocks that end at their time are no changes.
-    ///
-    /// # Errors
-    /// No rule and no block has the label, or it is out of scope.
-    pub fn block_changes(
-        &self,
-        of: ExceptionFilter<'_>,
-        since: &str,
-        count: usize,
-        scope: &Scope,
-    ) -> Result<BlockChanges, AdminError> {
-        let (policy, memory, now) = (self.policy(), &self.exceptions.memory, self.now());
-        let (owner, is_one) = self.check_filter(ExceptionKind::Block, of, policy.as_deref(), scope)?;
-        let Some((changes, sequence)) = memory.journal.after(since, count) else {
-            return Ok(BlockChanges { sequence: memory.journal.sequence(), is_reset: true, ..BlockChanges::default() });
-        };
-        let is_named = self.is_named(of, policy.as_deref(), scope);
-        let suits = self.suits(of, policy.as_deref(), now);
-        let owners = if is_one { Listed::Owner(&owner) } else { Listed::Beginning(&owner) };
-        let mut found = BlockChanges { sequence, ..BlockChanges::default() };
-        for change in changes {
-            let (owner, actor) = (&*change.owner, &*change.actor);
-            if !owners.has(owner) || !is_named(owner, actor) {
-                continue;
-            }
-            let block = memory.find(owner, actor, now);
-            let is_there = block.as_ref().is_some_and(|block| suits(owner, actor, block));
-            let Some(listed) = self.listed(
-                owner,
-                actor.to_owned(),
-                &block.unwrap_or(Exception::by_hand(None, None)),
-                policy.as_deref(),
-            ) else {
-                continue;
-            };
-            if is_there {
-                found.set.push(listed);
-            } else {
-                found.removed.push((listed.rule, listed.actor));
-            }
-        }
-        Ok(found)
-    }
-
-    /// Returns the owner whose exceptions the filter accepts, and true; or the beginning of such owners, and false.
-    ///
-    /// # Errors
-    /// No rule and no exception has the label, or it is out of scope.
-    fn check_filter(
-        &self,
-        kind: ExceptionKind,
-        of: ExceptionFilter<'_>,
-        policy: Option<&Policy>,
-        scope: &Scope,
-    ) -> Result<(String, bool), AdminError> {
-        let is_of_all_rules = of.rule == Some(ALL_RULES) && kind != ExceptionKind::Limit;
-        if (is_of_all_rules || of.field.is_some()) && !scope.covers_everything() {
-            return Err(Refusal::OutOfScope.into());
-        }
-        let owner = of.rule.map_or_else(|| format!("{kind}:"), |rule| owner_of(kind, rule));
-        let Some(rule) = of.rule.filter(|_| !is_of_all_rules) else { return Ok((owner, false)) };
-        RuleName::Name(rule).check(policy, of.actor, scope)?;
-        if let Some(policy) = policy.filter(|_| !self.exceptions.memory.has_owner(&owner)) {
-            RuleName::Name(rule).find(policy)?;
-        }
-        Ok((owner, true))
-    }
-
-    /// Returns whether the filter and the scope cover exceptions of an owner and an actor.
-    fn is_named<'a>(
-        &self,
-        of: ExceptionFilter<'a>,
-        policy: Option<&Policy>,
-        scope: &'a Scope,
-    ) -> impl Fn(&str, &str) -> bool + use<'a> {
-        let covers_all_rules = scope.covers_everything();
-        let is_in_scope = filter_by(scope, policy);
-        move |owner, actor| match ExceptionOwner::parse(owner) {
-            Some(ExceptionOwner { of: OwnerName::Rule(label), .. }) => {
-                of.actor.is_none_or(|wanted| wanted == actor) && is_in_scope(label, actor)
-            }
-            Some(owner @ ExceptionOwner { of: OwnerName::Field(field, _), .. }) => {
-                let is_actor = |wanted: &str| {
-                    let (named, value) = wanted.split_once('=').unwrap_or_default();
-                    named == field && owner.shown(actor).as_deref() == Some(value)
-                };
-                covers_all_rules && of.actor.is_none_or(is_actor)
-            }
-            None => false,
-        }
-    }
-
-    /// Returns whether the filter accepts an exception by what it says.
-    fn suits<'a>(
-        &'a self,
-        of: ExceptionFilter<'a>,
-        policy: Option<&'a Policy>,
-        now: Timestamp,
-    ) -> impl Fn(&str, &str, &Exception) -> bool + use<'a> {
-        let addresses = of.field.map(|field| AddressBlocks::new(field, &self.exceptions, policy));
-        move |owner, actor, value| {
-            of.program.is_none_or(|program| value.program().is_some_and(|name| **name == *program))
-                && addresses.as_ref().is_none_or(|blocks| blocks.contains(owner, actor, now))
-        }
-    }
-
-    fn listed(
-        &self,
-        owner: &str,
-        actor: String,
-        found: &Exception,
-        policy: Option<&Policy>,
-    ) -> Option<ListedException> {
-        let owner = ExceptionOwner::parse(owner)?;
-        let shown = owner.shown(&actor)?.into_owned();
-        let credits = found.credits();
-        let (rule, actor, is_orphan) = match owner.of {
-            OwnerName::Field(field, _) => (ALL_RULES.to_owned(), format!("{field}={shown}"), false),
-            OwnerName::Rule(label) => {
-                let suits = |rule: &Rule| {
-                    rule.lasting_name() == Some(label)
-                        && credits.is_none_or(|credits| own_settings(rule, credits).quota().is_ok())
-                        && canonical(label, rule, &actor).is_ok_and(|canonical| canonical == actor)
-                };
-                let is_in_force =
-                    policy.is_some_and(|policy| RuleName::Name(label).find(policy).is_ok_and(|(rule, _)| suits(rule)));
-                (label.to_owned(), actor, !is_in_force)
-            }
-        };
-        let reason = found.reason().map(|reason| reason.to_string());
-        let program = found.program().map(|program| program.to_string());
-        let ends_ns = found.ends.map(|ends| ends.since(self.now()));
-        Some(ListedException { rule, actor, credits, reason, program, ends_ns, is_orphan })
     }
 
     /// Returns the owner and the actor of a new exception, which a request could have. A limit has these credits.
@@ -565,7 +331,7 @@ impl Limiter {
     fn possible_everywhere<'a>(&self, actor: &'a str) -> Result<Cow<'a, str>, AdminError> {
         let Some((field, value)) = actor.split_once('=') else { return Ok(actor.into()) };
         if value.contains('*') {
-            return Err(AdminError::BadBlock(BadBlock::Pattern));
+            return Err(AdminError::Pattern);
         }
         let is_network = !matches!(Network::parse(value), Err(NetworkError::NoAddress));
         let spelling = self.policy().and_then(|policy| policy.rules.spellings().of(field));
@@ -579,93 +345,35 @@ impl Limiter {
             Some(spelling) => match spelling.read(value) {
                 Ok(value) => Ok(format!("{field}={value}").into()),
                 Err(Misspelling { what, fix }) => {
-                    let (field, value) = (field.to_owned(), value.chars().take(SHOWN).collect());
-                    Err(AdminError::ImpossibleActor(ImpossibleActor::NoCheck { field, value, what, fix }))
+                    Err(AdminError::NoCheck { field: field.to_owned(), value: shown(value), what, fix })
                 }
             },
         }
     }
-
-    /// Returns the number of exceptions of a kind whose rule is gone or has no counter.
-    pub fn orphaned_exceptions(&self, kind: ExceptionKind) -> usize {
-        let policy = self.policy();
-        let known: HashSet<_> = policy.iter().flat_map(|policy| policy.labels_that_count()).collect();
-        self.exceptions.memory.count(|owner| match ExceptionOwner::parse(owner) {
-            Some(ExceptionOwner { kind: of_kind, of: OwnerName::Rule(label) }) => {
-                of_kind == kind && !known.contains(label)
-            }
-            _ => false,
-        })
-    }
-
-    pub(crate) fn exception_metrics(&self) -> Vec<Metric> {
-        let register = &self.exceptions;
-        let [limits, blocks, allows] = ExceptionKind::ALL.map(|kind| {
-            let is_of_kind = |owner: &str| ExceptionKind::split_owner(owner).is_some_and(|(of, _)| of == kind);
-            (register.memory.count(is_of_kind) as u64, self.orphaned_exceptions(kind) as u64)
-        });
-        let mut metrics = vec![
-            Metric::gauge(
-                "divvy_actor_limits",
-                "Actors with a limit of their own. Long names count as several toward --max-actor-limits.",
-                limits.0,
-            ),
-            Metric::gauge("divvy_actor_limits_orphaned", "Limits of actors whose rule is gone.", limits.1),
-            Metric::gauge(
-                "divvy_blocks",
-                "Blocks of actors. Long ones count as several toward --max-blocks.",
-                blocks.0,
-            ),
-            Metric::gauge(
-                "divvy_allows",
-                "Allows of actors. Long ones count as several toward --max-blocks.",
-                allows.0,
-            ),
-            Metric::gauge(
-                "divvy_blocks_orphaned",
-                "Blocks and allows of actors whose rule is gone.",
-                blocks.1 + allows.1,
-            ),
-        ];
-        if self.store.is_shared() {
-            metrics.extend([
-                Metric::counter(
-                    "divvy_exceptions_failures_total",
-                    "How often the limits, blocks and allows of actors could not be read from Redis.",
-                    register.failures.load(Relaxed),
-                ),
-                Metric::fraction(
-                    "divvy_exceptions_age_seconds",
-                    "Seconds since the limits, blocks and allows of actors were last read from Redis, or since the start.",
-                    register.age_ns(self.now()) as f64 / NANOS_PER_SECOND as f64,
-                ),
-            ]);
-        }
-        metrics
-    }
 }
 
 impl ExceptionTerms<'_> {
-    /// Returns the effect of a new exception of this kind.
+    /// Returns a new exception of this kind.
     ///
     /// # Errors
     /// A term is missing or is not valid.
-    fn effect(&self, kind: ExceptionKind) -> Result<Effect, AdminError> {
+    fn exception(&self, kind: ExceptionKind, now: Timestamp) -> Result<Exception, AdminError> {
+        let ends = self.lasts.map(|lasts| now.plus(lasts.as_secs().saturating_mul(NANOS_PER_SECOND)));
         let has_bad_length = self.lasts.is_some_and(|lasts| !(1..=MAX_LASTS_SECONDS).contains(&lasts.as_secs()));
         if kind == ExceptionKind::Limit {
             let credits = self.credits.ok_or(AdminError::NoCredits)?;
-            return if has_bad_length { Err(AdminError::Lasts) } else { Ok(Effect::Limit { credits }) };
+            return if has_bad_length { Err(AdminError::Lasts) } else { Ok(Exception::limit(credits, ends)) };
         }
         let is_bad = |reason: &str| reason.len() > MAX_REASON || reason.chars().any(char::is_control);
         if self.reason.is_some_and(is_bad) {
-            return Err(AdminError::BadBlock(BadBlock::Reason));
+            return Err(AdminError::BadReason);
         }
         if has_bad_length {
-            return Err(AdminError::BadBlock(BadBlock::Lasts));
+            return Err(AdminError::BlockLasts);
         }
         let reason = self.reason.filter(|reason| !reason.is_empty()).map(Into::into);
         let setter = self.program.map_or(Setter::Operator, |program| Setter::Program(program.into()));
-        Ok(Effect::Override { reason, setter })
+        Ok(Exception { effect: Effect::Override { reason, setter }, ends })
     }
 }
 
@@ -675,21 +383,12 @@ pub fn is_owner(name: &str) -> bool {
 }
 
 /// Returns the rule's settings with an actor's own credits.
-fn own_settings(rule: &Rule, credits: u64) -> Settings {
+pub(super) fn own_settings(rule: &Rule, credits: u64) -> Settings {
     Settings { credit_limit: credits, ..rule.settings }
 }
 
-/// Returns a filter by a scope for exceptions of rules, by the label and the actor of each.
-fn filter_by<'a>(scope: &'a Scope, policy: Option<&Policy>) -> impl Fn(&str, &str) -> bool + use<'a> {
-    let rules = policy.map_or(&[][..], |policy| policy.rules.rules());
-    let in_scope = labels(rules).zip(rules).filter(|(_, rule)| scope.covers(Some(rule), None, None));
-    let own: HashMap<_, _> =
-        in_scope.filter_map(|(label, rule)| Some((label?.to_owned(), scope.own_actor(rule)?))).collect();
-    move |label, actor| own.get(label).is_some_and(|own| own == actor) || scope.covers(None, Some(label), None)
-}
-
 /// Returns the owner of a rule's exceptions, or the beginning of the owners of those for all rules.
-fn owner_of(kind: ExceptionKind, rule: &str) -> String {
+pub(super) fn owner_of(kind: ExceptionKind, rule: &str) -> String {
     ExceptionOwner::of_rule(kind, rule).to_string()
 }
 
@@ -704,9 +403,9 @@ fn everywhere(
     if !scope.covers_everything() {
         return Err(Refusal::OutOfScope.into());
     }
-    let (field, value) = actor.split_once('=').ok_or(AdminError::BadBlock(BadBlock::NoField))?;
+    let (field, value) = actor.split_once('=').ok_or(AdminError::NoField)?;
     if field.is_empty() || field.len() > MAX_FIELD || field.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        return Err(AdminError::BadBlock(BadBlock::Field));
+        return Err(AdminError::BadField);
     }
     if value.len() > MAX_ACTOR {
         return Err(AdminError::LongActor);
@@ -716,8 +415,7 @@ fn everywhere(
 }
 
 fn bad_network(value: &str, error: NetworkError) -> AdminError {
-    let value = value.chars().take(SHOWN).collect();
-    AdminError::BadBlock(BadBlock::Network { value, error })
+    AdminError::BadNetwork { value: shown(value), error }
 }
 
 #[cfg(test)]

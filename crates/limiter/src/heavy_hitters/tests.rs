@@ -4,8 +4,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
-use super::sampler::Random;
-use super::slices::MAX_NAME;
+use super::board::MAX_NAME;
 use super::*;
 
 const DENIED_MINUTE: (Order, Window) = (Order::Denied, Window::Minute);
@@ -369,5 +368,66 @@ fn recall_of_the_highest_actors() {
             assert!(recall.within_error >= 0.88, "within the error {}", recall.within_error);
             assert!(recall.memory <= DEFAULT_TOP_MEMORY);
         }
+    }
+}
+
+/// Every event is counted with the same probability, regardless of the batches that it arrives in.
+#[test]
+fn weights_of_sampled_events_add_up_to_their_number() {
+    const SECONDS: u64 = 50;
+    const EVENTS: usize = 100_000;
+    for batch in [1, 7, 32, 1_000] {
+        let mut sampler = Sampler::of(Random::seeded(batch as u64));
+        let (mut sum, mut samples) = (0, 0);
+        for second in 0..SECONDS {
+            let mut left = EVENTS;
+            while left > 0 {
+                let end = batch.min(left);
+                left -= end;
+                sampler.begin(Timestamp::from_nanos(second * NANOS_PER_SECOND));
+                let mut first = 0;
+                while let Some(sample) = sampler.next(first, end) {
+                    first = sample.position + 1;
+                    sum += sample.weight;
+                    samples += 1;
+                }
+            }
+        }
+        let sampled = SECONDS * (EVENTS as u64 - u64::from(COUNTED_EACH));
+        let deviation = ((sampled * (ONE_IN - 1)) as f64).sqrt();
+        let difference = sum as f64 - (SECONDS * EVENTS as u64) as f64;
+        assert!(difference.abs() < 5.0 * deviation, "batches of {batch}: {difference} of {deviation}");
+        assert!(samples < SECONDS * u64::from(COUNTED_EACH) + sampled / 15, "{samples} samples");
+    }
+}
+
+#[test]
+fn first_events_of_each_second_are_counted_one_by_one() {
+    let mut sampler = Sampler::new();
+    for second in [7, 8, 3] {
+        sampler.begin(Timestamp::from_nanos(second * NANOS_PER_SECOND + 5));
+        for position in 0..COUNTED_EACH as usize {
+            assert_eq!(sampler.next(position, usize::MAX), Some(Sample { position, weight: 1 }));
+        }
+        assert_eq!(sampler.next(0, 1_000).map_or(ONE_IN, |sample| sample.weight), ONE_IN);
+    }
+}
+
+/// The distribution of the gaps is that of independent choices: the share of gaps of `k` is `(15/16)^k / 16`.
+#[test]
+fn gaps_are_geometric() {
+    const DRAWS: u64 = 200_000;
+    let mut random = Random::seeded(3);
+    let mut gaps = [0_u64; 40];
+    for _ in 0..DRAWS {
+        if let Some(count) = gaps.get_mut(skip(&mut random)) {
+            *count += 1;
+        }
+    }
+    for (gap, count) in gaps.into_iter().enumerate() {
+        let share = (15.0_f64 / 16.0).powi(gap as i32) / 16.0;
+        let expected = share * DRAWS as f64;
+        let deviation = (expected * (1.0 - share)).sqrt();
+        assert!((count as f64 - expected).abs() < 5.0 * deviation, "{gap}: {count}, expected {expected}");
     }
 }

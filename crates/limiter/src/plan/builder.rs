@@ -4,9 +4,9 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use super::contents::{Group, Part, Plan, Request, Source, Terms};
 use super::entries::{Entries, IdempotencyKey, OpenGroup, Together};
 use super::table::{Intent, hit};
+use super::{Group, Part, Plan, Request, Source, Terms};
 use crate::policy::Policy;
 use crate::refusal::{MAX_ID_TEXT, Refusal, RefusedMember};
 use crate::register::overrides::{Applicable, Everywhere};
@@ -48,20 +48,13 @@ impl PlanBuilder {
         policy: Option<Arc<Policy>>,
         scope: &Scope,
         now: Timestamp,
-        max_reservation_ttl: u32,
-        has_seal: bool,
+        (max_reservation_ttl, has_seal): (u32, bool),
+        everywhere: Option<Arc<Everywhere>>,
     ) {
         self.scope = resolve(scope, policy.as_deref());
         self.plan.begin(policy, now);
-        self.group = None;
-        self.key = None;
-        self.max_reservation_ttl = max_reservation_ttl;
-        self.has_seal = has_seal;
-    }
-
-    /// Sets the blocks and allows of all rules.
-    pub(crate) fn set_overrides(&mut self, everywhere: Option<Arc<Everywhere>>) {
-        self.everywhere = everywhere;
+        (self.group, self.key, self.everywhere) = (None, None, everywhere);
+        (self.max_reservation_ttl, self.has_seal) = (max_reservation_ttl, has_seal);
     }
 
     /// Returns the plan. After that, the builder has no buffers until [`PlanBuilder::reuse`].

@@ -1,20 +1,28 @@
 //! Adds reservations to the plan, credits that are set aside before they are used, and their commits, releases and renewals.
 //! Each of these concerns all records in a reservation's id.
+//!
+//! The ids of reservations, as clients see them: opaque, and safe in a URL. Each names the records of its reservation and their
+//! rules. The records name the buckets, so that a settlement finds them even if the rules have changed.
+//!
+//! The text is base64url without padding (RFC 4648, section 5) of: a version, the records' keys, each after its length, its
+//! rule's fingerprint and its run, and a seal on all of that. Only the servers on a store have the key for the seal, so an id whose seal is
+//! right was made by one of them. Nothing of an id is read before its seal is checked.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use base64_simd::URL_SAFE_NO_PAD;
+
 use super::builder::PlanBuilder;
-use super::contents::{Request, SettledRecord, Terms, is_client_id, write_client_record_id};
-use super::reservation_id::{NamedRecord, ReservationId};
 use super::table::{Intent, Settlement};
+use super::{Request, SettledRecord, Terms, is_client_id, write_client_record_id};
 use crate::policy::Policy;
-use crate::refusal::{BadReservationId, MAX_ID_TEXT, Refusal};
-use crate::store::{key, record_key, unknown_seal_key};
-use divvy_core::algorithm::Limit;
+use crate::refusal::{BadReservationId, MAX_ID_TEXT, MAX_TOGETHER, Refusal};
+use crate::store::{SEAL_BYTES, SealKey, key, record_key, unknown_seal_key};
+use divvy_core::algorithm::{Limit, Run};
 use divvy_core::calendar::Calendar;
 use divvy_core::clock::Timestamp;
-use divvy_core::rules::Operation;
+use divvy_core::rules::{MAX_STACK, Operation};
 
 /// Default for the maximum TTL of reservations (seconds).
 pub const DEFAULT_MAX_RESERVATION_TTL: u32 = 600;
@@ -201,4 +209,212 @@ fn limit_of_bucket(
         limit => limit,
     };
     Some((None, limit))
+}
+
+/// Version of the layout.
+const VERSION: u8 = 3;
+/// Size of a record's length (bytes).
+const LENGTH: usize = size_of::<u32>();
+/// Size of a rule's fingerprint (bytes).
+const RULE: usize = size_of::<u32>();
+/// Size of a record's run (bytes).
+const RUN: usize = size_of::<u32>();
+/// Maximum number of records in an id: operations that are reserved together, each with a stack of rules.
+const MAX_RECORDS: usize = MAX_TOGETHER * MAX_STACK;
+/// Initial capacity, which suffices for most ids.
+const USUAL_BYTES: usize = 192;
+
+/// The id of a reservation. See the module's documentation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReservationId(Vec<u8>);
+
+/// A record in an id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NamedRecord<'a> {
+    /// The fingerprint of its rule.
+    pub rule: u32,
+    /// The run of its name.
+    pub run: Option<Run>,
+    pub key: &'a [u8],
+}
+
+impl ReservationId {
+    /// Creates the id for these records.
+    pub(crate) fn new<'a>(records: impl Iterator<Item = NamedRecord<'a>>) -> Self {
+        let mut bytes = Vec::with_capacity(USUAL_BYTES);
+        bytes.push(VERSION);
+        for NamedRecord { rule, run, key } in records {
+            bytes.extend_from_slice(&u32::try_from(key.len()).unwrap_or(u32::MAX).to_le_bytes());
+            bytes.extend_from_slice(&rule.to_le_bytes());
+            bytes.extend_from_slice(&run.map_or(0, Run::get).to_le_bytes());
+            bytes.extend_from_slice(key);
+        }
+        Self(bytes)
+    }
+
+    /// Returns the number of characters in the id of records with keys of these lengths.
+    pub(super) fn text_length(keys: impl Iterator<Item = usize>) -> usize {
+        let bytes = keys.fold(1 + SEAL_BYTES, |bytes, key| bytes + LENGTH + RULE + RUN + key);
+        (bytes * 4).div_ceil(3)
+    }
+
+    /// Parses an id that was sealed with this key.
+    ///
+    /// # Errors
+    /// The seal is not valid, or the records are malformed.
+    pub fn parse(text: &[u8], key: &SealKey) -> Result<Self, BadReservationId> {
+        if text.len() > MAX_ID_TEXT {
+            return Err(BadReservationId);
+        }
+        let mut bytes = URL_SAFE_NO_PAD.decode_to_vec(text).map_err(|_| BadReservationId)?;
+        let (sealed, seal) = bytes.split_last_chunk().ok_or(BadReservationId)?;
+        if sealed.first() != Some(&VERSION) || !key.has_sealed(sealed, seal) {
+            return Err(BadReservationId);
+        }
+        bytes.truncate(bytes.len() - SEAL_BYTES);
+        let id = Self(bytes);
+        // Every id that divvy makes is whole.
+        if id.is_whole() { Ok(id) } else { Err(BadReservationId) }
+    }
+
+    /// Writes the id for a client, sealed with this key.
+    pub fn into_text(self, key: &SealKey) -> String {
+        let Self(mut bytes) = self;
+        let seal = key.seal(&bytes);
+        bytes.extend_from_slice(&seal);
+        URL_SAFE_NO_PAD.encode_to_string(bytes)
+    }
+
+    /// Returns the records.
+    pub(crate) fn records(&self) -> impl Iterator<Item = NamedRecord<'_>> {
+        let mut rest = self.0.get(1..).unwrap_or_default();
+        std::iter::from_fn(move || next_record(&mut rest))
+    }
+
+    /// Returns whether the id names only leases. Their rule says how long they last.
+    pub(crate) fn is_of_leases(&self) -> bool {
+        let limit = |key| key::split_limit(record_key::split(key)?.0)?.1;
+        let is_lease = |key| matches!(limit(key), Some(Limit::Concurrency(_)));
+        !self.is_of_nothing() && self.records().all(|record| is_lease(record.key))
+    }
+
+    /// Returns whether the id names no counter, because no rule counts the request.
+    pub fn is_of_nothing(&self) -> bool {
+        self.records().next().is_none()
+    }
+
+    /// Returns whether the id consists of whole records, and not too many.
+    fn is_whole(&self) -> bool {
+        let mut rest = self.0.get(1..).unwrap_or_default();
+        let count = std::iter::from_fn(|| next_record(&mut rest)).count();
+        rest.is_empty() && count <= MAX_RECORDS
+    }
+}
+
+fn next_record<'a>(rest: &mut &'a [u8]) -> Option<NamedRecord<'a>> {
+    let (length, after) = rest.split_first_chunk::<LENGTH>()?;
+    let (rule, after) = after.split_first_chunk::<RULE>()?;
+    let (run, after) = after.split_first_chunk::<RUN>()?;
+    let (key, after) = after.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
+    *rest = after;
+    Some(NamedRecord { rule: u32::from_le_bytes(*rule), run: Run::new(u32::from_le_bytes(*run)), key })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn keys() -> impl Strategy<Value = Vec<Vec<u8>>> {
+        prop::collection::vec(any::<Vec<u8>>(), 0..=MAX_STACK)
+    }
+
+    fn record(run: u32, key: &[u8]) -> NamedRecord<'_> {
+        NamedRecord { rule: 7, run: Run::new(run), key }
+    }
+
+    fn id_of(keys: &[Vec<u8>]) -> ReservationId {
+        ReservationId::new((0..).zip(keys).map(|(run, key)| record(run, key)))
+    }
+
+    fn seal_key() -> SealKey {
+        SealKey::parse("000102030405060708090a0b0c0d0e0f").unwrap()
+    }
+
+    #[test]
+    fn id_has_at_most_as_many_records_as_a_group_of_stacks_has_rules() {
+        let key = seal_key();
+        let text = |records| ReservationId::new(std::iter::repeat_n(record(1, b"a"), records)).into_text(&key);
+        assert!(ReservationId::parse(text(MAX_RECORDS).as_bytes(), &key).is_ok());
+        assert_eq!(ReservationId::parse(text(MAX_RECORDS + 1).as_bytes(), &key), Err(BadReservationId));
+    }
+
+    #[test]
+    fn longest_id_is_read() {
+        const ROOM: usize = MAX_ID_TEXT / 4 * 3 - 1 - SEAL_BYTES;
+        let length = |key: usize| ReservationId::text_length(std::iter::once(key));
+        let longest = ROOM - LENGTH - RULE - RUN;
+        assert_eq!((length(longest), length(longest + 1) > MAX_ID_TEXT), (MAX_ID_TEXT, true));
+        let text = id_of(&[vec![7; longest]]).into_text(&seal_key());
+        assert!(ReservationId::parse(text.as_bytes(), &seal_key()).is_ok());
+    }
+
+    /// Anyone could compute the checksum that ids of version 1 had.
+    #[test]
+    fn ids_of_other_versions_are_refused() {
+        for version in [1, 2, 4] {
+            let mut id = id_of(&[vec![7; 20]]);
+            id.0[0] = version;
+            let checked = [&*id.0, &[1, 2, 3, 4]].concat();
+            for text in [URL_SAFE_NO_PAD.encode_to_string(checked), id.into_text(&seal_key())] {
+                assert_eq!(ReservationId::parse(text.as_bytes(), &seal_key()), Err(BadReservationId));
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn id_reads_back_and_is_safe_in_a_url(keys in keys()) {
+            let id = id_of(&keys);
+            let text = id.clone().into_text(&seal_key());
+            prop_assert_eq!(text.len(), ReservationId::text_length(keys.iter().map(Vec::len)));
+            prop_assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'));
+            let read = ReservationId::parse(text.as_bytes(), &seal_key()).unwrap();
+            prop_assert!(read.records().eq((0..).zip(&keys).map(|(run, key)| record(run, key))));
+            prop_assert_eq!(read, id);
+        }
+
+        #[test]
+        fn changed_id_is_refused(keys in keys(), place: prop::sample::Index, letter in "[A-Za-z0-9_-]", bit in 0..8_u32) {
+            let text = id_of(&keys).into_text(&seal_key()).into_bytes();
+            let place = place.index(text.len());
+            let mut changed = text.clone();
+            changed[place] = letter.as_bytes()[0];
+            let mut flipped = text.clone();
+            flipped[place] ^= 1 << bit;
+            for other in [&changed, &flipped, &text[..place], &text[place..], &[&*text, b"A"].concat()] {
+                prop_assert_eq!(ReservationId::parse(other, &seal_key()).is_ok(), *other == *text);
+            }
+        }
+
+        #[test]
+        fn id_with_the_seal_of_another_key_is_refused(keys in keys(), key: u128) {
+            let key = SealKey::parse(&format!("{key:032x}")).unwrap();
+            let text = id_of(&keys).into_text(&key);
+            prop_assert_eq!(ReservationId::parse(text.as_bytes(), &seal_key()).is_ok(), key == seal_key());
+        }
+
+        /// divvy would not write these bytes, but their seal is valid.
+        #[test]
+        fn sealed_bytes_are_whole_records_or_refused(bytes: Vec<u8>, version in prop::sample::select(vec![VERSION, 1, 0])) {
+            let sealed = ReservationId([&[version], &*bytes].concat());
+            let text = sealed.clone().into_text(&seal_key());
+            let read = ReservationId::parse(text.as_bytes(), &seal_key());
+            prop_assert_eq!(read == Ok(sealed.clone()), version == VERSION && sealed.is_whole());
+            if let Ok(id) = read {
+                prop_assert_eq!(ReservationId::new(id.records()), id);
+            }
+        }
+    }
 }

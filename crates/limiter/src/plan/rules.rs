@@ -7,11 +7,11 @@ use std::borrow::Cow;
 use std::cell::Cell;
 
 use super::builder::PlanBuilder;
-use super::contents::{
+use super::entries::Entries;
+use super::table::{Cost, Counter, Intent, Modes, RuleKind, Treatment, hit, treatment};
+use super::{
     Block, FixedActors, Group, Member, Part, Plan, Purpose, Source, Terms, is_client_id, write_client_record_id,
 };
-use super::entries::Entries;
-use super::table::{Cost, Counter, Intent, Modes, Objection, RuleKind, Treatment, hit, treatment};
 use crate::policy::{Bucket, Policy};
 use crate::refusal::Refusal;
 use crate::register::overrides::Applicable;
@@ -153,7 +153,7 @@ impl Context<'_> {
             Treatment::Reserve { credits } => {
                 Action::Reservation(ReservationAsk::Reserve { credits, ttl_seconds: self.ttl_seconds(rule)? })
             }
-            Treatment::Refused(objection) => return Err(refusal(objection, rule)),
+            Treatment::Refused(reason) => return Err(reason(rule.to_string())),
         };
         Ok(Part { rule: index, action, is_absent: matches!(treatment, Treatment::Absent(_)) })
     }
@@ -421,15 +421,5 @@ fn fixed(rule: &Rule) -> Source {
     match rule.quota {
         Quota::Always { credit } => Source::Fixed { allowed: true, credit },
         Quota::Never | Quota::Limited(_) => NOTHING,
-    }
-}
-
-fn refusal(objection: Objection, rule: &Rule) -> Refusal {
-    let rule = rule.to_string();
-    match objection {
-        Objection::LogCannotCharge => Refusal::CannotCharge(rule),
-        Objection::LogCannotReserve => Refusal::CannotReserve(rule),
-        Objection::TakesLeases => Refusal::TakesLeases(rule),
-        Objection::NoHoldField => Refusal::NoHoldField(rule),
     }
 }

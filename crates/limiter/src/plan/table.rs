@@ -3,6 +3,7 @@
 //! The function [`treatment`] is the table. A test prints it for docs/architecture.md. Buckets under a client's own
 //! limit do not use it.
 
+use crate::refusal::Refusal;
 use divvy_core::algorithm::{Ask, Limit, ReservationAsk, Run};
 use divvy_core::rules::{MatchPolicy, Overrun, Quota, Rule};
 
@@ -109,7 +110,7 @@ pub struct Cost {
 }
 
 /// The effect of a request on a rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub enum Treatment {
     /// The rule has no part in the request. If no other rule answers, the answer is the outcome of this ask, which
     /// changes nothing.
@@ -121,20 +122,8 @@ pub enum Treatment {
         credits: u64,
     },
     FreeLease,
-    Refused(Objection),
-}
-
-/// A reason why a rule does not support a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Objection {
-    /// A log cannot count more than its limit.
-    LogCannotCharge,
-    /// A log cannot set credits aside.
-    LogCannotReserve,
-    /// Only a reservation takes a lease.
-    TakesLeases,
-    /// Gateways have no field to name a lease by.
-    NoHoldField,
+    /// The rule does not support the request. The reason contains the rule's header.
+    Refused(fn(String) -> Refusal),
 }
 
 /// Returns the effect of a request on a rule: the table.
@@ -155,7 +144,7 @@ fn credit_treatment(intent: Intent, rule: RuleKind, cost: u64, modes: Modes) -> 
         Intent::Peek => Treatment::Ask(look(cost)),
         Intent::Charge if has_no_part => Treatment::Absent(Ask::Charge { cost: 0 }),
         // A canary counts as much as it can.
-        Intent::Charge if counter == Counter::Log && !is_canary => Treatment::Refused(Objection::LogCannotCharge),
+        Intent::Charge if counter == Counter::Log && !is_canary => Treatment::Refused(Refusal::CannotCharge),
         Intent::Charge => Treatment::Ask(Ask::Charge { cost }),
         Intent::Refund | Intent::Leave if has_no_part => Treatment::Absent(Ask::Refund { cost: 0 }),
         Intent::Refund | Intent::Leave => Treatment::Ask(Ask::Refund { cost }),
@@ -167,7 +156,7 @@ fn credit_treatment(intent: Intent, rule: RuleKind, cost: u64, modes: Modes) -> 
         Intent::Hit | Intent::Enter | Intent::EnterOrCharge => Treatment::Ask(hit(cost)),
         // Rules that count requests count this one. Canaries count its credits.
         Intent::Reserve if counts_requests || is_canary => Treatment::Ask(hit(cost)),
-        Intent::Reserve if counter == Counter::Log => Treatment::Refused(Objection::LogCannotReserve),
+        Intent::Reserve if counter == Counter::Log => Treatment::Refused(Refusal::CannotReserve),
         Intent::Reserve => Treatment::Reserve { credits: cost },
     }
 }
@@ -183,13 +172,11 @@ fn lease_treatment(intent: Intent, is_canary: bool, are_named: bool, cost: Cost,
         // A canary never denies a request.
         Intent::Hit if is_canary => absent,
         Intent::Hit if cost.is_none => Treatment::Ask(look(0)),
-        Intent::Hit => Treatment::Refused(Objection::TakesLeases),
+        Intent::Hit => Treatment::Refused(Refusal::TakesLeases),
         Intent::Charge | Intent::Refund => absent,
         Intent::EnterOrCharge if modes.charges => absent,
         Intent::Enter | Intent::EnterOrCharge | Intent::Leave if is_canary && !are_named => absent,
-        Intent::Enter | Intent::EnterOrCharge | Intent::Leave if !are_named => {
-            Treatment::Refused(Objection::NoHoldField)
-        }
+        Intent::Enter | Intent::EnterOrCharge | Intent::Leave if !are_named => Treatment::Refused(Refusal::NoHoldField),
         Intent::Leave => Treatment::FreeLease,
         Intent::Enter | Intent::EnterOrCharge if cost.credits == 0 => Treatment::Ask(look(0)),
         Intent::Enter | Intent::EnterOrCharge => take,

@@ -4,22 +4,21 @@
 //! They belong to an owner, such as a rule's label. So they outlive a removed rule, and apply again to the next rule with
 //! its label.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::hash::{BuildHasher, Hasher};
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
+use std::sync::{Arc, OnceLock};
 
 use foldhash::fast::{FixedState, RandomState};
 use hashbrown::hash_table::Entry;
 use hashbrown::{HashMap, HashTable};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
-use super::filter::CountingFilter;
-use super::journal::{Cursor, Journal};
-use super::owner::{Class, OfClass, Sought, sought};
+use super::overrides::{Class, OfClass, Sought, sought};
 use crate::store::{Exception, ExceptionChange, ExceptionKind};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 
@@ -29,17 +28,17 @@ const SHARDS: usize = 1_024;
 const USUAL_BYTES: usize = 512;
 
 /// The owners whose exceptions a listing has.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Listed<'a> {
+#[derive(Debug)]
+pub(crate) enum Listed {
     /// One owner.
-    Owner(&'a str),
+    Owner(String),
     /// The owners whose texts begin like this.
-    Beginning(&'a str),
+    Beginning(String),
 }
 
-impl Listed<'_> {
+impl Listed {
     /// All owners.
-    pub const ALL: Self = Listed::Beginning("");
+    pub const ALL: Self = Self::Beginning(String::new());
 
     fn first(&self) -> &str {
         match self {
@@ -49,7 +48,7 @@ impl Listed<'_> {
 
     pub(crate) fn has(&self, owner: &str) -> bool {
         match self {
-            Self::Owner(one) => owner == *one,
+            Self::Owner(one) => owner == one,
             Self::Beginning(beginning) => owner.starts_with(beginning),
         }
     }
@@ -113,14 +112,6 @@ impl Known {
     fn is_of(&self, of: &OwnerExceptions, hash: u64, actor: &[u8]) -> bool {
         // The hashes are compared first, because the bytes may have to be written.
         self.hash == hash && std::ptr::eq(&*self.of, of) && *(of.sought)(&self.actor) == *actor
-    }
-
-    fn change(&self) -> ExceptionChange {
-        ExceptionChange {
-            owner: self.of.owner.to_string(),
-            actor: self.actor.to_string(),
-            value: Some(self.value.clone()),
-        }
     }
 
     fn place(&self) -> Cursor {
@@ -232,12 +223,6 @@ impl OwnerExceptions {
 
     fn find_stored(&self, actor: &str) -> Option<Exception> {
         self.find(&(self.sought)(actor), |exception| Some(exception.clone()))
-    }
-
-    /// Counts an exception with this hash, before it is there.
-    fn count_added(&self, hash: u64) {
-        self.shards.filter.add(hash);
-        self.len.fetch_add(1, Relaxed);
     }
 
     /// Counts a removed exception. Returns whether it was the last one.
@@ -376,7 +361,9 @@ impl Exceptions {
                 true
             }
             (Entry::Vacant(place), Some(value)) => {
-                of.count_added(hash);
+                // The filter has it before the table.
+                self.shards.filter.add(hash);
+                of.len.fetch_add(1, Relaxed);
                 let of = Arc::clone(&of);
                 let known = Known { of, actor: change.actor.as_str().into(), hash, value, reading };
                 self.weights.of(known.of.class).fetch_add(weight(&known.actor, &known.value), Relaxed);
@@ -389,16 +376,12 @@ impl Exceptions {
         drop(shard);
         self.drop_if_empty(&mut owners, &of);
         drop(owners);
-        if is_changed {
-            self.record(&of.owner, || Cursor { owner: Arc::clone(&of.owner), actor: change.actor.as_str().into() });
-        }
-    }
-
-    /// Records a change of this owner's exceptions, after it is in force.
-    fn record(&self, owner: &str, change: impl FnOnce() -> Cursor) {
-        match ExceptionKind::split_owner(owner) {
-            Some((ExceptionKind::Block, _)) => self.journal.record(change()),
-            Some((ExceptionKind::Allow, _)) => self.journal.reset(),
+        // Recorded once it is in force.
+        match ExceptionKind::split_owner(&of.owner) {
+            Some((ExceptionKind::Block, _)) if is_changed => {
+                self.journal.record(Cursor { owner: Arc::clone(&of.owner), actor: change.actor.as_str().into() });
+            }
+            Some((ExceptionKind::Allow, _)) if is_changed => self.journal.reset(),
             _ => {}
         }
     }
@@ -429,7 +412,8 @@ impl Exceptions {
             let is_of_class = class.is_none_or(|class| class == known.of.class);
             let stays = dropped.len() >= most || !is_of_class || !is_meant(&known.value, now);
             if !stays {
-                dropped.push(ExceptionChange { value: None, ..known.change() });
+                let (owner, actor) = (known.of.owner.to_string(), known.actor.to_string());
+                dropped.push(ExceptionChange { owner, actor, value: None });
             }
             stays
         });
@@ -469,7 +453,7 @@ impl Exceptions {
     /// cursor, and the next cursor if others may follow.
     pub(crate) fn page(
         &self,
-        of: Listed<'_>,
+        of: &Listed,
         is_meant: impl Fn(&str, &str, &Exception) -> bool,
         cursor: Option<&Cursor>,
         count: usize,
@@ -512,12 +496,148 @@ impl Exceptions {
     }
 }
 
+/// Number of counters. A tenth of them are in use with 100,000 entries, and six tenths with a million.
+const COUNTERS: usize = 1 << 20;
+
+/// The filter. From the first entry on, it takes one byte for each of its [`COUNTERS`].
+#[derive(Debug, Default)]
+pub struct CountingFilter(OnceLock<Box<[AtomicU8]>>);
+
+impl CountingFilter {
+    /// Returns whether there may be an entry with this hash.
+    #[inline]
+    pub fn may_contain(&self, hash: u64) -> bool {
+        self.counter(hash).is_some_and(|counter| counter.load(Relaxed) > 0)
+    }
+
+    /// Adds an entry. Call this before the table has it.
+    pub fn add(&self, hash: u64) {
+        self.0.get_or_init(|| std::iter::repeat_with(AtomicU8::default).take(COUNTERS).collect());
+        if let Some(counter) = self.counter(hash) {
+            counter.update(Relaxed, Relaxed, |count| count.saturating_add(1));
+        }
+    }
+
+    /// Removes an entry, which is no longer to be found.
+    pub fn remove(&self, hash: u64) {
+        if let Some(counter) = self.counter(hash) {
+            // A full counter does not know the number of its entries anymore.
+            counter.update(Relaxed, Relaxed, |count| if count == u8::MAX { count } else { count.saturating_sub(1) });
+        }
+    }
+
+    /// Returns the counter of this hash. `None` if there has never been an entry.
+    #[inline]
+    fn counter(&self, hash: u64) -> Option<&AtomicU8> {
+        self.0.get()?.get(hash as usize % COUNTERS)
+    }
+}
+
+/// Maximum memory of the changes (bytes): about 100,000 usual ones.
+const MAX_BYTES: usize = 8 << 20;
+/// Memory of a change without the text of its actor (bytes).
+const CHANGE_BYTES: usize = 64;
+
+/// The latest changes.
+#[derive(Debug)]
+pub struct Journal {
+    history: u64,
+    latest: Mutex<Latest>,
+}
+
+#[derive(Debug, Default)]
+struct Latest {
+    /// The number of the last change.
+    last: u64,
+    /// The owners and actors of the changes up to the last one.
+    changes: VecDeque<Cursor>,
+    bytes: usize,
+}
+
+impl Default for Journal {
+    fn default() -> Self {
+        let mut random = [0; 8];
+        // Without random numbers, the histories of two processes may look alike, and a client that follows one of them may miss
+        // changes until it lists all blocks again.
+        let _ = getrandom::getrandom(&mut random);
+        Self { history: u64::from_le_bytes(random), latest: Mutex::default() }
+    }
+}
+
+impl Journal {
+    /// Records a change, after it is in force.
+    pub fn record(&self, change: Cursor) {
+        let latest = &mut *self.latest.lock();
+        latest.last += 1;
+        latest.bytes += bytes(&change);
+        latest.changes.push_back(change);
+        while latest.bytes > MAX_BYTES
+            && let Some(oldest) = latest.changes.pop_front()
+        {
+            latest.bytes -= bytes(&oldest);
+        }
+    }
+
+    /// Forgets all changes: clients have to list all blocks again. Call it after a change that concerns many of them.
+    pub fn reset(&self) {
+        let latest = &mut *self.latest.lock();
+        *latest = Latest { last: latest.last + 1, ..Latest::default() };
+    }
+
+    /// Returns the sequence number of the last change.
+    pub fn sequence(&self) -> String {
+        self.text(self.latest.lock().last)
+    }
+
+    /// Returns the next `count` changes after a sequence number, each owner and actor once, and the sequence number of the last
+    /// one. `None` if the changes after it are not known.
+    pub(crate) fn after(&self, sequence: &str, count: usize) -> Option<(BTreeSet<Cursor>, String)> {
+        let (history, number) = sequence.split_once('-')?;
+        let number: u64 = number.parse().ok().filter(|_| u64::from_str_radix(history, 16) == Ok(self.history))?;
+        let latest = self.latest.lock();
+        let missing = usize::try_from(latest.last.checked_sub(number)?).ok()?;
+        let known = latest.changes.len().checked_sub(missing)?;
+        let found = latest.changes.iter().skip(known).take(count).cloned().collect();
+        Some((found, self.text(number + missing.min(count) as u64)))
+    }
+
+    fn text(&self, number: u64) -> String {
+        format!("{:016x}-{number}", self.history)
+    }
+}
+
+fn bytes(change: &Cursor) -> usize {
+    change.actor.len() + CHANGE_BYTES
+}
+
+/// An exception's owner and actor. In a listing, the next page continues after the last one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Cursor {
+    pub owner: Arc<str>,
+    pub actor: Arc<str>,
+}
+
+impl Cursor {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (owner, actor) = text.split_once(' ')?;
+        Some(Self { owner: owner.replace("%20", " ").replace("%25", "%").into(), actor: actor.into() })
+    }
+}
+
+impl std::fmt::Display for Cursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Names of fields may have spaces.
+        write!(f, "{} {}", self.owner.replace('%', "%25").replace(' ', "%20"), self.actor)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     fn at(seconds: u64) -> Timestamp {
         Timestamp::from_secs(seconds).unwrap()
@@ -532,7 +652,7 @@ mod tests {
         ExceptionChange { owner: owner.into(), actor: actor.into(), value }
     }
 
-    fn all(exceptions: &Exceptions, of: Listed<'_>, count: usize, now: Timestamp) -> Vec<ExceptionChange> {
+    fn all(exceptions: &Exceptions, of: &Listed, count: usize, now: Timestamp) -> Vec<ExceptionChange> {
         let (mut found, mut place) = (Vec::new(), None);
         loop {
             let (page, next) = exceptions.page(of, |_, _, _| true, place.as_ref(), count, now);
@@ -572,8 +692,8 @@ mod tests {
                 prop_assert_eq!(exceptions.find(owner, actor, at(now)), (!is_over(value, at(now))).then(|| value.clone()));
             }
             prop_assert_eq!(exceptions.find("limit:c", "a", at(0)), None);
-            for of in [Listed::ALL, Listed::Beginning("block:"), Listed::Beginning("limit:"), Listed::Owner("limit:a")] {
-                let mut listed = all(&exceptions, of, count, at(now));
+            for of in [Listed::ALL, Listed::Beginning("block:".into()), Listed::Beginning("limit:".into()), Listed::Owner("limit:a".into())] {
+                let mut listed = all(&exceptions, &of, count, at(now));
                 listed.sort_by(|one, other| (&one.owner, &one.actor).cmp(&(&other.owner, &other.actor)));
                 let expected = in_force.iter().filter(|((owner, _), _)| of.has(owner));
                 let expected = expected.map(|((owner, actor), value)| {
@@ -621,12 +741,13 @@ mod tests {
         for owner in ["limit:a", "limit:b", "limit:c"] {
             (0..2_500).for_each(|actor| limits.apply(&change(owner, &actor.to_string(), Some((5, None))), 1));
         }
-        let of_b = Listed::Owner("limit:b");
-        let listed = all(&limits, of_b, 999, at(0));
+        let of_b = Listed::Owner("limit:b".into());
+        let listed = all(&limits, &of_b, 999, at(0));
         assert!(listed.len() == 2_500 && listed.iter().all(|listed| listed.owner == "limit:b"));
         assert!(listed.is_sorted_by(|one, other| one.actor < other.actor));
         let after = |owner: &str| Cursor { owner: owner.into(), actor: "5".into() };
-        let first = |cursor| limits.page(of_b, |_, _, _| true, Some(cursor), 1, at(0)).0.pop().map(|found| found.actor);
+        let first =
+            |cursor| limits.page(&of_b, |_, _, _| true, Some(cursor), 1, at(0)).0.pop().map(|found| found.actor);
         assert_eq!([first(&after("limit:a")), first(&after("limit:c"))], [Some("0".to_owned()), None]);
     }
 
@@ -652,5 +773,106 @@ mod tests {
         }
         assert_eq!(seen, (0..SHARDS).collect::<Vec<_>>());
         assert_eq!(Exceptions::next_shards(SHARDS).start, 0);
+    }
+
+    proptest! {
+        #[test]
+        fn filter_never_denies_an_entry(changes in prop::collection::vec((prop::bool::ANY, 0..4u64, 0..3u64), 0..50)) {
+            let (filter, mut entries) = (CountingFilter::default(), Vec::new());
+            for (adds, low, high) in changes {
+                // Hashes that differ in their high bits share a counter.
+                let hash = low + high * COUNTERS as u64;
+                if adds {
+                    filter.add(hash);
+                    entries.push(hash);
+                } else if let Some(place) = entries.iter().position(|known| *known == hash) {
+                    entries.swap_remove(place);
+                    filter.remove(hash);
+                }
+                for low in 0..4 {
+                    let is_there = entries.iter().any(|hash| hash % COUNTERS as u64 == low);
+                    prop_assert_eq!(filter.may_contain(low), is_there);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn entry_is_found_while_another_of_its_counter_comes_and_goes() {
+        let filter = CountingFilter::default();
+        let (entry, other) = (7, 7 + COUNTERS as u64);
+        filter.add(entry);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..100_000 {
+                        filter.add(other);
+                        filter.remove(other);
+                    }
+                });
+            }
+            for _ in 0..100_000 {
+                assert!(filter.may_contain(entry));
+            }
+        });
+    }
+
+    #[test]
+    fn full_counter_stays_full() {
+        let filter = CountingFilter::default();
+        assert!(!filter.may_contain(7));
+        (0..300).for_each(|_| filter.add(7));
+        (0..299).for_each(|_| filter.remove(7));
+        assert!(filter.may_contain(7));
+    }
+
+    fn block_change(actor: &str) -> Cursor {
+        Cursor::parse(&format!("block:r {actor}")).unwrap()
+    }
+
+    fn after(journal: &Journal, sequence: &str, count: usize) -> Option<(String, String)> {
+        let (found, next) = journal.after(sequence, count)?;
+        Some((found.iter().map(|change| &*change.actor).collect::<Vec<_>>().join(" "), next))
+    }
+
+    #[test]
+    fn changes_after_a_sequence_number_are_found_once_each() {
+        let journal = Journal::default();
+        let start = journal.sequence();
+        ["a", "b", "a", "c"].iter().for_each(|actor| journal.record(block_change(actor)));
+        let end = journal.sequence();
+        assert_eq!(after(&journal, &start, 9).unwrap(), ("a b c".into(), end.clone()));
+        let (found, next) = after(&journal, &start, 3).unwrap();
+        assert_eq!(found, "a b");
+        assert_eq!(after(&journal, &next, 3).unwrap(), ("c".into(), end.clone()));
+        assert_eq!(after(&journal, &end, 3).unwrap(), (String::new(), end));
+    }
+
+    #[test]
+    fn unknown_sequence_numbers_are_refused() {
+        let journal = Journal::default();
+        journal.record(block_change("a"));
+        let known = journal.sequence();
+        let (history, _) = known.split_once('-').unwrap();
+        let others =
+            [Journal::default().sequence(), format!("{history}-2"), format!("{history}-x"), history.to_owned()];
+        for other in others {
+            assert_eq!(after(&journal, &other, 9), None, "{other}");
+        }
+        journal.reset();
+        assert_eq!(after(&journal, &known, 9), None, "all blocks may have changed");
+        assert!(after(&journal, &journal.sequence(), 9).is_some());
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let journal = Journal::default();
+        let start = journal.sequence();
+        let long = "x".repeat(4_096);
+        (0..3_000).for_each(|_| journal.record(block_change(&long)));
+        let latest = journal.latest.lock();
+        assert!(latest.bytes <= MAX_BYTES && latest.bytes == latest.changes.len() * bytes(&block_change(&long)));
+        drop(latest);
+        assert_eq!(after(&journal, &start, 9), None);
     }
 }

@@ -11,8 +11,8 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use super::Report;
-use crate::denials::{Denial, Denials};
 use crate::heavy_hitters::{Event, Order, Sampler, Top};
+use crate::penalties::{Denial, Denials};
 use crate::plan::{Group, Member, Purpose, Request, Source};
 use crate::policy::Policy;
 use crate::store::{Action, record_key};
@@ -27,22 +27,14 @@ struct Run {
     hits: u64,
 }
 
-/// The denial of a group.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum GroupDenial {
-    New,
-    /// An idempotent request that gets its first answer again.
-    Repeated,
-}
-
 impl Report<'_> {
     /// Counts the answer of every rule that a request concerned, including canaries. Returns the number of entries for
     /// which the store failed. Their rules have no answer.
     pub(crate) fn count(self, metrics: &Metrics) -> u64 {
         let (mut run, mut next) = (Run { rule: 0, allowed: true, hits: 0 }, 0);
         for group in &self.plan.groups {
-            let Some(denial) = self.denial(group) else { continue };
-            metrics.hits.stacks_denied.inc_by(u64::from(denial == GroupDenial::New));
+            let Some(is_repeated) = self.denial(group) else { continue };
+            metrics.hits.stacks_denied.inc_by(u64::from(!is_repeated));
             self.count_members(next..group.members.start, false, &mut run);
             self.count_members(group.members.clone(), true, &mut run);
             next = group.members.end;
@@ -76,8 +68,8 @@ impl Report<'_> {
         self.denial(group).is_some()
     }
 
-    /// Returns the kind of the group's denial, if it was denied.
-    fn denial(self, group: &Group) -> Option<GroupDenial> {
+    /// If the group was denied, returns whether that repeats the first answer to an idempotent request.
+    fn denial(self, group: &Group) -> Option<bool> {
         let requests = self.plan.requests.get(group.requests.clone()).unwrap_or_default();
         let is_request_denied = requests.iter().any(|request| match request {
             Request::OwnLimit(entry) => self.entry(*entry).is_ok_and(|outcome| !outcome.allowed),
@@ -93,7 +85,7 @@ impl Report<'_> {
         let is_repeated = |member: &Member| {
             member.purpose == Purpose::IdempotentHit && self.resolution(member) != Some(Resolution::Done)
         };
-        Some(if denying.any(is_repeated) { GroupDenial::Repeated } else { GroupDenial::New })
+        Some(denying.any(is_repeated))
     }
 
     /// Counts a member that is not a plain hit. Does not count it if its answer is repeated, or if its idempotency key
@@ -155,7 +147,7 @@ impl<'a> Report<'a> {
         let Some(policy) = self.policy().filter(|policy| !policy.penalties.is_empty()) else { return };
         let denied =
             self.plan.requests.iter().flat_map(|request| self.counting_members(request)).filter_map(|member| {
-                let penalty = policy.penalties.get(member.rule)?;
+                let penalty = policy.penalties.get(member.rule)?.as_ref()?;
                 let (entry, source) = self.denying_entry(member)?;
                 let actor = self.actor_of_entry(policy, member.rule, entry)?;
                 Some(Denial { penalty, actor, is_cached: source == OutcomeSource::DenialCache })
@@ -219,7 +211,7 @@ impl<'a> Report<'a> {
         let event = Event { order, actor: actor.unwrap_or_default(), amount, weight };
         let now = self.plan.now();
         if !top.count(&of_rule.top, event, now, sampler) && top.should_drop_idle(now) {
-            policy.tops.drop_idle(now);
+            policy.tops.iter().for_each(|of_rule| of_rule.top.drop_idle(now));
         }
     }
 

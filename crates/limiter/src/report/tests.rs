@@ -10,41 +10,24 @@ use crate::plan::table::Intent;
 use crate::plan::{PlanBuilder, Together};
 use crate::refusal::{Refusal, RefusedMember};
 use crate::store::StoreError;
+use crate::tests::parse_rules;
 use crate::{CounterNames, DEFAULT_MAX_RESERVATION_TTL, Policy, Scope};
 use divvy_core::algorithm::Outcome;
 use divvy_core::clock::Clock;
-use divvy_core::config::{self, Format};
 use divvy_core::rules::Operation;
 use divvy_telemetry::metrics::Metrics;
 
 const RULES: &str = "
-[key=*]
-creditLimit = 3
-resetSeconds = 3600
-actorField = key
-matchPolicy = canary
-
-[key=*]
-creditLimit = 3
-resetSeconds = 3600
-actorField = key
-matchPolicy = and
-
-[key=*]
-creditLimit = 9
-resetSeconds = 60
-actorField = key
-costField = cost
-
-[default]
-creditLimit = 0
+[key=*]; creditLimit = 3; resetSeconds = 3600; actorField = key; matchPolicy = canary
+[key=*]; creditLimit = 3; resetSeconds = 3600; actorField = key; matchPolicy = and
+[key=*]; creditLimit = 9; resetSeconds = 60; actorField = key; costField = cost
+[default]; creditLimit = 0
 ";
 
 fn builder(metrics: &Metrics) -> PlanBuilder {
-    let rules = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
-    let policy = Policy::new(rules, metrics, CounterNames::Usual);
-    let mut builder = PlanBuilder::default();
-    builder.begin(Some(Arc::new(policy)), &Scope::EVERYTHING, Clock::system().now(), DEFAULT_MAX_RESERVATION_TTL, true);
+    let policy = Arc::new(Policy::new(parse_rules(RULES), metrics, CounterNames::Usual));
+    let (mut builder, now) = (PlanBuilder::default(), Clock::system().now());
+    builder.begin(Some(policy), &Scope::EVERYTHING, now, (DEFAULT_MAX_RESERVATION_TTL, true), None);
     builder
 }
 

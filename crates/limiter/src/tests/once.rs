@@ -3,41 +3,20 @@
 use super::*;
 
 const RULES: &str = "
-[key=*]
-creditLimit = 10
-resetSeconds = 3600
-actorField = key
-costField = bytes
-label = key
-
-[stack=*]
-creditLimit = 10
-resetSeconds = 3600
-matchPolicy = and
-label = stack
-
-[stack=open]
-creditLimit = 5
-resetSeconds = 0
-label = open
-
-[stack=closed]
-creditLimit = 0
-resetSeconds = 0
-label = closed
-
-[default]
-creditLimit = 0
+[key=*]; creditLimit = 10; resetSeconds = 3600; actorField = key; costField = bytes; label = key
+[stack=*]; creditLimit = 10; resetSeconds = 3600; matchPolicy = and; label = stack
+[stack=open]; creditLimit = 5; resetSeconds = 0; label = open
+[stack=closed]; creditLimit = 0; resetSeconds = 0; label = closed
+[default]; creditLimit = 0
 ";
 
 /// Applies the requests as one batch, each under a key.
-fn once(limiter: &Limiter, asked: &[(&str, Intent, &str)]) -> Applied {
-    let mut builder = PlanBuilder::default();
-    limiter.begin(&mut builder, &Scope::EVERYTHING);
-    for (pairs, intent, key) in asked {
-        builder.add_idempotent(&operation(pairs), *intent, None, key.as_bytes());
-    }
-    run(limiter.apply(builder.build()))
+pub(super) fn once(limiter: &Limiter, asked: &[(&str, Intent, &str)]) -> Applied {
+    ask(limiter, |builder| {
+        for (pairs, intent, key) in asked {
+            builder.add_idempotent(&operation(pairs), *intent, None, key.as_bytes());
+        }
+    })
 }
 
 /// Returns whether each request is allowed and the credit left, or that its key belongs to another request.
@@ -107,17 +86,16 @@ fn request_of_many_hits_has_a_record_for_each_hit_that_is_not_refused() {
     let limiter = limiter_of(RULES);
     let hits = ["key=a bytes=1", "key=a bytes=many", "key=a bytes=2", "key=b"];
     let ask = || {
-        let mut builder = PlanBuilder::default();
-        limiter.begin(&mut builder, &Scope::EVERYTHING);
-        let mut payload = Payload::new(Intent::Hit);
-        hits.iter().for_each(|pairs| payload.add(&operation(pairs), None));
-        let each = |builder: &mut PlanBuilder| {
-            hits.iter().for_each(|pairs| builder.add(&operation(pairs), Intent::Hit, None));
-        };
-        builder.idempotent(b"x", &payload, each).unwrap();
-        // This entry has no idempotency key.
-        builder.add(&operation("key=c"), Intent::Hit, None);
-        let applied = run(limiter.apply(builder.build()));
+        let applied = ask(&limiter, |builder| {
+            let mut payload = Payload::new(Intent::Hit);
+            hits.iter().for_each(|pairs| payload.add(&operation(pairs), None));
+            let each = |builder: &mut PlanBuilder| {
+                hits.iter().for_each(|pairs| builder.add(&operation(pairs), Intent::Hit, None));
+            };
+            builder.idempotent(b"x", &payload, each).unwrap();
+            // This entry has no idempotency key.
+            builder.add(&operation("key=c"), Intent::Hit, None);
+        });
         let verdict = |index| applied.report().verdict(index).map(|verdict| verdict.credit).ok();
         ((0..hits.len()).map(verdict).collect::<Vec<_>>(), verdict(hits.len()), applied.report().is_replay())
     };

@@ -1,37 +1,20 @@
 //! Blocks and allows of single actors.
 
-use std::convert::identity;
 use std::time::Duration;
 
 use super::*;
 use crate::exceptions::ExceptionFilter;
 use crate::exceptions::ExceptionKind::{Allow, Block};
-use crate::register::owner::ExceptionOwner;
-use crate::status::RuleStatus;
+use crate::inspection::RuleStatus;
+use crate::register::overrides::ExceptionOwner;
 use crate::store::{Effect, Exception, ExceptionChange, Repetition};
 use divvy_core::rules::{FinalSlash, Spelling};
 
 const API: &str = "
-[api=* ip=*]
-creditLimit = 5
-resetSeconds = 3600
-actorField = ip
-matchPolicy = and
-label = api
-
-[api=* user=*]
-creditLimit = 50
-resetSeconds = 3600
-actorField = user
-label = user
-
-[free=yes]
-creditLimit = 9
-resetSeconds = 0
-label = free
-
-[default]
-creditLimit = 0
+[api=* ip=*]; creditLimit = 5; resetSeconds = 3600; actorField = ip; matchPolicy = and; label = api
+[api=* user=*]; creditLimit = 50; resetSeconds = 3600; actorField = user; label = user
+[free=yes]; creditLimit = 9; resetSeconds = 0; label = free
+[default]; creditLimit = 0
 ";
 
 fn set(limiter: &Limiter, kind: ExceptionKind, rule: &str, actor: &str) {
@@ -138,11 +121,10 @@ fn allowed_actor_is_never_denied_by_any_request() {
     let limiter = limiter_of(API);
     set(&limiter, Allow, "api", "1.2.3.4");
     const PAIRS: &str = "api=a ip=1.2.3.4 user=ann";
-    let mut builder = PlanBuilder::default();
-    limiter.begin(&mut builder, &Scope::EVERYTHING);
-    builder.add(&operation(PAIRS), Intent::Hit, Some(20));
-    builder.add_reservation(&operation(PAIRS), Reserve { credits: 20, ttl_seconds: Some(30), id: None });
-    let applied = run(limiter.apply(builder.build()));
+    let applied = ask(&limiter, |builder| {
+        builder.add(&operation(PAIRS), Intent::Hit, Some(20));
+        builder.add_reservation(&operation(PAIRS), Reserve { credits: 20, ttl_seconds: Some(30), id: None });
+    });
     let report = applied.report();
     assert_eq!(report.verdict(0).map(|verdict| (verdict.allowed, verdict.credit)).unwrap(), (true, 0));
     let reserved = report.reserved(1).unwrap();
@@ -317,7 +299,7 @@ fn status_of_an_address_shows_the_network() {
     assert_eq!(status(&limiter, "ip=1.2.4.4"), [""; 0]);
     assert_eq!(status(&limiter, "ip=1.2.3.0/25"), [blocked]);
     assert_eq!(status(&limiter, "ip=1.2.2.0/23"), [""; 0]);
-    let prefixed = limiter_of(&API.replace("actorField = ip\n", "actorField = ip\nactorPrefix = ip: 25, 56\n"));
+    let prefixed = limiter_of(&API.replace("actorField = ip;", "actorField = ip; actorPrefix = ip: 25, 56;"));
     set(&prefixed, Block, "*", "ip=1.2.3.0/24");
     assert_eq!(status(&prefixed, "ip=1.2.3.0/25"), [blocked]);
     assert_eq!(status(&prefixed, "ip=1.2.3.4"), [blocked]);
@@ -338,49 +320,16 @@ fn status_leaves_out_an_override_that_has_ended() {
 }
 
 const WAYS: &str = "
-[api=plain ip=*]
-creditLimit = 50
-resetSeconds = 3600
-actorField = ip
-label = plain
-
-[api=debt ip=*]
-creditLimit = 50
-resetSeconds = 3600
-actorField = ip
-overrun = debt
-costField = tokens
+[api=plain ip=*]; creditLimit = 50; resetSeconds = 3600; actorField = ip; label = plain
+[api=debt ip=*]; creditLimit = 50; resetSeconds = 3600; actorField = ip; overrun = debt; costField = tokens
 label = debt
-
-[api=both ip=*]
-creditLimit = 50
-resetSeconds = 3600
-actorField = ip
-matchPolicy = and
-label = requests
-
-[api=both ip=*]
-creditLimit = 60
-resetSeconds = 3600
-actorField = ip
-overrun = debt
-costField = tokens
+[api=both ip=*]; creditLimit = 50; resetSeconds = 3600; actorField = ip; matchPolicy = and; label = requests
+[api=both ip=*]; creditLimit = 60; resetSeconds = 3600; actorField = ip; overrun = debt; costField = tokens
 label = tokens
-
-[api=leases ip=*]
-creditLimit = 50
-resetSeconds = 60
-algorithm = concurrency
-actorField = ip
-holdField = id
+[api=leases ip=*]; creditLimit = 50; resetSeconds = 60; algorithm = concurrency; actorField = ip; holdField = id
 label = leases
-
-[api=free]
-limit = none
-label = free
-
-[default]
-creditLimit = 0
+[api=free]; limit = none; label = free
+[default]; creditLimit = 0
 ";
 
 /// Returns whether the request is allowed: by the rules, under a limit of its own, or under one that allows nothing.
@@ -388,10 +337,7 @@ fn ways_to_hit(limiter: &Limiter, api: &str) -> Vec<(String, bool)> {
     let operation = operation(&format!("api={api} ip=1.2.3.4 id=r1 tokens=2"));
     let limit = Limit::FixedWindow(FixedWindow::new(50, NANOS_PER_SECOND).unwrap());
     let ask = |name: &str, is_own: bool, add: &dyn Fn(&mut PlanBuilder)| {
-        let mut builder = PlanBuilder::default();
-        limiter.begin(&mut builder, &Scope::EVERYTHING);
-        add(&mut builder);
-        let applied = run(limiter.apply(builder.build()));
+        let applied = crate::tests::ask(limiter, add);
         let report = applied.report();
         let allowed = if is_own { report.outcome(0).unwrap().allowed } else { report.verdict(0).unwrap().allowed };
         (format!("{name} {api}"), allowed)
@@ -405,10 +351,7 @@ fn ways_to_hit(limiter: &Limiter, api: &str) -> Vec<(String, bool)> {
     }
     ways.push(ask("reserve", false, &|builder| builder.add_clamped_reservation(&operation, 2, Some(60))));
     ways.push(ask("together", false, &|builder| {
-        let _ = builder.together(Together::AsOne, identity, |builder| {
-            builder.add(&operation, Intent::EnterOrCharge, Some(2));
-            Ok::<_, RefusedMember>(())
-        });
+        add_together(builder, Together::AsOne, |builder| builder.add(&operation, Intent::EnterOrCharge, Some(2)));
     }));
     ways.push(ask("own limit", true, &|builder| builder.add_limited(&operation, limit, Intent::Enter, 2)));
     ways.push(ask("own limit, charged", true, &|builder| {
@@ -465,14 +408,9 @@ fn cost_of_an_allowed_actor_counts_in_a_group() {
     for order in [["api=a ip=1", "api=b ip=2"], ["api=b ip=2", "api=a ip=1"]] {
         let limiter = limiter_of(rules);
         set(&limiter, Allow, "*", "ip=1");
-        let mut builder = PlanBuilder::default();
-        limiter.begin(&mut builder, &Scope::EVERYTHING);
-        let added = builder.together(Together::Summed, identity, |builder| {
+        ask_together(&limiter, Together::Summed, |builder| {
             order.iter().for_each(|pairs| builder.add(&operation(pairs), Intent::Hit, Some(3)));
-            Ok::<_, RefusedMember>(())
         });
-        assert!(added.is_ok());
-        run(limiter.apply(builder.build()));
         assert_eq!(peek(&limiter, "api=b ip=2"), Ok((true, 4)), "{order:?}");
     }
 }
@@ -490,14 +428,9 @@ fn limit_of_an_allowed_actor_does_not_decide_in_a_group() {
         let limiter = limiter_of(&rules);
         set(&limiter, Allow, "free", "x");
         let take_together = |hits: [(&str, u64); 2]| {
-            let mut builder = PlanBuilder::default();
-            limiter.begin(&mut builder, &Scope::EVERYTHING);
-            let added = builder.together(Together::Summed, identity, |builder| {
+            let applied = ask_together(&limiter, Together::Summed, |builder| {
                 hits.iter().for_each(|(pairs, cost)| builder.add(&operation(pairs), Intent::Hit, Some(*cost)));
-                Ok::<_, RefusedMember>(())
             });
-            assert!(added.is_ok());
-            let applied = run(limiter.apply(builder.build()));
             [0, 1].map(|index| applied.report().verdict(index).unwrap().allowed)
         };
         assert_eq!(take_together([("plan=pro c=x", 5), ("plan=pro c=x", 4)]), [true; 2]);
@@ -509,66 +442,22 @@ fn limit_of_an_allowed_actor_does_not_decide_in_a_group() {
 
 /// Rules whose values checks normalize.
 const CHECKED: &str = "
-[path=/login ip=*]
-creditLimit = 5
-resetSeconds = 60
-actorField = ip
-label = login
-
-[host=* path=/h]
-creditLimit = 5
-resetSeconds = 60
-actorField = host
-label = byhost
-
-[path=//p/*]
-creditLimit = 5
-resetSeconds = 60
-actorField = path
-label = bypath
-
-[path=/two ip=* host=*]
-creditLimit = 5
-resetSeconds = 60
-actorField = ip, host
-label = two
-
-[n=*]
-creditLimit = 5
-resetSeconds = 60
-actorField = n
-networks = n: 10.0.0.0/8
-label = net
-
-[lst=*]
-creditLimit = 5
-resetSeconds = 60
-actorField = lst
-list = lst: l.txt
-label = lst
-
-[pre=*]
-creditLimit = 5
-resetSeconds = 60
-actorField = pre
-actorPrefix = pre: 24, 56
-networks = pre: 10.0.0.0/8
-label = pre
-
-[user=*]
-creditLimit = 5
-resetSeconds = 60
-actorField = user, ip
-label = user
-
-[default]
-creditLimit = 0
+[path=/login ip=*]; creditLimit = 5; resetSeconds = 60; actorField = ip; label = login
+[host=* path=/h]; creditLimit = 5; resetSeconds = 60; actorField = host; label = byhost
+[path=//p/*]; creditLimit = 5; resetSeconds = 60; actorField = path; label = bypath
+[path=/two ip=* host=*]; creditLimit = 5; resetSeconds = 60; actorField = ip, host; label = two
+[n=*]; creditLimit = 5; resetSeconds = 60; actorField = n; networks = n: 10.0.0.0/8; label = net
+[lst=*]; creditLimit = 5; resetSeconds = 60; actorField = lst; list = lst: l.txt; label = lst
+[pre=*]; creditLimit = 5; resetSeconds = 60; actorField = pre; actorPrefix = pre: 24, 56
+networks = pre: 10.0.0.0/8; label = pre
+[user=*]; creditLimit = 5; resetSeconds = 60; actorField = user, ip; label = user
+[default]; creditLimit = 0
 ";
 
 fn checked() -> Limiter {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("rules.ini");
-    std::fs::write(&path, CHECKED).unwrap();
+    std::fs::write(&path, CHECKED.replace("; ", "\n")).unwrap();
     std::fs::write(dir.path().join("l.txt"), "alice\n10.0.0.0/8\n").unwrap();
     let spellings = [
         ("method", Spelling::Method),
@@ -579,9 +468,7 @@ fn checked() -> Limiter {
     let spellings = spellings.into_iter().map(|(key, spelling)| (key.to_owned(), spelling)).collect();
     let serving = config::Serving { spellings, ..config::Serving::default() };
     let rules = config::load_for(&path, &serving).unwrap().rules;
-    let metrics = Metrics::new();
-    let policy = Policy::new(rules, &metrics, CounterNames::Usual);
-    Limiter::new(Some(policy), Backend::Memory(MemoryStore::default()), Clock::system(), metrics)
+    limiter_on(Backend::Memory(MemoryStore::default()), rules)
 }
 
 #[test]

@@ -4,25 +4,15 @@ use std::time::Duration;
 
 use super::*;
 use crate::exceptions::ExceptionKind::{Allow, Block};
-use crate::register::owner::ExceptionOwner;
+use crate::register::overrides::ExceptionOwner;
 use crate::store::Exception;
 use divvy_core::algorithm::OutcomeSource;
 
 const MINUTE: u64 = 60;
 const LOGIN: &str = "
-[path=/login user=*]
-creditLimit = 1
-resetSeconds = 31536000
-actorField = user
-blockAfter = 3
-blockWindow = 1m
-blockSeconds = 15m
-blockMax = 80m
-blockForget = 3h
-label = login
-
-[default]
-creditLimit = 0
+[path=/login user=*]; creditLimit = 1; resetSeconds = 31536000; actorField = user; blockAfter = 3
+blockWindow = 1m; blockSeconds = 15m; blockMax = 80m; blockForget = 3h; label = login
+[default]; creditLimit = 0
 ";
 
 /// Limiter with these rules, and a time that only the test moves.
@@ -215,25 +205,11 @@ fn allowed_actor_is_never_blocked_by_a_rule() {
 fn in_a_stack_only_the_rule_that_denies_blocks() {
     let scene = Scene::new(
         "
-[path=* user=*]
-creditLimit = 1
-resetSeconds = 31536000
-actorField = user
-blockAfter = 2
-blockSeconds = 60
-matchPolicy = and
-label = narrow
-
-[path=*]
-creditLimit = 1000
-resetSeconds = 31536000
-actorField = path
-blockAfter = 2
-blockSeconds = 60
+[path=* user=*]; creditLimit = 1; resetSeconds = 31536000; actorField = user; blockAfter = 2; blockSeconds = 60
+matchPolicy = and; label = narrow
+[path=*]; creditLimit = 1000; resetSeconds = 31536000; actorField = path; blockAfter = 2; blockSeconds = 60
 label = wide
-
-[default]
-creditLimit = 0
+[default]; creditLimit = 0
 ",
     );
     for _ in 0..3 {
@@ -301,11 +277,8 @@ fn actor_with_a_long_name_is_not_blocked() {
 
 #[test]
 fn denial_that_the_store_cannot_count_is_lost_and_counted() {
-    let rules = config::parse(LOGIN, Format::Ini, "rules.ini").unwrap().rules;
-    let metrics = Metrics::new();
-    let policy = Policy::new(rules, &metrics, CounterNames::Usual);
     let store = MemoryStore::new(Bounds { max_counters: 1, ..Bounds::default() });
-    let limiter = Limiter::new(Some(policy), Backend::Memory(store), Clock::system(), metrics);
+    let limiter = limiter_on(Backend::Memory(store), parse_rules(LOGIN));
     let scene = Scene { limiter, ..Scene::new(LOGIN) };
     assert!(scene.hit().allowed);
     for _ in 0..5 {

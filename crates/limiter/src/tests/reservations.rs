@@ -3,8 +3,6 @@
 mod leases;
 mod seals;
 
-use std::convert::identity;
-
 use super::*;
 use crate::plan::NamedRecord;
 use crate::store::Bounds;
@@ -14,63 +12,19 @@ use divvy_core::algorithm::record::REMEMBERED_NS;
 /// A stack of rules for requests, for a tenant's credits and for a key's credits, with canaries. Also rules without
 /// counters.
 const RULES: &str = "
-[key=*]
-creditLimit = 3
-resetSeconds = 3600
-actorField = key
-costField = none
-matchPolicy = and
+[key=*]; creditLimit = 3; resetSeconds = 3600; actorField = key; costField = none; matchPolicy = and
 label = requests
-
-[key=*]
-creditLimit = 50
-resetSeconds = 3600
-algorithm = token-bucket
-actorField = key
-matchPolicy = canary
+[key=*]; creditLimit = 50; resetSeconds = 3600; algorithm = token-bucket; actorField = key; matchPolicy = canary
 label = trial
-
-[tenant=*]
-creditLimit = 60
-resetSeconds = 3600
-algorithm = sliding-window
-actorField = tenant
-matchPolicy = and
-label = tenant
-
-[key=*]
-creditLimit = 100
-resetSeconds = 3600
-actorField = key
-label = credits
-
-[user=*]
-creditLimit = 100
-resetSeconds = 600
-actorField = user
-label = user
-
-[debtor=*]
-creditLimit = 100
-resetSeconds = 3600
-algorithm = token-bucket
-actorField = debtor
-overrun = debt
-label = debt
-
-[log=*]
-creditLimit = 100
-resetSeconds = 3600
-algorithm = sliding-log
-actorField = log
-
-[free=yes]
-creditLimit = 7
-resetSeconds = 0
-
-[default]
-creditLimit = 0
-resetSeconds = 0
+[tenant=*]; creditLimit = 60; resetSeconds = 3600; algorithm = sliding-window; actorField = tenant
+matchPolicy = and; label = tenant
+[key=*]; creditLimit = 100; resetSeconds = 3600; actorField = key; label = credits
+[user=*]; creditLimit = 100; resetSeconds = 600; actorField = user; label = user
+[debtor=*]; creditLimit = 100; resetSeconds = 3600; algorithm = token-bucket; actorField = debtor
+overrun = debt; label = debt
+[log=*]; creditLimit = 100; resetSeconds = 3600; algorithm = sliding-log; actorField = log
+[free=yes]; creditLimit = 7; resetSeconds = 0
+[default]; creditLimit = 0; resetSeconds = 0
 ";
 
 /// A limiter whose time the test chooses.
@@ -86,19 +40,11 @@ impl TestLimiter {
     }
 
     fn on(rules: &str, store: MemoryStore) -> Self {
-        let rules = config::parse(rules, Format::Ini, "rules.ini").unwrap().rules;
-        let metrics = Metrics::new();
-        let policy = Policy::new(rules, &metrics, CounterNames::Usual);
-        Self::of(Limiter::new(Some(policy), Backend::Memory(store), Clock::system(), metrics))
+        Self::of(limiter_on(Backend::Memory(store), parse_rules(rules)))
     }
 
     fn of(limiter: Limiter) -> Self {
         Self { started: limiter.now(), limiter, seconds: 0 }
-    }
-
-    fn replace_rules(&self, rules: &str) {
-        let rules = config::parse(rules, Format::Ini, "rules.ini").unwrap().rules;
-        self.limiter.replace_policy(Policy::new(rules, self.limiter.metrics(), CounterNames::Usual));
     }
 
     /// Applies the requests that `add` adds as one plan.
@@ -106,7 +52,7 @@ impl TestLimiter {
         let mut builder = PlanBuilder::default();
         let now = self.started.plus(self.seconds * NANOS_PER_SECOND);
         let has_seal = self.limiter.store().seal().is_known();
-        builder.begin(self.limiter.policy(), &Scope::EVERYTHING, now, DEFAULT_MAX_RESERVATION_TTL, has_seal);
+        builder.begin(self.limiter.policy(), &Scope::EVERYTHING, now, (DEFAULT_MAX_RESERVATION_TTL, has_seal), None);
         add(&mut builder);
         run(self.limiter.apply(builder.build()))
     }
@@ -314,7 +260,7 @@ fn rule_with_debt_reserves_the_rest_and_owes_the_committed_cost() {
 fn actor_reserves_under_its_own_limit() {
     let at = TestLimiter::new(RULES);
     let own = |credits| {
-        run_of(at.limiter.set_exception(ExceptionTarget::limit("user", "a"), with_credits(credits), &Scope::EVERYTHING))
+        run(at.limiter.set_exception(ExceptionTarget::limit("user", "a"), with_credits(credits), &Scope::EVERYTHING))
             .unwrap()
     };
     own(200);
@@ -327,10 +273,6 @@ fn actor_reserves_under_its_own_limit() {
     // A commit after the reservation's end is a charge, so it counts even for an actor that may take nothing.
     assert_eq!(at.commit(&id, 120), Ok(("repeated", 80)));
     assert!(at.reserve("user=b", 100).verdict.allowed);
-}
-
-fn run_of<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
 #[test]
@@ -419,8 +361,8 @@ fn requests_around_a_refused_reservation_are_answered() {
 fn reservation_is_settled_on_its_original_bucket() {
     let mut at = TestLimiter::new(RULES);
     let (first, second, ended) = (at.id("user=a", 10), at.id("user=a", 20), at.id("user=a", 30));
-    let raised = RULES.replace("creditLimit = 100\nresetSeconds = 600", "creditLimit = 500\nresetSeconds = 600");
-    at.replace_rules(&raised);
+    let raised = RULES.replace("creditLimit = 100; resetSeconds = 600", "creditLimit = 500; resetSeconds = 600");
+    replace_rules(&at.limiter, &raised);
     assert_eq!(at.only_left("user=a"), 500, "another counter");
     assert_eq!(at.commit(&first, 15), Ok(("settled", 35)), "100 minus the reserved credits");
     assert!((30..=31).contains(&at.renew(&second, 30).unwrap()));
@@ -431,7 +373,7 @@ fn reservation_is_settled_on_its_original_bucket() {
     let error = at.commit(&ended, 15).unwrap_err();
     assert!(error.contains("nothing was charged") && error.contains("has ended"), "{error}");
     assert_eq!(at.only_left("user=a"), 500, "and no actor is charged");
-    at.replace_rules(RULES);
+    replace_rules(&at.limiter, RULES);
     assert_eq!(at.commit(&ended, 15), Ok(("late", 70)), "the rule is back, and its counter");
 }
 
@@ -500,11 +442,9 @@ fn reserving_rule_answers_and_counts_a_commit_on_a_shared_counter() {
 /// Returns the id of a reservation for all of these operations; `None` if it is denied.
 fn reserve_as_one(at: &TestLimiter, all: &[&str], credits: u64, ttl_seconds: Option<u32>) -> Option<ReservationId> {
     let requests = at.ask(|builder| {
-        let added = builder.together(Together::AsOne, identity, |builder| {
+        add_together(builder, Together::AsOne, |builder| {
             all.iter().for_each(|pairs| builder.add_clamped_reservation(&operation(pairs), credits, ttl_seconds));
-            Ok::<_, RefusedMember>(())
         });
-        added.unwrap();
     });
     requests.report().reserved_together().unwrap()
 }
@@ -536,13 +476,11 @@ fn counter_shared_by_several_operations_reserves_once() {
     assert_eq!(id.records().count(), 2);
     assert_eq!(at.commit(&id, 10), Ok(("settled", 90)));
     let charged = at.ask(|builder| {
-        let added = builder.together(Together::AsOne, identity, |builder| {
+        add_together(builder, Together::AsOne, |builder| {
             for (pairs, cost) in [("user=a", 120), ("key=k", 5), ("user=a x=y", 7), ("blocked=yes", 7)] {
                 builder.add(&operation(pairs), Intent::Charge, Some(cost));
             }
-            Ok::<_, RefusedMember>(())
         });
-        added.unwrap();
     });
     assert_eq!(
         left(&at),

@@ -3,56 +3,20 @@
 mod operators;
 mod random;
 
-use std::convert::identity;
-
 use super::*;
 
 const RULES: &str = "
-[api=upload user=*]
-creditLimit = 5
-resetSeconds = 3600
-actorField = user
-matchPolicy = and
+[api=upload user=*]; creditLimit = 5; resetSeconds = 3600; actorField = user; matchPolicy = and
 label = upload-hour
-
-[api=upload user=* tenant=*]
-creditLimit = 50
-resetSeconds = 3600
-actorField = tenant, user
+[api=upload user=* tenant=*]; creditLimit = 50; resetSeconds = 3600; actorField = tenant, user
 label = upload-tenant
-
-[api=upload user=*]
-creditLimit = 50
-resetSeconds = 60
-actorField = user
-label = upload-minute
-
-[api=search user=*]
-creditLimit = 9
-resetSeconds = 3600
-actorField = user
-matchPolicy = canary
+[api=upload user=*]; creditLimit = 50; resetSeconds = 60; actorField = user; label = upload-minute
+[api=search user=*]; creditLimit = 9; resetSeconds = 3600; actorField = user; matchPolicy = canary
 label = trial
-
-[api=search user=*]
-creditLimit = 5
-resetSeconds = 3600
-actorField = user
-label = search
-
-[job=*]
-creditLimit = 2
-resetSeconds = 60
-algorithm = concurrency
-label = default
-
-[plain=*]
-creditLimit = 5
-resetSeconds = 3600
-
-[default]
-creditLimit = 5
-resetSeconds = 3600
+[api=search user=*]; creditLimit = 5; resetSeconds = 3600; actorField = user; label = search
+[job=*]; creditLimit = 2; resetSeconds = 60; algorithm = concurrency; label = default
+[plain=*]; creditLimit = 5; resetSeconds = 3600
+[default]; creditLimit = 5; resetSeconds = 3600
 ";
 const REFUSED: &str = "this is outside the scope of your user";
 const EVERY_REQUEST: [&str; 6] =
@@ -84,7 +48,7 @@ fn verdict(limiter: &Limiter, scope: &Scope, pairs: &str, intent: Intent) -> Res
 /// Returns whether the scope covers a peek at each of these operations. No store is asked.
 fn covered<const N: usize>(policy: &Arc<Policy>, scope: &Scope, operations: [&str; N]) -> [bool; N] {
     let mut builder = PlanBuilder::default();
-    builder.begin(Some(Arc::clone(policy)), scope, Timestamp::EPOCH, DEFAULT_MAX_RESERVATION_TTL, true);
+    builder.begin(Some(Arc::clone(policy)), scope, Timestamp::EPOCH, (DEFAULT_MAX_RESERVATION_TTL, true), None);
     operations.map(|pairs| {
         builder.add(&operation(pairs), Intent::Peek, None);
         let request = builder.plan().requests.last().unwrap();
@@ -212,7 +176,7 @@ fn scope_applies_to_the_rules_of_each_plan_and_ends_with_it() {
     let pinned = limiter.policy();
     assert!(verdict(&limiter, &uploads, "api=upload user=ann", Intent::Hit).is_ok());
     let moved = RULES.replace("label = upload-hour", "label = other");
-    let moved = config::parse(&moved, Format::Ini, "rules.ini").unwrap().rules;
+    let moved = parse_rules(&moved);
     limiter.replace_policy(Policy::new(moved, limiter.metrics(), CounterNames::Usual));
     assert!(verdict(&limiter, &uploads, "api=upload user=ann", Intent::Hit).is_err());
     let mut builder = PlanBuilder::default();
@@ -267,12 +231,9 @@ fn id_out_of_scope_is_refused_whether_or_not_its_reservation_exists() {
 fn reservation_stays_in_scope_when_its_rule_gets_another_limit() {
     let limiter = limiter_of(RULES);
     let searches = scope(&["search", "trial"]);
-    let replace = |rules: &str| {
-        let rules = config::parse(rules, Format::Ini, "rules.ini").unwrap().rules;
-        limiter.replace_policy(Policy::new(rules, limiter.metrics(), CounterNames::Usual));
-    };
+    let replace = |rules: &str| replace_rules(&limiter, rules);
     let ids = [0; 3].map(|_| reserve(&limiter, &searches, "api=search user=ann").unwrap());
-    replace(&RULES.replace("creditLimit = 5\n", "creditLimit = 7\n"));
+    replace(&RULES.replace("creditLimit = 5;", "creditLimit = 7;"));
     assert_eq!(settle(&limiter, &searches, &ids[0], Settlement::Release), Ok(true));
     assert!(settle(&limiter, &scope_of(&[("user", "bob")]), &ids[1], Settlement::Release).is_err());
     assert_eq!(settle(&limiter, &scope_of(&[("user", "ann")]), &ids[1], Settlement::Release), Ok(true));

@@ -1,53 +1,17 @@
 //! Stacks of rules, and groups of requests.
 
-use std::convert::identity;
-
 use super::*;
 
 /// Rules for a key's minute and day, with a canary, a rule for a tenant, and one that denies everything.
 const STACK: &str = "
-[key=*]
-creditLimit = 3
-resetSeconds = 3600
-actorField = key
-matchPolicy = and
-label = burst
-
-[key=* trial=yes]
-creditLimit = 1
-resetSeconds = 3600
-matchPolicy = canary
-label = trial
-
-[tenant=*]
-creditLimit = 4
-resetSeconds = 7200
-algorithm = token-bucket
-actorField = tenant
-matchPolicy = and
-label = tenant
-
-[blocked=yes]
-creditLimit = 0
-resetSeconds = 0
-matchPolicy = and
-label = blocked
-
-[free=yes]
-creditLimit = 7
-resetSeconds = 0
-label = free
-
-[key=*]
-creditLimit = 100
-resetSeconds = 86400
-actorField = key
-costField = tokens
-label = daily
-
-[default]
-creditLimit = 9
-resetSeconds = 3600
+[key=*]; creditLimit = 3; resetSeconds = 3600; actorField = key; matchPolicy = and; label = burst
+[key=* trial=yes]; creditLimit = 1; resetSeconds = 3600; matchPolicy = canary; label = trial
+[tenant=*]; creditLimit = 4; resetSeconds = 7200; algorithm = token-bucket; actorField = tenant
+matchPolicy = and; label = tenant
+[blocked=yes]; creditLimit = 0; resetSeconds = 0; matchPolicy = and; label = blocked
+[free=yes]; creditLimit = 7; resetSeconds = 0; label = free
+[key=*]; creditLimit = 100; resetSeconds = 86400; actorField = key; costField = tokens; label = daily
+[default]; creditLimit = 9; resetSeconds = 3600
 ";
 
 fn left(limiter: &Limiter, pairs: &str) -> Vec<(String, u64)> {
@@ -233,15 +197,11 @@ fn grouped_hits_are_denied_by_one_limit_of_0_and_refused_by_one_invalid_cost() {
 fn refund_in_a_group_is_available_to_its_hits() {
     let limiter = limiter_of(STACK);
     let enter_and = |others: &[Intent]| {
-        let mut builder = PlanBuilder::default();
-        limiter.begin(&mut builder, &Scope::EVERYTHING);
-        let added = builder.together(Together::Summed, identity, |builder| {
+        let applied = ask_together(&limiter, Together::Summed, |builder| {
             let intents = [&[Intent::Enter], others].concat();
             intents.iter().for_each(|intent| builder.add(&operation("key=a"), *intent, Some(3)));
-            Ok::<_, RefusedMember>(())
         });
-        added.unwrap();
-        run(limiter.apply(builder.build())).report().verdict(0).unwrap().allowed
+        applied.report().verdict(0).unwrap().allowed
     };
     assert!(enter_and(&[]));
     assert!(enter_and(&[Intent::Leave]));
@@ -254,15 +214,10 @@ fn limits_from_clients_work_in_groups() {
     let limiter = limiter_of(STACK);
     let limit = Limit::FixedWindow(FixedWindow::new(3, 3600 * NANOS_PER_SECOND).unwrap());
     let both = |own, key: &str| {
-        let mut builder = PlanBuilder::default();
-        limiter.begin(&mut builder, &Scope::EVERYTHING);
-        let added = builder.together(Together::Summed, identity, |builder| {
+        let applied = ask_together(&limiter, Together::Summed, |builder| {
             builder.add_limited(&operation("own=1"), limit, Intent::Hit, own);
             builder.add(&operation(key), Intent::Hit, None);
-            Ok::<_, RefusedMember>(())
         });
-        added.unwrap();
-        let applied = run(limiter.apply(builder.build()));
         let outcome = applied.report().outcome(0).unwrap();
         (outcome.allowed, outcome.left, applied.report().verdict(1).unwrap().allowed)
     };

@@ -1,54 +1,17 @@
 //! Rankings of actors: the requests that count, and the users who may see them.
 
-use std::convert::identity;
-
 use super::*;
-use crate::top::{Order, Ranked, RuleName, RuleRanking, TopOf, Window};
+use crate::inspection::{Order, Ranked, RuleName, RuleRanking, TopOf, Window};
 
 const RULES: &str = "
-[api=call user=*]
-creditLimit = 3
-resetSeconds = 3600
-actorField = user
-matchPolicy = canary
-label = trial
-
-[api=call user=*]
-creditLimit = 5
-resetSeconds = 3600
-actorField = user
-costField = tokens
-overrun = debt
-matchPolicy = and
-label = tokens
-
-[api=call user=* path=*]
-creditLimit = 8
-resetSeconds = 60
-actorField = user, path
-label = calls
-
-[job=*]
-algorithm = concurrency
-creditLimit = 2
-resetSeconds = 600
-actorField = job
-label = jobs
-
-[blocked=*]
-creditLimit = 0
-actorField = blocked
-label = blocked
-
-[all=*]
-creditLimit = 4
-resetSeconds = 60
-label = all
-
-[default]
-creditLimit = 1000
-resetSeconds = 3600
-actorField = who
+[api=call user=*]; creditLimit = 3; resetSeconds = 3600; actorField = user; matchPolicy = canary; label = trial
+[api=call user=*]; creditLimit = 5; resetSeconds = 3600; actorField = user; costField = tokens; overrun = debt
+matchPolicy = and; label = tokens
+[api=call user=* path=*]; creditLimit = 8; resetSeconds = 60; actorField = user, path; label = calls
+[job=*]; algorithm = concurrency; creditLimit = 2; resetSeconds = 600; actorField = job; label = jobs
+[blocked=*]; creditLimit = 0; actorField = blocked; label = blocked
+[all=*]; creditLimit = 4; resetSeconds = 60; label = all
+[default]; creditLimit = 1000; resetSeconds = 3600; actorField = who
 ";
 const CALL: &str = "api=call user=ann path=/a tokens=3";
 
@@ -97,9 +60,7 @@ fn charges_count_and_refunds_take_nothing_back() {
 #[test]
 fn repeated_answers_count_nothing() {
     let limiter = limiter_of(RULES);
-    let mut builder = PlanBuilder::default();
-    limiter.begin(&mut builder, &Scope::EVERYTHING);
-    for (pairs, intent, key) in [
+    let asked = [
         ("who=bob", Intent::Hit, "a"),
         ("who=bob", Intent::Hit, "a"),
         ("who=eve", Intent::Hit, "a"),
@@ -107,10 +68,8 @@ fn repeated_answers_count_nothing() {
         ("blocked=eve", Intent::Hit, "c"),
         (CALL, Intent::Charge, "d"),
         (CALL, Intent::Charge, "d"),
-    ] {
-        builder.add_idempotent(&operation(pairs), intent, None, key.as_bytes());
-    }
-    run(limiter.apply(builder.build()));
+    ];
+    super::once::once(&limiter, &asked);
     assert_eq!(top(&limiter, "default", Order::Taken), counts_of([("bob", 1), ("eve", 1)]));
     assert_eq!(top(&limiter, "all", Order::Taken), counts_of([("", 1)]), "a rule without actors has one");
     assert_eq!(top(&limiter, "blocked", Order::Denied), counts_of([("eve", 1)]));
@@ -132,29 +91,23 @@ fn actors_of_rules_without_counters_are_named() {
 #[test]
 fn commits_count_and_reservations_do_not() {
     let limiter = limiter_of(RULES);
-    let mut builder = PlanBuilder::default();
-    let reserve = |builder: &mut PlanBuilder, pairs: &str, credits| {
-        limiter.begin(builder, &Scope::EVERYTHING);
-        builder.add_reservation(&operation(pairs), Reserve { credits, ttl_seconds: Some(30), id: None });
-        run(limiter.apply(builder.build())).report().reserved(0).unwrap().id
+    let reserve = |pairs: &str, credits| {
+        let reserve = Reserve { credits, ttl_seconds: Some(30), id: None };
+        ask(&limiter, |builder| builder.add_reservation(&operation(pairs), reserve)).report().reserved(0).unwrap().id
     };
-    let settle = |builder: &mut PlanBuilder, id: &ReservationId, settlement| {
-        limiter.begin(builder, &Scope::EVERYTHING);
-        builder.settle(id, settlement);
-        run(limiter.apply(builder.build()));
-    };
-    let id = reserve(&mut builder, "who=bob", 10).unwrap();
+    let settle = |id: &ReservationId, settlement| drop(ask(&limiter, |builder| builder.settle(id, settlement)));
+    let id = reserve("who=bob", 10).unwrap();
     assert_eq!(top(&limiter, "default", Order::Taken), counts_of([]));
-    settle(&mut builder, &id, Settlement::Commit { cost: 7 });
-    settle(&mut builder, &id, Settlement::Commit { cost: 7 });
+    settle(&id, Settlement::Commit { cost: 7 });
+    settle(&id, Settlement::Commit { cost: 7 });
     assert_eq!(top(&limiter, "default", Order::Taken), counts_of([("bob", 7)]), "once");
-    assert!(reserve(&mut builder, "who=bob", 2_000).is_none());
+    assert!(reserve("who=bob", 2_000).is_none());
     assert_eq!(top(&limiter, "default", Order::Denied), counts_of([("bob", 1)]));
-    let released = reserve(&mut builder, "who=eve", 10).unwrap();
-    settle(&mut builder, &released, Settlement::Release);
+    let released = reserve("who=eve", 10).unwrap();
+    settle(&released, Settlement::Release);
     assert_eq!(top(&limiter, "default", Order::Taken), counts_of([("bob", 7)]));
-    let lease = reserve(&mut builder, "job=a", 1).unwrap();
-    settle(&mut builder, &lease, Settlement::Commit { cost: 5 });
+    let lease = reserve("job=a", 1).unwrap();
+    settle(&lease, Settlement::Commit { cost: 5 });
     assert_eq!(top(&limiter, "jobs", Order::Taken), counts_of([("a", 1)]), "a lease, regardless of its cost");
 }
 
@@ -162,14 +115,9 @@ fn commits_count_and_reservations_do_not() {
 fn groups_count_all_or_nothing() {
     let limiter = limiter_of(RULES);
     let group = |all: &[&str]| {
-        let mut builder = PlanBuilder::default();
-        limiter.begin(&mut builder, &Scope::EVERYTHING);
-        let added = builder.together(Together::Summed, identity, |builder| {
+        ask_together(&limiter, Together::Summed, |builder| {
             all.iter().for_each(|pairs| builder.add(&operation(pairs), Intent::Hit, None));
-            Ok::<_, RefusedMember>(())
         });
-        added.unwrap();
-        run(limiter.apply(builder.build()));
     };
     group(&["all=x", "all=x", "who=bob"]);
     group(&["all=x", "all=x", "all=x", "who=bob"]);
@@ -188,10 +136,7 @@ fn counts_survive_threads_and_reloads() {
             });
         }
     });
-    let reload = |rules: &str| {
-        let rules = config::parse(rules, Format::Ini, "rules.ini").unwrap().rules;
-        limiter.replace_policy(Policy::new(rules, limiter.metrics(), CounterNames::Usual));
-    };
+    let reload = |rules: &str| replace_rules(&limiter, rules);
     // The default rule's limit changes, and the rules move.
     let default = "[default]\ncreditLimit = 2\nresetSeconds = 60\nactorField = who\n";
     let blocked = "[blocked=*]\ncreditLimit = 0\nactorField = blocked\nlabel = blocked\n";

@@ -7,7 +7,7 @@ use serde::ser::{SerializeMap, Serializer};
 use serde_json::{Number, Value, json};
 
 use divvy_core::rules::{Rule, SettingValue};
-use divvy_limiter::rules::{hits_of, listed};
+use divvy_limiter::inspection::{hits_of, listed};
 use divvy_limiter::{Limiter, Refusal, RuleCount, Scope};
 
 /// A rule, its index and its hits: its name, its operation, and its settings under their names in a rules file, without settings

@@ -13,7 +13,7 @@ use crate::protocol::command::describe::{self, commands_of};
 use crate::protocol::command::{AclAsk, Command, CommandMatch, Pairs};
 use crate::protocol::resp::ReplyWriter;
 use divvy_access::{Category, DEFAULT_USER, Grants, User};
-use divvy_limiter::rules::{hits_of, listed};
+use divvy_limiter::inspection::{hits_of, listed};
 use divvy_limiter::{Limiter, Refusal, RuleCount, Scope};
 
 /// Answers a command about the connection, and counts the reply if it is an error. `login` is the result of

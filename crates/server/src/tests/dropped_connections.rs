@@ -27,8 +27,8 @@ use divvy_core::clock::Clock;
 use divvy_core::config::{self, Format};
 use divvy_core::rules::Operation;
 use divvy_limiter::exceptions::ExceptionTarget;
+use divvy_limiter::inspection::{Order, RuleName, TopOf, Window};
 use divvy_limiter::store::{Backend, Durability, RocksOptions, RocksStore, Store};
-use divvy_limiter::top::{Order, RuleName, TopOf, Window};
 use divvy_limiter::{CounterNames, Intent, PlanBuilder, Policy, Scope};
 use divvy_telemetry::metrics::Metrics;
 

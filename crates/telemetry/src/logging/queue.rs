@@ -3,17 +3,16 @@
 //! A line is queued or dropped immediately; logging never waits for a disk, a pipe or a terminal. Lines that do not fit
 //! or cannot be written are counted. The queue does not depend on their content.
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, poll};
 
 /// Maximum bytes for all waiting lines: about 20,000 lines, enough for a burst.
@@ -22,117 +21,84 @@ const MAX_QUEUED: usize = 4 << 20;
 /// Bytes that a line needs in addition to its text.
 const LINE_OVERHEAD: usize = 32;
 
+/// Time between two looks at whether all lines have been written.
+const FLUSH_PAUSE: Duration = Duration::from_millis(1);
+
 /// While lines are being dropped, interval for reporting it in the log.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Lines that wait to be written. All threads share the queue.
-#[derive(Debug, Default)]
+/// Lines that wait to be written by a thread. Clones share them.
+#[derive(Debug, Clone)]
 pub struct Queue {
-    state: Mutex<State>,
-    /// Signals that there is a line to write.
-    filled: Condvar,
-    /// Signals that every line has been written or dropped.
-    emptied: Condvar,
+    lines: Sender<Box<[u8]>>,
+    count: Arc<Count>,
+}
+
+#[derive(Debug, Default)]
+struct Count {
+    /// Bytes of the waiting lines, and of the line that is being written.
+    bytes: AtomicUsize,
+    /// Number of lines dropped since the start.
     dropped: AtomicU64,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    lines: VecDeque<Box<[u8]>>,
-    /// Bytes of the waiting lines, and of the line that is being written.
-    bytes: usize,
-    /// Whether the writer is writing a line, or reporting dropped lines.
-    is_writing: bool,
-}
-
 impl Queue {
-    /// Queues `line`, or drops it if the queue is full.
-    pub fn push(&self, line: &[u8]) {
-        let mut state = self.state.lock();
-        let bytes = state.bytes + size(line);
-        if bytes > MAX_QUEUED {
-            self.dropped.fetch_add(1, Relaxed);
-            return;
-        }
-        state.bytes = bytes;
-        state.lines.push_back(line.into());
-        drop(state);
-        self.filled.notify_one();
-    }
-
-    /// Returns the number of lines dropped since the start.
-    pub fn dropped(&self) -> u64 {
-        self.dropped.load(Relaxed)
-    }
-
-    /// Waits up to `patience` until every line has been written or dropped.
-    #[expect(clippy::disallowed_methods, reason = "how long to wait for the writer")]
-    pub fn flush(&self, patience: Duration) {
-        let deadline = Instant::now() + patience;
-        let mut state = self.state.lock();
-        let is_busy = |state: &State| state.is_writing || !state.lines.is_empty();
-        while is_busy(&state) && !self.emptied.wait_until(&mut state, deadline).timed_out() {}
-    }
-
     /// Starts the thread that writes to `out` for as long as the process lives. When a line can be written after others
     /// were dropped, it calls `report` with the number of lines dropped since the last report.
     ///
     /// # Errors
     /// The system refuses a thread.
-    pub fn start_writer(
-        self: &Arc<Self>,
-        out: impl Write + Send + 'static,
-        report: impl Fn(u64) + Send + 'static,
-    ) -> io::Result<()> {
-        let queue = Arc::clone(self);
-        thread::Builder::new().name("divvy-log".into()).spawn(move || queue.write_to(out, &report))?;
-        Ok(())
+    pub fn start(out: impl Write + Send + 'static, report: impl Fn(u64) + Send + 'static) -> io::Result<Self> {
+        let ((lines, waiting), count) = (mpsc::channel(), Arc::<Count>::default());
+        let shared = Arc::clone(&count);
+        thread::Builder::new().name("divvy-log".into()).spawn(move || shared.write(&waiting, out, &report))?;
+        Ok(Self { lines, count })
     }
 
+    /// Queues `line`, or drops it if the queue is full.
+    pub fn push(&self, line: &[u8]) {
+        let add = |bytes| Some(bytes + size(line)).filter(|bytes| *bytes <= MAX_QUEUED);
+        let has_room = self.count.bytes.fetch_update(Relaxed, Relaxed, add).is_ok();
+        if !has_room || self.lines.send(line.into()).is_err() {
+            self.count.dropped.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Returns the number of lines dropped since the start.
+    pub fn dropped(&self) -> u64 {
+        self.count.dropped.load(Relaxed)
+    }
+
+    /// Waits up to `patience` until every line has been written or dropped.
+    #[expect(clippy::disallowed_methods, reason = "how long to wait for the writer")]
+    pub fn flush(&self, patience: Duration) {
+        let begun = Instant::now();
+        while self.count.bytes.load(Acquire) > 0 && begun.elapsed() < patience {
+            thread::sleep(FLUSH_PAUSE);
+        }
+    }
+}
+
+impl Count {
     #[expect(clippy::disallowed_methods, reason = "how often to report what was dropped")]
-    fn write_to(&self, out: impl Write, report: &dyn Fn(u64)) {
-        let mut lines = LineWriter { out, is_torn: false };
+    fn write(&self, lines: &Receiver<Box<[u8]>>, out: impl Write, report: &dyn Fn(u64)) {
+        let mut writer = LineWriter { out, is_torn: false };
         let (mut reported, mut reported_at) = (0, None::<Instant>);
-        loop {
-            let line = self.next();
-            let is_written = lines.write(&line).is_ok();
+        for line in lines {
+            let is_written = writer.write(&line).is_ok();
             if !is_written {
                 self.dropped.fetch_add(1, Relaxed);
             }
-            let waiting = self.free(&line);
-            let dropped = self.dropped();
+            let (waiting, dropped) = (self.bytes.load(Relaxed) - size(&line), self.dropped.load(Relaxed));
             // The report is a line, too, and needs room in the queue.
             let is_calm = waiting < MAX_QUEUED / 2 && reported_at.is_none_or(|at| at.elapsed() >= REPORT_INTERVAL);
             if is_written && dropped > reported && (waiting == 0 || is_calm) {
                 report(dropped - reported);
                 (reported, reported_at) = (dropped, Some(Instant::now()));
             }
+            // A flush waits for the line until now, and from now on for the report.
+            self.bytes.fetch_sub(size(&line), Release);
         }
-    }
-
-    /// Waits for the next line and returns it. Its bytes count until it is passed to [`Queue::free`].
-    fn next(&self) -> Box<[u8]> {
-        let mut state = self.state.lock();
-        loop {
-            match state.lines.pop_front() {
-                Some(line) => {
-                    state.is_writing = true;
-                    return line;
-                }
-                None => {
-                    state.is_writing = false;
-                    self.emptied.notify_all();
-                    self.filled.wait(&mut state);
-                }
-            }
-        }
-    }
-
-    /// Frees the bytes of a line. Returns the bytes of the lines that are still waiting.
-    fn free(&self, line: &[u8]) -> usize {
-        let mut state = self.state.lock();
-        state.bytes = state.bytes.saturating_sub(size(line));
-        state.bytes
     }
 }
 
@@ -212,7 +178,7 @@ impl Write for Stderr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc::{self, Receiver, Sender};
+    use parking_lot::Mutex;
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -235,7 +201,7 @@ mod tests {
     }
 
     struct Fixture {
-        queue: Arc<Queue>,
+        queue: Queue,
         steps: Sender<io::Result<usize>>,
         written: Arc<Mutex<Vec<u8>>>,
         reported: Arc<Mutex<Vec<u64>>>,
@@ -244,10 +210,10 @@ mod tests {
     /// Creates a queue whose writer waits for the test at every write.
     fn scripted() -> Fixture {
         let (steps, receiver) = mpsc::channel();
-        let (queue, written, reported) = (Arc::<Queue>::default(), Arc::default(), Arc::<Mutex<Vec<u64>>>::default());
+        let (written, reported) = (Arc::default(), Arc::<Mutex<Vec<u64>>>::default());
         let out = ScriptedOutput { steps: receiver, written: Arc::clone(&written) };
         let reports = Arc::clone(&reported);
-        queue.start_writer(out, move |dropped| reports.lock().push(dropped)).unwrap();
+        let queue = Queue::start(out, move |dropped| reports.lock().push(dropped)).unwrap();
         Fixture { queue, steps, written, reported }
     }
 

@@ -10,26 +10,197 @@
 //! field to [`Metrics`]. The values of its labels are [`named_values`].
 
 mod background;
-mod catalog;
-mod connections;
-mod histogram;
+mod clients;
 mod hits;
-mod process;
 mod registry;
-mod requests;
 mod statsd;
 
+use std::sync::{Arc, LazyLock};
+use std::{fmt, fs};
+
 pub use prometheus::IntCounter as Counter;
+use prometheus::TextEncoder;
+use prometheus::proto::{MetricFamily, MetricType};
+use rustix::process::{Resource, getrlimit};
 
 pub use self::background::{Audit, Config, RuleBlocks, Task, Tasks};
-pub use self::catalog::Metrics;
-pub use self::connections::{Access, Connections, FrontAccess, FrontConnections, OpenConnection};
-pub use self::histogram::{Histogram, Unit};
+pub use self::clients::{
+    Access, Batches, Bound, Bounds, Connections, ErrorKind, Errors, FrontAccess, FrontConnections, FrontRequests,
+    OpenConnection, RequestKind, RequestTally, Requests,
+};
 pub use self::hits::{Hits, RuleCount, RuleHits};
-pub use self::registry::Metric;
-pub use self::registry::named_values;
-pub use self::requests::{Batches, Bound, Bounds, ErrorKind, FrontRequests, RequestKind, RequestTally, Requests};
+use self::registry::Registry;
+pub use self::registry::{Histogram, Metric, Unit, named_values};
 pub use self::statsd::{Statsd, StatsdOptions, Transport};
+
+/// The handles of all metrics, one field per theme.
+pub struct Metrics {
+    registry: Registry,
+    /// Wrong passwords and failed handshakes.
+    pub access: Access,
+    /// The state of the audit log.
+    pub audit: Audit,
+    /// Batches, and the store's time for them.
+    pub batches: Batches,
+    /// The rules in force, and their reloads.
+    pub config: Config,
+    /// Connections of all fronts.
+    pub connections: Connections,
+    /// Error replies, by code.
+    pub errors: Errors,
+    /// Hits, by rule and decision.
+    pub hits: Hits,
+    /// Bounds that clients exceeded.
+    pub limits: Bounds,
+    /// Requests, by front and kind.
+    pub requests: Requests,
+    /// Blocks of actors that rules set.
+    pub rule_blocks: RuleBlocks,
+    /// Restarts of background tasks.
+    pub tasks: Tasks,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl Metrics {
+    /// Creates all metrics, at 0.
+    pub fn new() -> Arc<Self> {
+        let registry = Registry::default();
+        registry.read(process_metrics);
+        let build = registry.gauges("divvy_build_info", "1, labeled with the running version.", &["version"]);
+        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        Arc::new(Self {
+            access: Access::new(&registry),
+            audit: Audit::new(&registry),
+            batches: Batches::new(&registry),
+            config: Config::new(&registry),
+            connections: Connections::new(&registry),
+            errors: Errors::new(&registry),
+            hits: Hits::new(&registry),
+            limits: Bounds::new(&registry),
+            requests: Requests::new(&registry),
+            rule_blocks: RuleBlocks::new(&registry),
+            tasks: Tasks::new(&registry),
+            registry,
+        })
+    }
+
+    /// Exposes a counter that another module keeps: `read` returns its value. Its name must end in `_total`, and can be
+    /// exposed only once.
+    pub fn show(&self, name: &'static str, help: &'static str, read: fn() -> u64) {
+        self.registry.read(move || vec![Metric::counter(name, help, read())]);
+    }
+
+    /// Returns all counters and gauges, including `others`, with their names and labels as Prometheus writes them.
+    /// Leaves out histograms.
+    pub fn numbers(&self, others: Vec<Metric>) -> Vec<(String, f64)> {
+        Self::numbers_of(self.registry.gather(), others)
+    }
+
+    /// Returns the numbers of [`Metrics::numbers`] that do not depend on the number of rules.
+    pub fn server_numbers(&self, others: Vec<Metric>) -> Vec<(String, f64)> {
+        Self::numbers_of(self.registry.gather_server(), others)
+    }
+
+    fn numbers_of(mut families: Vec<MetricFamily>, others: Vec<Metric>) -> Vec<(String, f64)> {
+        families.extend(others.into_iter().map(Metric::into_family));
+        let mut numbers = Vec::new();
+        for family in &families {
+            for metric in family.get_metric() {
+                let value = match family.get_field_type() {
+                    MetricType::COUNTER => metric.get_counter().get_value(),
+                    MetricType::GAUGE => metric.get_gauge().get_value(),
+                    _ => continue,
+                };
+                let labels: Vec<_> =
+                    metric.get_label().iter().map(|label| format!("{}=\"{}\"", label.name(), label.value())).collect();
+                let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+                numbers.push((format!("{}{labels}", family.name()), value));
+            }
+        }
+        numbers
+    }
+
+    /// Returns all metrics, including `others`, in Prometheus's text format.
+    ///
+    /// # Errors
+    /// The format cannot represent a metric.
+    pub fn render(&self, others: Vec<Metric>) -> Result<String, prometheus::Error> {
+        let mut families = self.registry.gather();
+        families.extend(others.into_iter().map(Metric::into_family));
+        TextEncoder::new().encode_to_string(&families)
+    }
+}
+
+/// Returns the process's own metrics, by the names that Prometheus's client libraries give them. proc(5) describes the files. One
+/// that cannot be read leaves its metrics out.
+fn process_metrics() -> Vec<Metric> {
+    /// Seconds from the Unix epoch to the start of the machine.
+    static BOOT_TIME: LazyLock<Option<u64>> = LazyLock::new(|| boot_time(&read("/proc/stat")));
+    let mut metrics = Vec::new();
+    let mut add = |name, help, value| metrics.push(Metric::gauge(name, help, value));
+    if let Ok(files) = fs::read_dir("/proc/self/fd") {
+        // One of them is open for this directory.
+        add("process_open_fds", "Number of open file descriptors.", (files.count() as u64).saturating_sub(1));
+    }
+    if let Some(max) = getrlimit(Resource::Nofile).current {
+        add("process_max_fds", "Maximum number of open file descriptors.", max);
+    }
+    if let Some(stat) = Stat::parse(&read("/proc/self/stat")) {
+        let ticks = rustix::param::clock_ticks_per_second().max(1);
+        let resident = stat.resident_pages * rustix::param::page_size() as u64;
+        add("process_virtual_memory_bytes", "Virtual memory size in bytes.", stat.virtual_bytes);
+        add("process_resident_memory_bytes", "Resident memory size in bytes.", resident);
+        if let Some(boot) = *BOOT_TIME {
+            let help = "Start time of the process since unix epoch in seconds.";
+            add("process_start_time_seconds", help, boot + stat.start / ticks);
+        }
+        add("process_threads", "Number of OS threads in the process.", stat.threads);
+        let help = "Total user and system CPU time spent in seconds.";
+        metrics.push(Metric::counter("process_cpu_seconds_total", help, stat.cpu / ticks));
+    }
+    metrics
+}
+
+/// Returns the text of a file, or an empty text if it cannot be read. A program's name may be cut within a character.
+fn read(path: &str) -> String {
+    fs::read(path).map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
+}
+
+fn boot_time(stat: &str) -> Option<u64> {
+    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
+}
+
+/// Fields of `/proc/self/stat`. Times are in clock ticks.
+#[derive(Debug, PartialEq)]
+struct Stat {
+    cpu: u64,
+    threads: u64,
+    start: u64,
+    virtual_bytes: u64,
+    resident_pages: u64,
+}
+
+impl Stat {
+    /// Parses the line. Its second field is the program's name in parentheses, which may contain any character.
+    fn parse(stat: &str) -> Option<Self> {
+        let (_, after_name) = stat.rsplit_once(')')?;
+        let fields: Vec<_> = after_name.split_whitespace().collect();
+        // proc(5) counts from 1, and the third field is the first after the name.
+        let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+        Some(Self {
+            cpu: field(14)? + field(15)?,
+            threads: field(20)?,
+            start: field(22)?,
+            virtual_bytes: field(23)?,
+            resident_pages: field(24)?,
+        })
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -18,8 +18,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::histogram::BucketContents;
 use super::hits::HitCount;
+use super::registry::BucketContents;
 use super::{ErrorKind, Metrics};
 
 /// Timeout for the last report when the server shuts down.
@@ -69,25 +69,23 @@ impl Statsd {
     }
 }
 
+/// Number of consecutive reports without an error that end an outage. If nothing receives datagrams, only every other
+/// one fails.
+const REPORTS_TO_TRUST: u32 = 5;
+
 /// State of the task.
 struct Sender {
     options: StatsdOptions,
     metrics: Arc<Metrics>,
     reporter: Reporter,
     wire: Option<Wire>,
-    outage: Outage,
+    /// During an outage, the number of reports since the last error.
+    outage: Option<u32>,
 }
 
 impl Sender {
     fn new(options: StatsdOptions, metrics: Arc<Metrics>) -> Self {
-        let reporter = Reporter::new(&options.prefix);
-        Self {
-            outage: Outage::new(format!("{}:{}", options.host, options.port)),
-            options,
-            metrics,
-            reporter,
-            wire: None,
-        }
+        Self { reporter: Reporter::new(&options.prefix), options, metrics, wire: None, outage: None }
     }
 
     async fn run(mut self, stop: CancellationToken) {
@@ -100,7 +98,7 @@ impl Sender {
             };
             // After a panic, the task continues with the same reporter, because a new one would send everything again.
             let sent = AssertUnwindSafe(self.send()).catch_unwind().await;
-            self.outage.record(sent.unwrap_or_else(|_| Err(io::Error::other("a bug in divvy: see the log"))));
+            self.record(sent.unwrap_or_else(|_| Err(io::Error::other("a bug in divvy: see the log"))));
             if is_last {
                 return;
             }
@@ -118,42 +116,23 @@ impl Sender {
         self.wire = Some(wire);
         Ok(())
     }
-}
-
-/// Number of consecutive reports without an error that end an outage. If nothing receives datagrams, only every other
-/// one fails.
-const REPORTS_TO_TRUST: u32 = 5;
-
-pub struct Outage {
-    statsd: String,
-    lasts: bool,
-    sent_since: u32,
-}
-
-impl Outage {
-    /// Creates the log for statsd at this address.
-    pub fn new(statsd: String) -> Self {
-        Self { statsd, lasts: false, sent_since: 0 }
-    }
 
     /// Records the result of a report, and logs the beginning and the end of an outage.
-    pub fn record(&mut self, result: io::Result<()>) {
-        match result {
-            Err(error) => {
-                if !self.lasts {
-                    tracing::warn!(statsd = %self.statsd, %error, "cannot send metrics to statsd; retrying");
+    fn record(&mut self, result: io::Result<()>) {
+        let statsd = format_args!("{}:{}", self.options.host, self.options.port);
+        self.outage = match (result, self.outage) {
+            (Err(error), outage) => {
+                if outage.is_none() {
+                    tracing::warn!(%statsd, %error, "cannot send metrics to statsd; retrying");
                 }
-                (self.lasts, self.sent_since) = (true, 0);
+                Some(0)
             }
-            Ok(()) if self.lasts => {
-                self.sent_since += 1;
-                if self.sent_since >= REPORTS_TO_TRUST {
-                    tracing::info!(statsd = %self.statsd, "sending metrics to statsd again");
-                    self.lasts = false;
-                }
+            (Ok(()), Some(sent)) if sent + 1 >= REPORTS_TO_TRUST => {
+                tracing::info!(%statsd, "sending metrics to statsd again");
+                None
             }
-            Ok(()) => {}
-        }
+            (Ok(()), outage) => outage.map(|sent| sent + 1),
+        };
     }
 }
 
@@ -195,25 +174,16 @@ impl Reporter {
     /// Adds a line for what was counted since the last report, if anything was.
     fn count(&mut self, name: String, total: u64) {
         let last = self.counts.entry(name);
-        let mut line = format!("{}{}:", self.prefix, last.key());
+        let line = format!("{}{}:", self.prefix, last.key());
         let new = total - mem::replace(last.or_default(), total);
         if new > 0 {
-            line.push_str(&format!("{new}|c"));
-            self.lines.push(line);
+            self.lines.push(format!("{line}{new}|c"));
         }
-    }
-
-    /// Adds a time that stands for `observations`, in fractions of milliseconds, because most hits take less than one.
-    fn time(&mut self, name: &str, millis: f64, observations: u64) {
-        let mut line = format!("{}{name}:{millis}|ms", self.prefix);
-        if observations > 1 {
-            line.push_str(&format!("|@{}", 1.0 / observations as f64));
-        }
-        self.lines.push(line);
     }
 
     /// Adds a line for each bucket with new hits: their mean, with the sample rate that makes statsd count all of them. The
-    /// number of lines is bounded, count and mean are exact, and percentiles are as precise as the buckets.
+    /// number of lines is bounded, count and mean are exact, and percentiles are as precise as the buckets. Times are fractions of
+    /// milliseconds, because most hits take less than one.
     fn report_durations(&mut self, now: Vec<BucketContents>) {
         for (index, now) in now.iter().enumerate() {
             let last = self.durations.get(index).copied().unwrap_or_default();
@@ -223,7 +193,9 @@ impl Reporter {
             }
             let mean_ns = now.sum.wrapping_sub(last.sum) as f64 / hits as f64;
             // Rounded to microseconds: anything finer is noise.
-            self.time("hit", (mean_ns / 1e3).round() / 1e3, hits);
+            let millis = (mean_ns / 1e3).round() / 1e3;
+            let rate = if hits > 1 { format!("|@{}", 1.0 / hits as f64) } else { String::new() };
+            self.lines.push(format!("{}hit:{millis}|ms{rate}", self.prefix));
         }
         self.durations = now;
     }
@@ -403,13 +375,11 @@ mod tests {
     }
 
     #[test]
-    fn line_has_a_name_a_value_a_type_and_an_optional_rate() {
+    fn only_new_counts_have_a_line() {
         let mut reporter = Reporter::new("");
         reporter.count("nothing".to_owned(), 0);
         reporter.count("all".to_owned(), u64::MAX);
-        reporter.time("one", 0.001, 1);
-        reporter.time("three", 12.0, 3);
-        assert_eq!(reporter.lines, ["all:18446744073709551615|c", "one:0.001|ms", "three:12|ms|@0.3333333333333333"]);
+        assert_eq!(reporter.lines, ["all:18446744073709551615|c"]);
     }
 
     #[test]

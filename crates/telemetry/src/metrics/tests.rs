@@ -131,3 +131,26 @@ fn metrics_of_other_modules_are_included() {
         assert!(text.contains(expected), "{expected:?} in {text}");
     }
 }
+
+#[test]
+fn fields_are_found_after_any_program_name() {
+    let stat = "42 (a) b (c) S 1 42 42 0 -1 4194560 5 6 7 8 120 30 9 9 20 0 3 0 100 4096 2 99";
+    let expected = Stat { cpu: 150, threads: 3, start: 100, virtual_bytes: 4096, resident_pages: 2 };
+    assert_eq!(Stat::parse(stat), Some(expected));
+    assert_eq!(Stat::parse("42 (x"), None);
+    assert_eq!(Stat::parse("42 (x) S 1"), None);
+    assert_eq!(boot_time("cpu 1 2\nbtime 1700000000\nprocesses 9\n"), Some(1_700_000_000));
+    assert_eq!(boot_time(""), None);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn every_metric_of_this_process_has_a_value() {
+    let families: Vec<_> = process_metrics().into_iter().map(Metric::into_family).collect();
+    assert_eq!(families.len(), 7);
+    for family in families {
+        let metric = &family.get_metric()[0];
+        let value = metric.get_gauge().get_value() + metric.get_counter().get_value();
+        assert!(value > 0.0 || family.name() == "process_cpu_seconds_total", "{}", family.name());
+    }
+}

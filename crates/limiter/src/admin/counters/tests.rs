@@ -1,42 +1,22 @@
 use super::*;
 use crate::store::testing::wait;
 use crate::store::{Backend, MemoryStore};
-use crate::{Intent, Limiter, PlanBuilder, Policy};
+use crate::tests::{ask, limiter_of};
+use crate::{Intent, Limiter};
 use divvy_core::clock::{Clock, NANOS_PER_SECOND};
-use divvy_core::config::{self, Format};
 use divvy_core::rules::Operation;
 use divvy_telemetry::metrics::Metrics;
 
 const RULES: &str = "
-[api=upload user=*]
-creditLimit = 100
-resetSeconds = 3600
-actorField = user
-label = uploads
-
-[api=twice]
-creditLimit = 10
-resetSeconds = 3600
-matchPolicy = canary
-
-[api=twice]
-creditLimit = 5
-resetSeconds = 3600
-
-[api=free]
-creditLimit = 1
-resetSeconds = 0
-
-[default]
-creditLimit = 5
-resetSeconds = 60
+[api=upload user=*]; creditLimit = 100; resetSeconds = 3600; actorField = user; label = uploads
+[api=twice]; creditLimit = 10; resetSeconds = 3600; matchPolicy = canary
+[api=twice]; creditLimit = 5; resetSeconds = 3600
+[api=free]; creditLimit = 1; resetSeconds = 0
+[default]; creditLimit = 5; resetSeconds = 60
 ";
 
 fn limiter() -> Limiter {
-    let rules = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
-    let metrics = Metrics::new();
-    let policy = Policy::new(rules, &metrics, crate::CounterNames::Usual);
-    Limiter::new(Some(policy), Backend::Memory(MemoryStore::default()), Clock::system(), metrics)
+    limiter_of(RULES)
 }
 
 fn operation(pairs: &[(&'static str, &str)]) -> Operation {
@@ -44,10 +24,7 @@ fn operation(pairs: &[(&'static str, &str)]) -> Operation {
 }
 
 fn hit(limiter: &Limiter, pairs: &[(&'static str, &str)]) {
-    let mut builder = PlanBuilder::default();
-    limiter.begin(&mut builder, &Scope::EVERYTHING);
-    builder.add(&operation(pairs), Intent::Hit, None);
-    let applied = wait(limiter.apply(builder.build()));
+    let applied = ask(limiter, |builder| builder.add(&operation(pairs), Intent::Hit, None));
     assert!(applied.report().verdict(0).unwrap().allowed);
 }
 

@@ -1,33 +1,19 @@
 //! Expired exceptions, and the store that keeps them.
 
-use std::sync::Arc;
-
 use super::*;
-use crate::CounterNames;
 use crate::register::FORGOTTEN_AT_ONCE;
 use crate::register::table::Exceptions;
 use crate::store::{Backend, MemoryStore};
-use divvy_core::clock::Timestamp;
-use divvy_core::config::{self, Format};
-use divvy_telemetry::metrics::Metrics;
+use crate::tests::parse_rules;
 
 const RULES: &str = "
-[user=*]
-creditLimit = 5
-resetSeconds = 60
-actorField = user
-label = user
-
-[default]
-creditLimit = 0
+[user=*]; creditLimit = 5; resetSeconds = 60; actorField = user; label = user
+[default]; creditLimit = 0
 ";
 const LASTS: Duration = Duration::from_secs(60);
 
 fn limiter_on(store: Backend) -> Limiter {
-    let rules = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
-    let metrics: Arc<Metrics> = Metrics::new();
-    let policy = Policy::new(rules, &metrics, CounterNames::Usual);
-    Limiter::new(Some(policy), store, divvy_core::clock::Clock::system(), metrics)
+    crate::tests::limiter_on(store, parse_rules(RULES))
 }
 
 fn limit_of(actor: &str) -> ExceptionTarget<'_> {

@@ -139,6 +139,6 @@ fn hit_of_cost_0_tests_for_one_credit() {
     let cost = Cost { credits: 0, is_none: true };
     for (_, kind) in COLUMNS {
         let treated = treatment(Intent::Hit, kind, cost, NO_MODES);
-        assert_eq!(treated, Treatment::Ask(Ask::Look { cost: 1 }), "{kind:?}");
+        assert!(matches!(treated, Treatment::Ask(Ask::Look { cost: 1 })), "{kind:?}");
     }
 }

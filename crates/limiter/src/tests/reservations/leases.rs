@@ -1,49 +1,17 @@
 //! Rules that limit requests in flight: which requests take leases, and the answers to a gateway.
 
-use std::convert::identity;
-
 use super::*;
 
 const RULES: &str = "
-[method=* key=* request_id=*]
-creditLimit = 2
-resetSeconds = 600
-algorithm = concurrency
-actorField = key
-holdField = request_id
-label = held
-
-[key=*]
-creditLimit = 4
-resetSeconds = 60
-algorithm = concurrency
-actorField = key
-costField = none
-matchPolicy = and
-label = at-once
-
-[key=*]
-creditLimit = 100
-resetSeconds = 3600
-actorField = key
-label = credits
-
-[trial=*]
-creditLimit = 1
-resetSeconds = 60
-algorithm = concurrency
-holdField = request_id
-matchPolicy = canary
-label = trial
-
-[trial=*]
-creditLimit = 100
-resetSeconds = 3600
-label = tried
-
-[default]
-creditLimit = 0
-resetSeconds = 0
+[method=* key=* request_id=*]; creditLimit = 2; resetSeconds = 600; algorithm = concurrency; actorField = key
+holdField = request_id; label = held
+[key=*]; creditLimit = 4; resetSeconds = 60; algorithm = concurrency; actorField = key; costField = none
+matchPolicy = and; label = at-once
+[key=*]; creditLimit = 100; resetSeconds = 3600; actorField = key; label = credits
+[trial=*]; creditLimit = 1; resetSeconds = 60; algorithm = concurrency; holdField = request_id
+matchPolicy = canary; label = trial
+[trial=*]; creditLimit = 100; resetSeconds = 3600; label = tried
+[default]; creditLimit = 0; resetSeconds = 0
 ";
 
 impl TestLimiter {
@@ -215,7 +183,10 @@ fn reload_neither_doubles_nor_loses_leases() {
     let pairs = "method=GET key=k request_id=1";
     let id = at.try_reserve(pairs, 1, None, Some("1")).unwrap().id.unwrap();
     at.enter("2");
-    at.replace_rules(&RULES.replacen("creditLimit = 2\nresetSeconds = 600", "creditLimit = 3\nresetSeconds = 30", 1));
+    replace_rules(
+        &at.limiter,
+        &RULES.replacen("creditLimit = 2; resetSeconds = 600", "creditLimit = 3; resetSeconds = 30", 1),
+    );
     assert_eq!([at.enter("3"), at.enter("4")], [(true, 0), (false, 0)]);
     assert_eq!(at.enter("1"), (true, 0), "still the same lease");
     assert!(at.renew(&id, None).unwrap() > 500, "never for less than before");
@@ -223,7 +194,7 @@ fn reload_neither_doubles_nor_loses_leases() {
     assert_eq!(at.leave("2"), (true, 2));
     // Without such a rule in force, a lease keeps its original TTL.
     let id = at.try_reserve(pairs, 1, None, None).unwrap().id.unwrap();
-    at.replace_rules("[default]\ncreditLimit = 1\nresetSeconds = 1");
+    replace_rules(&at.limiter, "[default]\ncreditLimit = 1\nresetSeconds = 1");
     assert!(at.renew(&id, None).unwrap() >= 30);
     assert!(at.release(&id));
 }
@@ -233,7 +204,7 @@ fn reload_neither_doubles_nor_loses_leases() {
 fn limit_of_0_drains_a_service() {
     let at = TestLimiter::new(RULES);
     assert_eq!([at.enter("1"), at.enter("2")], [(true, 1), (true, 0)]);
-    at.replace_rules(&RULES.replacen("creditLimit = 2\n", "creditLimit = 0\n", 1));
+    replace_rules(&at.limiter, &RULES.replacen("creditLimit = 2;", "creditLimit = 0;", 1));
     assert_eq!(
         [at.enter("3"), at.enter("2")],
         [(false, 0), (true, 0)],
@@ -243,7 +214,7 @@ fn limit_of_0_drains_a_service() {
     at.leave("3");
     let error = at.gateway("method=GET key=k request_id=4", Intent::Hit, None).unwrap_err();
     assert!(error.contains("it gives leases"), "{error}");
-    at.replace_rules(RULES);
+    replace_rules(&at.limiter, RULES);
     assert_eq!([at.enter("4"), at.enter("5")], [(true, 0), (false, 0)], "one is held, and one is free again");
 }
 

@@ -6,14 +6,8 @@ use super::*;
 use crate::store::{FailurePolicy, RedisOptions, RedisStore};
 
 const CALENDAR_RULE: &str = "
-[by=year user=*]
-creditLimit = 100
-window = year
-timezone = Asia/Muscat
-actorField = user
-
-[default]
-creditLimit = 0
+[by=year user=*]; creditLimit = 100; window = year; timezone = Asia/Muscat; actorField = user
+[default]; creditLimit = 0
 ";
 
 /// Returns the id with this text replaced.
@@ -67,7 +61,7 @@ fn id_sealed_under_other_rules_loads_its_calendar() {
 fn nothing_is_reserved_before_the_key_is_known() {
     let options = RedisOptions { urls: vec!["redis://127.0.0.1:1".to_owned()], ..RedisOptions::default() };
     let store = Backend::redis(RedisStore::open(options).unwrap(), 0, FailurePolicy::Allow, Clock::system());
-    let rules = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
+    let rules = parse_rules(RULES);
     let metrics = Metrics::new();
     let policy = Policy::new(rules, &metrics, CounterNames::InRedis);
     let at = TestLimiter::of(Limiter::new(Some(policy), store, Clock::system(), metrics));

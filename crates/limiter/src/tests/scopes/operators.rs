@@ -3,7 +3,7 @@
 use super::*;
 use crate::counters::{CountersOf, RuleName};
 use crate::exceptions::{ExceptionFilter, ExceptionKind};
-use crate::rules::listed;
+use crate::inspection::listed;
 
 const UPLOADS: &[&str] = &["upload-*"];
 
@@ -151,7 +151,7 @@ fn listings_of_limits_and_their_cursors_have_no_limits_out_of_scope() {
         }
     }
     every.sort();
-    let policy = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
+    let policy = parse_rules(RULES);
     limiter.replace_policy(Policy::new(policy, limiter.metrics(), CounterNames::Usual));
     assert_eq!(listed_limits(&limiter, &Scope::EVERYTHING).0, every);
     assert_eq!(listed_limits(&limiter, &scope(&["*"])).0, every);

@@ -1,7 +1,5 @@
 //! Random rules, scopes and requests, compared with the definition of a scope.
 
-use std::convert::identity;
-
 use proptest::prelude::*;
 use proptest::sample::select;
 

@@ -73,14 +73,7 @@ impl Drop for Attempt<'_> {
 pub fn change_of(action: Action, uri: &Uri) -> Change {
     let query = uri.query().unwrap_or_default().as_bytes();
     let parameter = |name| form_urlencoded::parse(query).find(|(found, _)| found == name).map(|(_, value)| value);
-    let mut change = Change::new(action);
-    if let Some(rule) = parameter("rule") {
-        change = change.with_rule(&rule);
-    }
-    if let Some(actor) = parameter("actor") {
-        change = change.with_actor(&actor);
-    }
-    change
+    Change::new(action).with("rule", parameter("rule")).with("actor", parameter("actor"))
 }
 
 impl Api {

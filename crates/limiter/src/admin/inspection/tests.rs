@@ -1,22 +1,16 @@
 use super::*;
 use crate::store::testing::{wait, window};
-use crate::store::{Backend, MemoryStore};
-use crate::{CounterNames, Intent, PlanBuilder};
+use crate::tests::limiter_of;
+use crate::{Intent, PlanBuilder};
 use divvy_core::algorithm::Concurrency;
-use divvy_core::clock::Clock;
-use divvy_core::config::{self, Format};
 use divvy_core::rules::{Pattern, Quota, Rule, Settings};
-use divvy_telemetry::metrics::Metrics;
 use proptest::prelude::*;
 
 /// Returns a limiter with five rules by user.
 fn limiter() -> Limiter {
-    let section = |number| format!("[n={number} user=*]\ncreditLimit = 9\nresetSeconds = 3600\nactorField = user\n\n");
-    let rules = (0..5).map(section).collect::<String>() + "[default]\ncreditLimit = 0\n";
-    let rules = config::parse(&rules, Format::Ini, "rules.ini").unwrap().rules;
-    let metrics = Metrics::new();
-    let policy = Policy::new(rules, &metrics, CounterNames::Usual);
-    Limiter::new(Some(policy), Backend::Memory(MemoryStore::default()), Clock::system(), metrics)
+    let section = |number| format!("[n={number} user=*]; creditLimit = 9; resetSeconds = 3600; actorField = user\n");
+    let rules = (0..5).map(section).collect::<String>() + "[default]; creditLimit = 0";
+    limiter_of(&rules)
 }
 
 #[test]

@@ -2,45 +2,14 @@ use std::time::Duration;
 
 use super::*;
 use crate::exceptions::{BlockChanges, ExceptionFilter, ExceptionTarget, ExceptionTerms};
-use crate::store::{Backend, MemoryStore};
-use crate::{CounterNames, Limiter};
-use divvy_core::clock::Clock;
-use divvy_core::config::{self, Format};
-use divvy_core::rules::Scope;
-use divvy_telemetry::metrics::Metrics;
+use crate::tests::{limiter_of, replace_rules};
 
 const RULES: &str = "
-[ip=* login=*]
-creditLimit = 5
-resetSeconds = 60
-actorField = ip
-label = login
-
-[ip=* user=*]
-creditLimit = 5
-resetSeconds = 60
-actorField = ip, user
-label = both
-
-[user=*]
-creditLimit = 5
-resetSeconds = 60
-actorField = user
-label = users
-
-[default]
-creditLimit = 0
+[ip=* login=*]; creditLimit = 5; resetSeconds = 60; actorField = ip; label = login
+[ip=* user=*]; creditLimit = 5; resetSeconds = 60; actorField = ip, user; label = both
+[user=*]; creditLimit = 5; resetSeconds = 60; actorField = user; label = users
+[default]; creditLimit = 0
 ";
-
-fn policy(rules: &str, metrics: &Metrics) -> Policy {
-    Policy::new(config::parse(rules, Format::Ini, "rules.ini").unwrap().rules, metrics, CounterNames::Usual)
-}
-
-fn limiter() -> Limiter {
-    let metrics = Metrics::new();
-    let policy = policy(RULES, &metrics);
-    Limiter::new(Some(policy), Backend::Memory(MemoryStore::default()), Clock::system(), metrics)
-}
 
 async fn set(limiter: &Limiter, kind: ExceptionKind, rule: &str, actor: &str) {
     let lasts = Some(Duration::from_secs(60));
@@ -77,7 +46,7 @@ fn changes(limiter: &Limiter, since: &str) -> BlockChanges {
 
 #[tokio::test]
 async fn changes_are_those_of_the_field() {
-    let limiter = limiter();
+    let limiter = limiter_of(RULES);
     let start = sequence(&limiter);
     for (rule, actor) in [("*", "ip=192.0.2.1"), ("login", "192.0.2.3"), ("*", "user=eve"), ("*", "ip=192.0.2.2")] {
         set(&limiter, ExceptionKind::Block, rule, actor).await;
@@ -96,7 +65,7 @@ async fn changes_are_those_of_the_field() {
 #[tokio::test]
 async fn blocks_of_the_field_are_listed() {
     use ExceptionKind::Block;
-    let limiter = limiter();
+    let limiter = limiter_of(RULES);
     for (rule, actor) in [
         ("*", "ip=192.0.2.1"),
         ("*", "ip=2001:db8::/32"),
@@ -115,7 +84,7 @@ async fn blocks_of_the_field_are_listed() {
     assert_eq!(listed(&limiter), expected);
     // Without its rule, a block is not in force.
     let before = sequence(&limiter);
-    limiter.replace_policy(policy("[default]\ncreditLimit = 0\n", limiter.metrics()));
+    replace_rules(&limiter, "[default]; creditLimit = 0");
     assert_eq!(listed(&limiter), ["* ip=192.0.2.1", "* ip=2001:db8::/32"]);
     assert!(changes(&limiter, &before).is_reset);
 }
@@ -123,7 +92,7 @@ async fn blocks_of_the_field_are_listed() {
 #[tokio::test]
 async fn allowed_networks_are_left_out() {
     use ExceptionKind::{Allow, Block};
-    let limiter = limiter();
+    let limiter = limiter_of(RULES);
     let start = sequence(&limiter);
     let all = [
         ("*", "ip=10.0.0.0/8"),
@@ -154,26 +123,11 @@ async fn allowed_networks_are_left_out() {
 /// A client chose the text of an actor. Only an address, or a network of the rule's own lengths, is a decision about a network.
 #[tokio::test]
 async fn texts_that_look_like_networks_and_blocks_by_canaries_are_left_out() {
-    let rules = RULES.to_owned()
-        + "
-[ip=* net=*]
-creditLimit = 5
-resetSeconds = 60
-actorField = ip
-actorPrefix = ip: 24, 56
-label = nets
-
-[ip=*]
-creditLimit = 5
-resetSeconds = 60
-actorField = ip
-matchPolicy = canary
-label = trial
+    let more = "
+[ip=* net=*]; creditLimit = 5; resetSeconds = 60; actorField = ip; actorPrefix = ip: 24, 56; label = nets
+[ip=*]; creditLimit = 5; resetSeconds = 60; actorField = ip; matchPolicy = canary; label = trial
 ";
-    let (before, default) = rules.split_once("[default]\ncreditLimit = 0\n").unwrap();
-    let metrics = Metrics::new();
-    let policy = policy(&format!("{before}{default}\n[default]\ncreditLimit = 0\n"), &metrics);
-    let limiter = Limiter::new(Some(policy), Backend::Memory(MemoryStore::default()), Clock::system(), metrics);
+    let limiter = limiter_of(&RULES.replace("[default]", &format!("{more}[default]")));
     for (rule, actor) in [
         ("login", "[192.0.2.1]:80"),
         ("login", "192.0.2.2:80"),

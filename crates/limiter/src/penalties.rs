@@ -10,17 +10,24 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use indexmap::IndexMap;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::task::yield_now;
 
+use super::Limiter;
 use super::heavy_hitters::Random;
-use super::register::owner::ExceptionOwner;
-use crate::store::ExceptionKind;
+use super::register::overrides::{Class, ExceptionOwner};
 use crate::store::key::{Prefix, Space};
-use divvy_core::algorithm::{Limit, SlidingLog};
+use crate::store::{
+    Action, Batch, Changed, Effect, Exception, ExceptionChange, ExceptionKind, Repetition, Replaces, Setter, Store,
+    outcome_at,
+};
+use divvy_core::algorithm::{Ask, Limit, OutcomeSource, SlidingLog};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_core::rules::{Penalty, Quota, Rule};
+use divvy_telemetry::logging::{Escaped, LogThrottle};
 
 /// Maximum number of actors of a rule whose denials are noted at a time.
 const MAX_NOTED: usize = 10_000;
@@ -218,7 +225,7 @@ pub struct RulePenalty {
 
 impl RulePenalty {
     /// Returns the penalty of the rule with this label, if it has one.
-    fn new(rule: &Rule, label: &str) -> Option<Self> {
+    pub fn new(rule: &Rule, label: &str) -> Option<Self> {
         let terms = rule.penalty.filter(|_| matches!(rule.quota, Quota::Limited(_)))?;
         let window_ns = terms.window_seconds().saturating_mul(NANOS_PER_SECOND);
         let limit = Limit::SlidingLog(SlidingLog::new(terms.after, window_ns).ok()?);
@@ -228,26 +235,165 @@ impl RulePenalty {
     }
 }
 
-/// The penalties of a policy's rules, in their order. Empty if no rule has one.
-#[derive(Debug, Default)]
-pub struct RulePenalties(Vec<Option<Arc<RulePenalty>>>);
+/// Maximum number of actors whose denials are counted in one batch.
+const COUNTED_AT_ONCE: usize = 1_000;
+/// Maximum number of blocks that are stored at a time. An operator's change waits for them.
+const STORED_AT_ONCE: usize = 64;
+/// One of this many blocks and allows is left to operators. Rules can use the others.
+const OPERATORS_SHARE: usize = 10;
 
-impl RulePenalties {
-    /// Creates the penalties of these rules, whose labels are given in the same order.
-    pub fn new<'a>(rules: &'a [Rule], labels: impl Iterator<Item = Option<&'a str>>) -> Self {
-        let of_rule = |(rule, label): (&Rule, Option<&str>)| RulePenalty::new(rule, label?).map(Arc::new);
-        let of_rules: Vec<_> = rules.iter().zip(labels).map(of_rule).collect();
-        Self(if of_rules.iter().any(Option::is_some) { of_rules } else { Vec::new() })
+static BLOCKED: LogThrottle = LogThrottle::new();
+static NOT_BLOCKED: LogThrottle = LogThrottle::new();
+
+impl Limiter {
+    /// Waits until there are denials to count.
+    pub async fn wait_for_denials(&self) {
+        self.observers.denials.wait().await;
     }
 
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// Counts the store's denials that were noted, and blocks the actors that a rule has denied too often. If the store fails,
+    /// the denials do not count, and the actor's next denial leads to the block that could not be set.
+    pub async fn count_denials(&self) {
+        self.count_all(&self.observers.denials.by_store).await;
     }
 
-    /// Returns the penalty of the rule with this index, if it has one.
-    pub fn get(&self, rule: usize) -> Option<&Arc<RulePenalty>> {
-        self.0.get(rule)?.as_ref()
+    /// Does the same for the denials of the denial cache. If this is called once a second, a flood that the cache answers costs
+    /// the store little.
+    pub async fn count_cached_denials(&self) {
+        self.count_all(&self.observers.denials.by_cache).await;
+    }
+
+    /// Counts as many denials as there are now. Others may be noted during this. They are counted first once they are due.
+    async fn count_all(&self, notes: &Mutex<Notes>) {
+        let mut left = notes.lock().len();
+        while left > 0 {
+            let denied = notes.lock().take(COUNTED_AT_ONCE);
+            left = if denied.is_empty() { 0 } else { left.saturating_sub(denied.len()) };
+            let due = self.count(&denied).await;
+            if !due.is_empty() {
+                self.penalize(&due).await;
+            }
+        }
+    }
+
+    /// Counts denials. Returns the actors that were denied too often.
+    async fn count<'a>(&self, denied: &'a [DeniedActor]) -> Vec<&'a DeniedActor> {
+        let mut batch = Batch::default();
+        batch.begin(denied.iter().map(|denied| denied.at).max().unwrap_or_default());
+        for denied in denied {
+            let count = Action::Ask(Ask::Count { cost: denied.count });
+            batch.push(denied.penalty.limit, count, batch.now(), |key| denied.write_counter(key));
+        }
+        self.store.apply(&mut batch).await;
+        let mut due = Vec::new();
+        for (index, denied) in denied.iter().enumerate() {
+            match outcome_at(&batch.outcomes, index) {
+                Ok(outcome) if outcome.source != OutcomeSource::Store => {
+                    self.metrics().rule_blocks.lost_denials.inc_by(denied.count)
+                }
+                Ok(outcome) if outcome.left == 0 => due.push(denied),
+                Ok(_) => {}
+                Err(_) => self.metrics().rule_blocks.lost_denials.inc_by(denied.count),
+            }
+        }
+        due
+    }
+
+    /// Blocks the actors, and forgets their denials.
+    async fn penalize(&self, due: &[&DeniedActor]) {
+        let register = &self.exceptions;
+        if self.store.is_shared() {
+            // Other servers may have blocked some of them. If that cannot be read, the blocks known so far apply, and the log of
+            // the task that follows the store has the error.
+            let _ = register.follow(&self.store, self.clock).await;
+        }
+        let mut batch = Batch::default();
+        batch.begin(due.iter().map(|denied| denied.at).max().unwrap_or_default());
+        for due in due.chunks(STORED_AT_ONCE) {
+            for (denied, blocked) in due.iter().zip(self.block(due).await) {
+                self.report_block(denied, &blocked);
+                if blocked.is_ok() {
+                    batch.push(denied.penalty.limit, Action::Forget, batch.now(), |key| denied.write_counter(key));
+                }
+            }
+            // Many blocks at once must not keep hits waiting.
+            yield_now().await;
+        }
+        if !batch.is_empty() {
+            self.store.apply(&mut batch).await;
+        }
+    }
+
+    /// Counts and logs the result for an actor of [`Limiter::block`].
+    fn report_block(&self, denied: &DeniedActor, blocked: &Result<Option<u32>, String>) {
+        let rule = &denied.penalty.label;
+        match blocked {
+            Ok(None) => {}
+            Ok(Some(number)) => {
+                self.metrics().rule_blocks.set.inc();
+                let actor = Escaped::new(denied.actor().as_bytes());
+                BLOCKED.say(|more| tracing::info!(rule, %actor, number, more, "a rule blocked an actor"));
+            }
+            Err(error) => {
+                self.metrics().rule_blocks.failed.inc();
+                let error = Escaped::error(error);
+                NOT_BLOCKED.say(|more| tracing::warn!(rule, %error, more, "a rule could not block an actor"));
+            }
+        }
+    }
+
+    /// Blocks the actors, unless they are blocked already. Returns the number of each block. They are stored together, because each
+    /// takes a round trip to a distant store.
+    async fn block(&self, due: &[&DeniedActor]) -> Vec<Result<Option<u32>, String>> {
+        let register = &self.exceptions;
+        let _alone = register.known.lock().await;
+        let mut room = self.room_for_blocks(due).await;
+        let stored = due.iter().map(|denied| {
+            let next = self.next_block(denied, &mut room);
+            async {
+                let Some((number, change)) = next? else { return Ok(None) };
+                // Another server may know of a block by an operator.
+                let changed = register.change(vec![change], &Replaces::OfRules, &self.store, denied.at).await;
+                let changed = changed.map_err(|error| error.to_string())?;
+                Ok((!changed.contains(&Changed::Kept)).then_some(number))
+            }
+        });
+        join_all(stored.collect::<Vec<_>>()).await
+    }
+
+    /// Returns the number of actors that rules may still block.
+    async fn room_for_blocks(&self, due: &[&DeniedActor]) -> usize {
+        let register = &self.exceptions;
+        let room = || register.room(Class::Overrides).saturating_sub(register.bounds.overrides.max / OPERATORS_SHARE);
+        let now = due.iter().map(|denied| denied.at).max().unwrap_or_default();
+        if room() < due.len() {
+            register.make_room(Class::Overrides, &self.store, now).await;
+        }
+        room()
+    }
+
+    /// Returns the actor's next block and its number, unless the actor is blocked already.
+    fn next_block(&self, denied: &DeniedActor, room: &mut usize) -> Result<Option<(u32, ExceptionChange)>, String> {
+        let (DeniedActor { penalty, at, .. }, actor) = (denied, denied.actor());
+        let known = self.exceptions.memory.find_remembered(&penalty.owner, actor, *at);
+        if known.as_ref().is_some_and(|known| known.ends.is_none_or(|ends| ends > *at)) {
+            return Ok(None);
+        }
+        if known.is_none() {
+            *room =
+                room.checked_sub(1).ok_or("nine tenths of --max-blocks are in use; the rest is left to operators")?;
+        }
+        let number = known.and_then(|known| known.repetition()).map_or(1, |before| before.number.saturating_add(1));
+        let (after, window) = (penalty.terms.after, penalty.terms.window_seconds());
+        let value = Exception {
+            effect: Effect::Override {
+                reason: Some(format!("{after} denials in {window} s, block {number}").into()),
+                setter: Setter::Rule(Repetition { number, remembered_seconds: penalty.terms.forget_seconds() }),
+            },
+            ends: Some(penalty.terms.end_of_block(actor, number, *at, self.jitter)),
+        };
+        let change = ExceptionChange { owner: penalty.owner.clone(), actor: actor.to_owned(), value: Some(value) };
+        Ok(Some((number, change)))
     }
 }
 
@@ -270,7 +416,7 @@ mod tests {
         let text = labels.iter().map(rule).collect::<String>() + "[default]\ncreditLimit = 0\n";
         let rules = config::parse(&text, Format::Ini, "rules.ini").unwrap().rules;
         let policy = Policy::new(rules, &Metrics::new(), CounterNames::Usual);
-        (0..labels.len()).map(|rule| Arc::clone(policy.penalties.get(rule).unwrap())).collect()
+        (0..labels.len()).map(|rule| policy.penalties[rule].clone().unwrap()).collect()
     }
 
     fn deny(notes: &mut Notes, penalty: &Arc<RulePenalty>, actor: &str) -> bool {

@@ -6,7 +6,7 @@ use futures_util::poll;
 use serde_json::Value;
 
 use super::*;
-use crate::audit::change::Action;
+use crate::audit::Action;
 
 fn in_file(path: &Path, is_required: bool) -> (Arc<AuditLog>, Arc<Metrics>) {
     let metrics = Metrics::new();
@@ -26,7 +26,7 @@ fn customer() -> Caller {
 }
 
 fn change() -> Change {
-    Change::new(Action::LimitDelete).with_rule("by-user").with_actor("ann")
+    Change::new(Action::LimitDelete).with("rule", "by-user").with("actor", "ann")
 }
 
 /// Returns the number and the status of each line.
@@ -159,7 +159,7 @@ async fn omitted_attempts_are_counted_in_a_later_line_of_their_user() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.log");
     let (log, _) = in_file(&path, false);
-    let throttle = log.refusals.of(&operator()).unwrap();
+    let throttle = log.throttle_of(&operator()).unwrap();
     throttle.lines.omit(7);
     log.refuse(stranger(), change(), "NOAUTH");
     log.refuse(operator(), change(), "NOPERM");
@@ -228,19 +228,19 @@ async fn required_log_has_the_outcome_of_every_attempt() {
 
 #[test]
 fn each_user_has_a_throttle_and_their_number_is_bounded() {
-    let throttles = RefusalThrottle::new();
+    let log = AuditLog::in_log(Clock::system(), Metrics::new());
     let of = |user: &str| {
         let caller = Caller::client("resp", Some(([127, 0, 0, 1], 5).into()), Some(user.into()));
-        throttles.of(&caller).unwrap()
+        log.throttle_of(&caller).unwrap()
     };
     let (ann, bob) = (of("ann"), of("bob"));
     assert!(Arc::ptr_eq(&ann, &of("ann")) && !Arc::ptr_eq(&ann, &bob));
-    for number in 0..2 * MAX_USERS {
+    for number in 0..2 * MAX_THROTTLES {
         of(&number.to_string());
     }
-    assert_eq!(throttles.users.lock().len(), MAX_USERS);
-    assert!(Arc::ptr_eq(&of("last"), &throttles.other_users) && Arc::ptr_eq(&ann, &of("ann")));
-    let stranger = Caller::client("resp", Some(([127, 0, 0, 1], 5).into()), None);
-    assert!(Arc::ptr_eq(&throttles.of(&stranger).unwrap(), &throttles.strangers));
-    assert!(throttles.of(&Caller::file()).is_none() && throttles.of(&Caller::signal()).is_none());
+    let strangers = log.throttle_of(&stranger()).unwrap();
+    assert!((MAX_THROTTLES..=MAX_THROTTLES + 2).contains(&log.refusals.lock().len()));
+    assert!(Arc::ptr_eq(&of("last"), &of("other")) && Arc::ptr_eq(&ann, &of("ann")));
+    assert!(Arc::ptr_eq(&log.throttle_of(&customer()).unwrap(), &strangers) && !Arc::ptr_eq(&strangers, &of("last")));
+    assert!(log.throttle_of(&Caller::file()).is_none() && log.throttle_of(&Caller::signal()).is_none());
 }
