@@ -6,13 +6,10 @@ use std::ops::Bound;
 
 use parking_lot::Mutex;
 
-use crate::bounds::Bounds;
-use crate::bounds::CounterBudget;
-use crate::bounds::records::{RecordBudgets, Records, Shares};
-use crate::codec::record_key;
+use crate::bounds::{Bounds, CounterBudget, RecordBudgets, Records, RoomLog, Shares};
 use crate::contract::{Batch, Change, Entry, Listing, Outcomes, Page, Store, StoreError, Unit};
 use crate::group::{self, Budgets, EntryDecision, Member};
-use crate::outage::RoomLog;
+use crate::record_key;
 use crate::seal::Seal;
 use divvy_core::algorithm::{Outcome, RecordChange, State};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};

@@ -11,9 +11,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use crate::codec::record_key::{self, RecordSpace};
 use crate::contract::{Action, Batch, Listing, Page, Store, StoreError};
 use crate::memory::MemoryStore;
+use crate::record_key::{self, RecordSpace};
 use divvy_core::algorithm::{Ask, FixedWindow, Limit, Outcome};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_telemetry::metrics::Metric;

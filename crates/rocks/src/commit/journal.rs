@@ -12,7 +12,7 @@
 //! them even after they were written.
 
 use divvy_store::StoreError;
-use divvy_store::codec::{read_bytes, read_number, write_number};
+use divvy_store::key::{read_bytes, read_number, write_number};
 
 const LENGTH: usize = size_of::<u32>();
 /// Size of a fixed window's value (bytes).

@@ -8,7 +8,7 @@
 //! To find that out would take another pass over all records, and room that expired counters still occupy.
 //!
 //! To enforce the bounds, a thread measures the disk, counts the counters after a start, and reclaims expired ones when little room is
-//! left. The [budget](divvy_store::bounds::CounterBudget) counts each counter that is made or forgotten. It has no count of
+//! left. The [budget](divvy_store::CounterBudget) counts each counter that is made or forgotten. It has no count of
 //! the counters that an earlier process left, and does not know which ones compactions drop. RocksDB's own estimate
 //! cannot decide about hits: it includes each version of a counter and all records of reservations and answers, and it
 //! is too low while a file deletes counters that no other file has. So the counters are counted by a scan, once after a

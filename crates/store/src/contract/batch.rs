@@ -5,7 +5,7 @@ use std::ops::Range;
 use tokio::task::JoinHandle;
 
 use super::{Action, Entry, StoreError};
-use crate::codec::record_key::{self, RecordSpace};
+use crate::record_key::{self, RecordSpace};
 use divvy_core::algorithm::{Ask, Limit, Outcome, ReservationAsk};
 use divvy_core::clock::Timestamp;
 
@@ -116,7 +116,7 @@ impl Batch {
     /// idempotent or not, or a [`ReservationAsk::Reserve`]. Alternatively, all entries settle reservations. Settlements
     /// are never denied, so they always take effect.
     ///
-    /// [`Store`]: super::store::Store
+    /// [`Store`]: super::Store
     pub fn group(&mut self, first: usize) {
         // A single entry needs no group.
         if first + 1 < self.entries.len() {

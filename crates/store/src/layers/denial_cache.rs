@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use siphasher::sip128::SipHasher13;
 
-use crate::codec::record_key;
 use crate::contract::{Action, Batch, Entry, Store, StoreError, Unit};
+use crate::record_key;
 use divvy_core::algorithm::{Limit, Outcome, OutcomeSource, State};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_telemetry::metrics::Metric;
@@ -229,75 +229,3 @@ fn used_up(entry: &Entry, outcome: &Result<Outcome, StoreError>, now: Timestamp)
 
 #[cfg(test)]
 mod tests;
-
-#[cfg(test)]
-mod denial_tests {
-    use super::*;
-
-    fn at(seconds: u64) -> Timestamp {
-        Timestamp::from_secs(seconds).unwrap()
-    }
-
-    fn until(seconds: u64) -> UsedUp {
-        UsedUp { until: at(seconds), learned: at(0), credits: 5, owed: 0 }
-    }
-
-    fn known(denials: &DenialCache, key: &[u8], seconds: u64) -> Option<Timestamp> {
-        denials.used_up(key, at(seconds)).map(|known| known.until)
-    }
-
-    fn key(number: u64) -> [u8; 8] {
-        number.to_le_bytes()
-    }
-
-    #[test]
-    fn window_is_known_until_it_ends() {
-        let denials = DenialCache::new(8);
-        denials.remember(b"one", until(60), || false);
-        assert_eq!(known(&denials, b"one", 59), Some(at(60)));
-        assert_eq!(known(&denials, b"one", 60), None);
-        assert_eq!(known(&denials, b"other", 59), None);
-        denials.remember(b"one", until(70), || false);
-        assert_eq!(known(&denials, b"one", 60), Some(at(70)));
-        denials.forget(b"one");
-        assert_eq!(known(&denials, b"one", 60), None);
-    }
-
-    #[test]
-    fn stale_denial_is_not_remembered() {
-        let denials = DenialCache::new(8);
-        denials.remember(b"one", until(60), || true);
-        assert_eq!(known(&denials, b"one", 1), None);
-    }
-
-    #[test]
-    fn window_that_ends_first_is_evicted() {
-        let denials = DenialCache::new(WAYS);
-        for number in 0..=WAYS as u64 {
-            denials.remember(&key(number), until(100 + number), || false);
-        }
-        let known: Vec<_> = (0..=WAYS as u64).filter(|number| known(&denials, &key(*number), 1).is_some()).collect();
-        assert_eq!(known, (1..=WAYS as u64).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn table_stays_bounded_and_never_confuses_buckets() {
-        let denials = DenialCache::new(100);
-        for number in 0..10_000 {
-            denials.remember(&key(number), until(1_000 + number), || false);
-        }
-        let known: Vec<_> =
-            (0..10_000).filter_map(|number| Some((number, known(&denials, &key(number), 1)?))).collect();
-        assert!((50..=104).contains(&known.len()), "{} are known", known.len());
-        assert!(known.iter().all(|(number, until)| *until == at(1_000 + number)));
-    }
-
-    #[test]
-    fn table_of_size_0_is_off() {
-        let denials = DenialCache::new(0);
-        assert!(denials.sets.is_empty());
-        denials.remember(b"one", until(60), || false);
-        assert_eq!(known(&denials, b"one", 1), None);
-        denials.forget(b"one");
-    }
-}
