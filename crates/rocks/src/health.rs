@@ -163,8 +163,8 @@ impl Timings {
 mod tests {
     use super::*;
     use crate::RocksStore;
-    use crate::commit::journal::{self, SortedChanges};
     use crate::disk::Disk;
+    use crate::journal::{self, SortedChanges};
     use divvy_core::clock::Clock;
     use divvy_store::testing::{TAKE, at, outcomes, wait, window};
     use divvy_store::{Listing, RocksOptions, Store};

@@ -1,6 +1,6 @@
 //! The embedded store: RocksDB behind a table of hot counters, with group commit.
 //!
-//! A hit changes its counter in the [`table`], under its stripe's mutex. A [`commit`] writes the changes of all
+//! A hit changes its counter in the [`table`], under its stripe's mutex. A [commit](group_commit) writes the changes of all
 //! connections as one journal record and then releases their replies. The counters' own records on the [`disk`] follow
 //! far behind, by write-backs. Opening replays the journal into the table. A compaction filter reclaims expired
 //! counters. The [`engine`] runs all of this over any [`disk::Disk`]. The public store and its threads ([`upkeep`])
@@ -8,10 +8,11 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "a test may ask the clock"))]
 
-mod commit;
 mod disk;
 mod engine;
+mod group_commit;
 mod health;
+pub mod journal;
 mod sync;
 mod table;
 #[cfg(test)]
@@ -24,18 +25,16 @@ use std::thread::{self, JoinHandle};
 
 use parking_lot::{Condvar, Mutex};
 
-pub use self::commit::journal;
+use self::disk::Decoder;
 use self::disk::backup::Backups;
 pub use self::disk::backup::{RestoreError, restore};
 use self::disk::database::Database;
 use self::disk::directory;
 pub use self::disk::directory::OpenError;
 use self::disk::tuning::Swept;
-use self::disk::{Decoder, side_files};
 use self::engine::{Engine, Journal};
 use self::health::Timings;
-use self::table::lookups::Lookups;
-use self::table::{ActionResult, Table};
+use self::table::{ActionResult, Lookups, Table};
 use self::upkeep::{StoreCore, Threads};
 use divvy_core::clock::Timestamp;
 use divvy_store::{
@@ -83,7 +82,7 @@ impl RocksStore {
         if is_empty {
             table.noted_records();
         }
-        let seal = Seal::new(side_files::read_or_make_seal_key(path)?);
+        let seal = Seal::new(directory::read_or_make_seal_key(path)?);
         let core = Arc::new(StoreCore {
             engine: Arc::new(engine),
             path: path.to_owned(),

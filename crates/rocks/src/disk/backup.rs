@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use super::Disk;
 use super::database::{self, Database};
 use super::directory::{self, BACKUP_FILE, FORMAT, FORMAT_FILE, LOCK_FILE, OpenError};
-use super::{Disk, side_files};
 use divvy_core::clock::Clock;
 use divvy_store::{BackupError, MAX_BACKUP_NAME, StoreError, key, record_key, value};
 
@@ -154,7 +154,7 @@ fn is_partial(name: &str) -> bool {
 
 /// Returns whether the directory contains only files of a database, and so is one of divvy's backups.
 fn holds_a_copy(dir: &Path) -> io::Result<bool> {
-    const BEGINNINGS: [&str; 6] = ["CURRENT", "MANIFEST-", "OPTIONS-", FORMAT_FILE, BACKUP_FILE, side_files::SEAL_FILE];
+    const BEGINNINGS: [&str; 6] = ["CURRENT", "MANIFEST-", "OPTIONS-", FORMAT_FILE, BACKUP_FILE, directory::SEAL_FILE];
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name();
         let name = name.to_string_lossy();

@@ -21,13 +21,12 @@ use rocksdb::{
     SstFileWriter, WriteBatch, WriteOptions, properties,
 };
 
-use super::directory::{self, OpenError};
-use super::side_files::SyncMark;
+use super::directory::{self, OpenError, SyncMark};
 use super::tuning::{
     FileContent, Swept, counters_options, database_options, default_options, journal_options, table_options,
 };
 use super::{Disk, EachCounter, EachRecord, Patience, Reach};
-use crate::commit::journal::{self, Change, SortedChanges};
+use crate::journal::{self, Change, SortedChanges};
 use divvy_core::clock::{Clock, Timestamp};
 use divvy_store::{
     EXCEPTIONS_PER_PAGE, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, StoreError, record_key,

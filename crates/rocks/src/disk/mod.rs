@@ -4,10 +4,9 @@
 pub mod backup;
 pub mod database;
 pub mod directory;
-pub mod side_files;
 pub mod tuning;
 
-use super::commit::journal::SortedChanges;
+use super::journal::SortedChanges;
 use divvy_core::algorithm::{Limit, Record, State};
 use divvy_core::clock::Timestamp;
 use divvy_store::{StoreError, key, record_key, value};

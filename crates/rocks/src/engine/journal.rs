@@ -15,9 +15,9 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
 use super::Engine;
-use crate::commit::journal::{self, Change, Packer, SortedChanges};
-use crate::commit::segments::Segment;
 use crate::disk::{Decoder, Disk};
+use crate::journal::Segment;
+use crate::journal::{self, Change, Packer, SortedChanges};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::table::maintenance::{ReplayedChange, ReplayedValue};
 use crate::table::{Table, stripes};

@@ -11,8 +11,8 @@ use futures_util::FutureExt;
 use parking_lot::Mutex as RealMutex;
 
 use super::*;
-use crate::commit::journal::{self, Change, SortedChanges};
 use crate::disk::{EachCounter, EachRecord, Patience, Reach};
+use crate::journal::{self, Change, SortedChanges};
 use divvy_core::clock::Clock;
 use divvy_store::key::{Prefix, Space};
 use divvy_store::testing::{LOOK, TAKE, at, window};

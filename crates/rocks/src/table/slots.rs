@@ -7,7 +7,7 @@
 //! as possible. A search ends at the first larger hash, growing is one pass from front to back, and the capacity can be
 //! any number.
 
-use crate::commit::segments::Mark;
+use crate::journal::Mark;
 
 const KIND_BITS: u32 = 2;
 const USED: u64 = 1 << 2;

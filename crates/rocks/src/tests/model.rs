@@ -10,14 +10,14 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::Mutex;
 use shuttle::{future, thread};
 
-use crate::commit::group_commit::GroupCommit;
-use crate::commit::journal::{self, SortedChanges};
 use crate::disk::{Disk, EachCounter, EachRecord, Patience, Reach};
 use crate::engine::{Engine, Journal};
+use crate::group_commit::GroupCommit;
 use crate::health::Timings;
+use crate::journal::{self, SortedChanges};
 use crate::sync::model;
+use crate::table::Lookups;
 use crate::table::Table;
-use crate::table::lookups::Lookups;
 use divvy_core::algorithm::record::Content;
 use divvy_core::algorithm::{Ask, Outcome, ReservationAsk, Resolution};
 use divvy_core::clock::Clock;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::TOLERATED_EXCESS;
 use super::*;
-use crate::commit::segments::SegmentMarks;
+use crate::journal::SegmentMarks;
 use divvy_core::algorithm::{sliding_log, token_bucket};
 
 const MEMORY: usize = 64 << 10;
