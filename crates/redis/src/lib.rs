@@ -39,9 +39,8 @@ use tokio::time::Instant;
 
 pub use self::options::{DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisSentinel, RedisTls};
 use self::scan::scan;
-use self::scripts::call_plan::plan_calls;
-pub use self::scripts::texts::window_script;
-use self::scripts::{exceptions, make_call, read_outcomes};
+pub use self::scripts::window_script;
+use self::scripts::{exceptions, make_call, plan_calls, read_outcomes};
 use self::topology::Target;
 use self::wire::{Call, Failure, Reply};
 use divvy_core::clock::Timestamp;

@@ -22,7 +22,7 @@ use std::borrow::Cow;
 use siphasher::sip128::SipHasher13;
 
 use crate::topology::Layout;
-use crate::topology::slots::tag_of;
+use crate::topology::cluster::tag_of;
 use divvy_core::algorithm::{CountBasis, FixedWindow, Limit};
 use divvy_core::clock::NANOS_PER_SECOND;
 use divvy_store::Action;

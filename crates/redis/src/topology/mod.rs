@@ -1,9 +1,7 @@
 //! The target of all calls: one server, the master that sentinels name, or the masters of a cluster.
 
 pub mod cluster;
-mod endpoint;
 mod node_client;
-pub mod slots;
 
 use std::sync::Arc;
 
@@ -11,11 +9,10 @@ use futures_util::future::{select_ok, try_join_all};
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
 use tokio::time::Instant;
 
-use self::cluster::{Cluster, PROBE, Shard, Shards};
-use self::endpoint::{Endpoint, is_tls};
+use self::cluster::{Address, Cluster, PROBE, Shard, Shards};
 use self::node_client::{NodeClient, Request};
-use self::slots::Address;
 use super::options::{InvalidRedisTarget, RedisOptions};
+use super::wire::stream::{Endpoint, is_tls};
 use super::wire::{Call, Failure, Reply};
 
 /// The location of keys in Redis, which determines the keys and arguments of a script.

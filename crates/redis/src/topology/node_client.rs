@@ -25,9 +25,8 @@ use tokio::runtime::{self, Handle};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::endpoint::Endpoint;
 use crate::wire::connection::{Answer, Connection, LastReply, Unanswered};
-use crate::wire::stream::{closed, timed_out};
+use crate::wire::stream::{Endpoint, closed, timed_out};
 use crate::wire::{Call, Failure, Reply};
 
 /// A call with less than this fraction of the store's timeout left says nothing about Redis. Its batch has spent the
