@@ -44,18 +44,6 @@ pub struct Change<'a> {
     pub value: &'a [u8],
 }
 
-/// The error for a record that begins differently, ends in the middle of a change, or refers to more bytes of a key than the
-/// key had.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a journal record does not consist of whole changes")]
-pub struct Truncated;
-
-impl From<Truncated> for StoreError {
-    fn from(truncated: Truncated) -> Self {
-        StoreError::new(truncated.to_string())
-    }
-}
-
 /// Stages a change whose value `write_value` appends. Returns the offset of the value.
 #[inline]
 pub fn stage(staged: &mut Vec<u8>, key: &[u8], write_value: impl FnOnce(&mut Vec<u8>)) -> usize {
@@ -90,23 +78,12 @@ pub fn restage(staged: &mut Vec<u8>, offset: usize, write_value: impl FnOnce(&mu
     is_replaced
 }
 
-/// Returns the staged changes, oldest first. Ends after the first error.
-pub fn staged(mut staged: &[u8]) -> impl Iterator<Item = Result<Change<'_>, Truncated>> {
+/// Returns the staged changes, oldest first. Ends if one is incomplete.
+pub fn staged(mut staged: &[u8]) -> impl Iterator<Item = Change<'_>> {
     std::iter::from_fn(move || {
-        if staged.is_empty() {
-            return None;
-        }
-        let change = read_staged(&mut staged);
-        if change.is_err() {
-            staged = &[];
-        }
-        Some(change)
+        let key = read_staged(&mut staged)?;
+        Some(Change { key, value: read_staged(&mut staged)? })
     })
-}
-
-/// Returns the number of bytes that a change takes when it is staged.
-pub fn staged_length(change: &Change<'_>) -> usize {
-    2 * LENGTH + change.key.len() + change.value.len()
 }
 
 /// Packs staged changes into a record. It is reused from record to record.
@@ -126,8 +103,7 @@ impl Packer {
             record.extend_from_slice(&MAGIC);
         }
         let mut last = None;
-        // This process has staged them, so they are not damaged.
-        for Change { key, value } in self::staged(staged).map_while(Result::ok) {
+        for Change { key, value } in self::staged(staged) {
             let shared = shared_length(last.unwrap_or(&self.key_before), key);
             let rest = key.get(shared..).unwrap_or_default();
             write_number(record, shared as u64);
@@ -151,25 +127,25 @@ impl Packer {
 /// Calls `each` with the changes of a record, oldest first.
 ///
 /// # Errors
-/// Returns the first error of `each`. Fails if the record is damaged, after `each` has seen the changes before the
-/// damage.
-pub fn each_change<E: From<Truncated>>(
-    record: &[u8],
-    mut each: impl FnMut(Change<'_>) -> Result<(), E>,
-) -> Result<(), E> {
+/// The record begins differently, ends in the middle of a change, or refers to more bytes of a key than the key had. `each` has then
+/// seen the changes before the damage.
+pub fn each_change(record: &[u8], each: impl FnMut(Change<'_>)) -> Result<(), StoreError> {
+    read_changes(record, each).ok_or_else(|| StoreError::new("a journal record does not consist of whole changes"))
+}
+
+fn read_changes(record: &[u8], mut each: impl FnMut(Change<'_>)) -> Option<()> {
     if record.is_empty() {
-        return Ok(());
+        return Some(());
     }
-    let mut rest = record.strip_prefix(&MAGIC).ok_or(Truncated)?;
+    let mut rest = record.strip_prefix(&MAGIC)?;
     let mut key = Vec::new();
     while !rest.is_empty() {
-        let shared = read_number(&mut rest).and_then(|shared| usize::try_from(shared).ok());
-        key.truncate(shared.filter(|shared| *shared <= key.len()).ok_or(Truncated)?);
-        key.extend_from_slice(read_bytes(&mut rest).ok_or(Truncated)?);
-        let value = read_bytes(&mut rest).ok_or(Truncated)?;
-        each(Change { key: &key, value })?;
+        let shared = usize::try_from(read_number(&mut rest)?).ok()?;
+        key.truncate(Some(shared).filter(|shared| *shared <= key.len())?);
+        key.extend_from_slice(read_bytes(&mut rest)?);
+        each(Change { key: &key, value: read_bytes(&mut rest)? });
     }
-    Ok(())
+    Some(())
 }
 
 /// Returns the number of leading bytes that two keys share.
@@ -189,17 +165,11 @@ pub fn shared_length(one: &[u8], other: &[u8]) -> usize {
     shared + one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }
 
-fn read_staged<'a>(staged: &mut &'a [u8]) -> Result<Change<'a>, Truncated> {
-    let key = read_staged_bytes(staged)?;
-    let value = read_staged_bytes(staged)?;
-    Ok(Change { key, value })
-}
-
-fn read_staged_bytes<'a>(staged: &mut &'a [u8]) -> Result<&'a [u8], Truncated> {
-    let (length, rest) = staged.split_first_chunk::<LENGTH>().ok_or(Truncated)?;
-    let (bytes, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or(Truncated)?;
+fn read_staged<'a>(staged: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (length, rest) = staged.split_first_chunk::<LENGTH>()?;
+    let (bytes, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
     *staged = rest;
-    Ok(bytes)
+    Some(bytes)
 }
 
 fn length_of(bytes: &[u8]) -> [u8; LENGTH] {
@@ -229,17 +199,19 @@ impl<'a> SortedChanges<'a> {
     /// Sorts staged changes.
     pub fn new(changes: &'a [u8]) -> Self {
         let (shared, count) = shared_by_all(changes);
-        let mut order = Vec::with_capacity(count);
-        let mut rest = staged(changes);
-        let mut offset = 0;
-        while let Some(Ok(change)) = rest.next() {
-            order.push(SortKey { word: word_at(change.key, shared), offset });
-            offset += staged_length(&change);
+        let (mut order, mut offset) = (Vec::with_capacity(count), 0);
+        for Change { key, value } in staged(changes) {
+            order.push(SortKey { word: word_at(key, shared), offset });
+            offset += 2 * LENGTH + key.len() + value.len();
         }
         order.sort_unstable();
-        let mut sorted = Self { changes, order };
-        sorted.break_ties();
-        sorted
+        // Keys with the same word are sorted by all their bytes. The last change of each comes first, and stays.
+        let key = |sort_key: &SortKey| change_at(changes, *sort_key).map(|change| change.key);
+        for tied in order.chunk_by_mut(|one, other| one.word == other.word).filter(|tied| tied.len() > 1) {
+            tied.sort_by(|one, other| key(one).cmp(&key(other)).then(other.offset.cmp(&one.offset)));
+        }
+        order.dedup_by(|later, kept| later.word == kept.word && key(later) == key(kept));
+        Self { changes, order }
     }
 
     /// Returns the average length of a change.
@@ -251,26 +223,15 @@ impl<'a> SortedChanges<'a> {
     pub fn iter(&self) -> impl Iterator<Item = Change<'a>> {
         self.order.iter().filter_map(|sort_key| change_at(self.changes, *sort_key))
     }
-
-    /// Sorts keys with the same word by all their bytes, and keeps the last change of each.
-    fn break_ties(&mut self) {
-        let changes = self.changes;
-        let key = |sort_key: &SortKey| change_at(changes, *sort_key).map(|change| change.key);
-        let ties = self.order.chunk_by_mut(|one, other| one.word == other.word);
-        for tied in ties.filter(|tied| tied.len() > 1) {
-            tied.sort_by(|one, other| key(one).cmp(&key(other)).then(other.offset.cmp(&one.offset)));
-        }
-        self.order.dedup_by(|later, kept| later.word == kept.word && key(later) == key(kept));
-    }
 }
 
 fn change_at(changes: &[u8], sort_key: SortKey) -> Option<Change<'_>> {
-    staged(changes.get(sort_key.offset..)?).next()?.ok()
+    staged(changes.get(sort_key.offset..)?).next()
 }
 
 /// Returns the number of leading bytes that all keys share, and the number of keys.
 fn shared_by_all(changes: &[u8]) -> (usize, usize) {
-    let mut keys = staged(changes).map_while(Result::ok).map(|change| change.key);
+    let mut keys = staged(changes).map(|change| change.key);
     let Some(first) = keys.next() else { return (0, 0) };
     keys.fold((first.len(), 1), |(shared, count), key| {
         (shared_length(first.get(..shared).unwrap_or(first), key), count + 1)
@@ -332,7 +293,7 @@ impl UnsyncedRecords {
 
     /// Iterates over the records, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        self.chunks.iter().flat_map(|chunk| staged(chunk).map_while(Result::ok).map(|record| record.value))
+        self.chunks.iter().flat_map(|chunk| staged(chunk).map(|record| record.value))
     }
 }
 
@@ -518,13 +479,10 @@ mod journal_tests {
         staged
     }
 
-    fn changes(record: &[u8]) -> Result<Pairs, Truncated> {
+    fn changes(record: &[u8]) -> Option<Pairs> {
         let mut changes = Vec::new();
-        each_change(record, |change| {
-            changes.push((change.key.to_vec(), change.value.to_vec()));
-            Ok(())
-        })
-        .map(|()| changes)
+        each_change(record, |change| changes.push((change.key.to_vec(), change.value.to_vec()))).ok()?;
+        Some(changes)
     }
 
     proptest! {
@@ -535,7 +493,7 @@ mod journal_tests {
             packer.pack(&staged_of(&more), &mut vec![]);
             packer.pack(&staged, &mut record);
             packer.pack(&staged_of(&more), &mut record);
-            prop_assert_eq!(changes(&record), Ok([pairs, more].concat()));
+            prop_assert_eq!(changes(&record), Some([pairs, more].concat()));
         }
 
         #[test]
@@ -559,9 +517,9 @@ mod journal_tests {
 
     #[test]
     fn record_with_a_dangling_reference_is_damaged() {
-        assert_eq!(changes(&[&MAGIC[..], &[1, 0, 0]].concat()), Err(Truncated));
-        assert_eq!(changes(&[&MAGIC[..], &[0, 2, b'a']].concat()), Err(Truncated));
-        assert_eq!(changes(&[&MAGIC[..], &[0xff; 11]].concat()), Err(Truncated));
+        for dangling in [&[1, 0, 0][..], &[0, 2, b'a'], &[0xff; 11]] {
+            assert_eq!(changes(&[&MAGIC[..], dangling].concat()), None);
+        }
     }
 }
 

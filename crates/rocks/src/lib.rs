@@ -28,14 +28,13 @@ use parking_lot::{Condvar, Mutex};
 use self::disk::Decoder;
 use self::disk::backup::Backups;
 pub use self::disk::backup::{RestoreError, restore};
-use self::disk::database::Database;
+use self::disk::database::{Database, Swept};
 use self::disk::directory;
 pub use self::disk::directory::OpenError;
-use self::disk::tuning::Swept;
 use self::engine::{Engine, Journal};
 use self::health::Timings;
 use self::table::{ActionResult, Lookups, Table};
-use self::upkeep::{StoreCore, Threads};
+use self::upkeep::StoreCore;
 use divvy_core::clock::Timestamp;
 use divvy_store::{
     BackupError, Batch, Changed, CounterBudget, Durability, ExceptionChange, ExceptionCursor, ExceptionPage, Listing,
@@ -51,7 +50,8 @@ const LARGE_BATCH: usize = 64 << 10;
 /// The embedded store. Dropping it without [`Store::close`] has the effect of a kill.
 pub struct RocksStore {
     core: Arc<StoreCore>,
-    threads: Mutex<Threads>,
+    /// The last one enforces the bounds.
+    threads: Mutex<Vec<JoinHandle<()>>>,
     backups: Backups,
 }
 
@@ -97,19 +97,19 @@ impl RocksStore {
         if !is_empty {
             counters.estimated(core.engine.with_disk(|database| core.estimate(database)).unwrap_or_default());
         }
-        let bound = Some(spawn("divvy-bound", &core, StoreCore::bound_loop)?);
-        let mut writers = vec![
+        let mut threads = vec![
             spawn("divvy-write-back", &core, StoreCore::write_back_loop)?,
             spawn("divvy-fsync", &core, StoreCore::sync_loop)?,
             spawn("divvy-heal", &core, StoreCore::heal_loop)?,
             spawn("divvy-load", &core, StoreCore::load_loop)?,
         ];
         if options.durability == Durability::Lazy {
-            writers.push(spawn("divvy-commit", &core, StoreCore::lazy_commit_loop)?);
+            threads.push(spawn("divvy-commit", &core, StoreCore::lazy_commit_loop)?);
         }
+        threads.push(spawn("divvy-bound", &core, StoreCore::bound_loop)?);
         let backups = Backups::new(options.backup_dir);
         backups.tidy();
-        Ok(Self { core, threads: Mutex::new(Threads { writers, bound }), backups })
+        Ok(Self { core, threads: Mutex::new(threads), backups })
     }
 
     /// Returns the key for ids, which is in the data directory and its backups.

@@ -25,11 +25,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use rocksdb::properties;
+use rocksdb::properties::{
+    ACTUAL_DELAYED_WRITE_RATE, BACKGROUND_ERRORS, BLOCK_CACHE_USAGE, CUR_SIZE_ALL_MEM_TABLES, ESTIMATE_NUM_KEYS,
+    ESTIMATE_PENDING_COMPACTION_BYTES, ESTIMATE_TABLE_READERS_MEM, IS_WRITE_STOPPED, LIVE_SST_FILES_SIZE,
+    NUM_RUNNING_COMPACTIONS, NUM_RUNNING_FLUSHES,
+};
 
-use super::disk::database::Database;
+use super::disk::database::{Database, MAX_WAL_BYTES, Swept};
 use super::disk::directory;
-use super::disk::tuning::{MAX_WAL_BYTES, Swept};
 use super::disk::{self, Decoder};
 use super::engine::Engine;
 use divvy_core::clock::Clock;
@@ -76,15 +79,6 @@ pub struct StoreCore {
     pub stop: Condvar,
 }
 
-/// The store's threads.
-#[derive(Default)]
-pub struct Threads {
-    /// Threads that write, load and recover.
-    pub writers: Vec<JoinHandle<()>>,
-    /// The thread that enforces the bounds.
-    pub bound: Option<JoinHandle<()>>,
-}
-
 impl StoreCore {
     /// Returns the number of expired counters that compactions and write-backs have dropped.
     pub fn expired_dropped(&self) -> u64 {
@@ -129,16 +123,17 @@ impl StoreCore {
             .map_err(|error| StoreError::new(format!("cannot copy the key for reservation ids: {error}")))
     }
 
-    /// Ends the threads, and writes everything to stable storage.
+    /// Ends the threads, and writes everything to stable storage. The last thread enforces the bounds.
     ///
     /// # Errors
     /// The disk refuses writes.
-    pub fn shut_down(&self, threads: Threads) -> Result<(), StoreError> {
+    pub fn shut_down(&self, mut threads: Vec<JoinHandle<()>>) -> Result<(), StoreError> {
         let engine = &self.engine;
         engine.admission.commits.close();
         *self.stopping.lock() = true;
         self.stop.notify_all();
-        for thread in threads.writers {
+        let bound = threads.pop();
+        for thread in threads {
             let _ = thread.join();
         }
         if !engine.is_well() {
@@ -150,27 +145,13 @@ impl StoreCore {
             Ok(())
         });
         // This thread may have waited for a compaction of all counters, which has been cancelled.
-        if let Some(thread) = threads.bound {
-            let _ = thread.join();
-        }
+        bound.map(JoinHandle::join);
         result.and(stopped)
     }
 
     pub fn metrics(&self) -> Vec<Metric> {
-        let mut metrics = self.own().to_vec();
-        metrics.extend(self.engine.admission.counters.metrics());
-        metrics.extend(self.engine.admission.records.metrics());
-        // There are no numbers while the database is being reopened.
-        metrics.extend(self.engine.with_disk(|database| Ok(rocksdb_metrics(database))).into_iter().flatten());
-        if let Ok(bytes) = directory::size(&self.path, |_| true) {
-            metrics.push(Metric::gauge("divvy_rocksdb_disk_bytes", "Size of the files in the data directory.", bytes));
-        }
-        metrics
-    }
-
-    fn own(&self) -> [Metric; 12] {
-        let (engine, swept, usage) = (&self.engine, &self.swept, self.engine.table.usage());
-        [
+        let (engine, usage) = (&self.engine, self.engine.table.usage());
+        let mut metrics = vec![
             Metric::histogram(
                 "divvy_commit_duration_seconds",
                 "Time of commits to the write-ahead log, each of many hits; includes the fsync with --durability sync.",
@@ -203,7 +184,7 @@ impl StoreCore {
             Metric::counter(
                 "divvy_unreadable_kept_total",
                 "Records that a compaction could not read, and kept.",
-                swept.unreadable.load(Relaxed),
+                self.swept.unreadable.load(Relaxed),
             ),
             Metric::counter(
                 "divvy_failed_reads_total",
@@ -215,7 +196,15 @@ impl StoreCore {
                 "How often a hit or a listing encountered a damaged record.",
                 engine.damage.records.load(Relaxed),
             ),
-        ]
+        ];
+        metrics.extend(engine.admission.counters.metrics());
+        metrics.extend(engine.admission.records.metrics());
+        // There are no numbers while the database is being reopened.
+        metrics.extend(engine.with_disk(|database| Ok(rocksdb_metrics(database))).into_iter().flatten());
+        if let Ok(bytes) = directory::size(&self.path, |_| true) {
+            metrics.push(Metric::gauge("divvy_rocksdb_disk_bytes", "Size of the files in the data directory.", bytes));
+        }
+        metrics
     }
 }
 
@@ -223,38 +212,34 @@ fn rocksdb_metrics(database: &Database) -> [Metric; 9] {
     let number = |name, help, property| Metric::gauge(name, help, database.number(property));
     let sum = |name, help, property| Metric::gauge(name, help, database.sum(property));
     [
-        sum("divvy_rocksdb_block_cache_bytes", "Memory of RocksDB's block caches.", properties::BLOCK_CACHE_USAGE),
-        sum(
-            "divvy_rocksdb_write_buffer_bytes",
-            "Memory of RocksDB's write buffers.",
-            properties::CUR_SIZE_ALL_MEM_TABLES,
-        ),
+        sum("divvy_rocksdb_block_cache_bytes", "Memory of RocksDB's block caches.", BLOCK_CACHE_USAGE),
+        sum("divvy_rocksdb_write_buffer_bytes", "Memory of RocksDB's write buffers.", CUR_SIZE_ALL_MEM_TABLES),
         sum(
             "divvy_rocksdb_table_reader_bytes",
             "Approximate memory of RocksDB's indexes and filters outside of the block caches.",
-            properties::ESTIMATE_TABLE_READERS_MEM,
+            ESTIMATE_TABLE_READERS_MEM,
         ),
         sum(
             "divvy_rocksdb_pending_compaction_bytes",
             "Approximate bytes that compactions have yet to rewrite.",
-            properties::ESTIMATE_PENDING_COMPACTION_BYTES,
+            ESTIMATE_PENDING_COMPACTION_BYTES,
         ),
         number(
             "divvy_rocksdb_delayed_write_bytes_per_second",
             "Rate to which RocksDB slows down writes because it is behind; 0: not slowed down.",
-            properties::ACTUAL_DELAYED_WRITE_RATE,
+            ACTUAL_DELAYED_WRITE_RATE,
         ),
         number(
             "divvy_rocksdb_writes_stopped",
             "1 while RocksDB accepts no writes because it is behind.",
-            properties::IS_WRITE_STOPPED,
+            IS_WRITE_STOPPED,
         ),
-        number("divvy_rocksdb_running_compactions", "Running compactions.", properties::NUM_RUNNING_COMPACTIONS),
-        number("divvy_rocksdb_running_flushes", "Running flushes.", properties::NUM_RUNNING_FLUSHES),
+        number("divvy_rocksdb_running_compactions", "Running compactions.", NUM_RUNNING_COMPACTIONS),
+        number("divvy_rocksdb_running_flushes", "Running flushes.", NUM_RUNNING_FLUSHES),
         Metric::counter(
             "divvy_rocksdb_background_errors_total",
             "Errors of RocksDB's background work.",
-            database.number(properties::BACKGROUND_ERRORS),
+            database.number(BACKGROUND_ERRORS),
         ),
     ]
 }
@@ -395,17 +380,14 @@ impl StoreCore {
     }
 
     fn measure(&self) {
-        let measured = self.engine.with_disk(|database| {
+        let is_full = self.engine.with_disk(|database| {
             let log = database.wal_bytes().map_err(|error| StoreError::new(error.to_string()))?;
             let unrecorded = u64::try_from(self.engine.table.usage().unrecorded).unwrap_or(0);
-            let counters = database.counters_number(properties::LIVE_SST_FILES_SIZE)?;
-            Ok(is_disk_full(
-                counters.saturating_add(unrecorded.saturating_mul(RECORD_BYTES)),
-                log,
-                self.bounds.max_disk,
-            ))
+            let counters = database.counters_number(LIVE_SST_FILES_SIZE)?;
+            let counters = counters.saturating_add(unrecorded.saturating_mul(RECORD_BYTES));
+            Ok(is_disk_full(counters, log, self.bounds.max_disk))
         });
-        if let Ok(is_full) = measured {
+        if let Ok(is_full) = is_full {
             self.engine.admission.counters.disk_is_full.store(is_full, Relaxed);
         }
     }
@@ -464,7 +446,7 @@ impl StoreCore {
 
     /// Estimates the number of counters from RocksDB's estimate.
     pub fn estimate(&self, database: &Database) -> Result<u64, StoreError> {
-        let entries = database.counters_number(properties::ESTIMATE_NUM_KEYS)?;
+        let entries = database.counters_number(ESTIMATE_NUM_KEYS)?;
         Ok(entries.saturating_add_signed(self.engine.table.usage().unrecorded))
     }
 }

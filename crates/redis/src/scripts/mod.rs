@@ -348,17 +348,14 @@ fn reservation_text(ask: ReservationAsk, at: &str, generation: u64) -> String {
     }
 }
 
-/// Reads a resolution as the scripts write it.
-fn resolution(word: &str) -> Option<Resolution> {
-    Some(match word {
-        "done" => Resolution::Done,
-        "late" => Resolution::Late,
-        "repeated" => Resolution::Repeated,
-        "gone" => Resolution::Gone,
-        "different" => Resolution::Different,
-        _ => return None,
-    })
-}
+/// The resolutions as the scripts write them.
+const RESOLUTIONS: [(&str, Resolution); 5] = [
+    ("done", Resolution::Done),
+    ("late", Resolution::Late),
+    ("repeated", Resolution::Repeated),
+    ("gone", Resolution::Gone),
+    ("different", Resolution::Different),
+];
 
 /// Reads the outcome of the entry: `allowed before balance reset_ns retry_ns session`. `-` stands for no retry and no session. If
 /// the entry has a record, its resolution may follow, and the run of a reservation that was made or found.
@@ -382,7 +379,7 @@ fn read_outcome(entry: &Entry, text: &str) -> Option<Outcome> {
         retry_ns: optional(words.next()?)?,
         session: Timestamp::from_nanos(optional(words.next()?)?.unwrap_or(0)),
         resolution: match words.next() {
-            Some(word) if entry.action.has_record() => resolution(word)?,
+            Some(word) if entry.action.has_record() => RESOLUTIONS.into_iter().find(|(known, _)| *known == word)?.1,
             Some(_) => return None,
             None => Resolution::Done,
         },

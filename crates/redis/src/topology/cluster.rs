@@ -197,19 +197,18 @@ impl Cluster {
             (node, routed, results)
         });
         for (node, routed, results) in join_all(sent).await {
-            for (mut call, result) in routed.into_iter().zip(results) {
-                let redirection = result.as_ref().err().and_then(Failure::redirection);
-                let was_lost = result.as_ref().is_err_and(Failure::was_not_done);
+            for (call, result) in routed.into_iter().zip(results) {
+                let result = result.map_err(|failure| {
+                    if let Some((other, asking)) = failure.redirection() {
+                        let node = Address::parse(other, &node);
+                        redirected.push(RoutedCall { node, asking, ..call });
+                    } else if failure.was_not_done() {
+                        lost.push(RoutedCall { node: Some(node.clone()), ..call });
+                    }
+                    Failure::AtNode(node.to_string().into(), failure.into())
+                });
                 if let Some(reply) = replies.get_mut(call.index) {
-                    *reply = result.map_err(|failure| Failure::AtNode(node.to_string().into(), failure.into()));
-                }
-                if let Some(redirection) = redirection {
-                    call.node = Address::parse(&redirection.node, &node);
-                    call.asking = redirection.asking;
-                    redirected.push(call);
-                } else if was_lost {
-                    call.node = Some(node.clone());
-                    lost.push(call);
+                    *reply = result;
                 }
             }
         }

@@ -132,14 +132,14 @@ fn parse(
     number: usize,
     certificates: Option<&TlsCertificates>,
 ) -> Result<ConnectionInfo, InvalidRedisTarget> {
-    let info = url.into_connection_info().map_err(|reason| InvalidRedisTarget::Url { number, reason })?;
+    let info = url.into_connection_info().map_err(|reason| InvalidRedisTarget::Url(number, reason))?;
     match (certificates, info.addr()) {
         (None, _) => Ok(info),
         (Some(certificates), ConnectionAddr::TcpTls { .. }) => {
             let client = Client::build_with_tls(info, certificates.clone());
             Ok(client.map_err(InvalidRedisTarget::Certificates)?.get_connection_info().clone())
         }
-        (Some(_), _) => Err(InvalidRedisTarget::NoTls { number }),
+        (Some(_), _) => Err(InvalidRedisTarget::NoTls(number)),
     }
 }
 

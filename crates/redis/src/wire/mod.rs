@@ -263,52 +263,35 @@ impl Failure {
 
     /// Returns whether the call was certainly not carried out.
     pub fn was_not_done(&self) -> bool {
-        match self {
+        match self.cause() {
             Self::Unreachable(_) | Self::Suspended(_) | Self::NoNode | Self::ManySlots => true,
-            Self::Redis(error) => matches!(
-                error.kind(),
-                ErrorKind::Server(
-                    ServerErrorKind::ReadOnly
-                        | ServerErrorKind::TryAgain
-                        | ServerErrorKind::ClusterDown
-                        | ServerErrorKind::MasterDown
-                )
-            ),
-            Self::AtNode(_, failure) => failure.was_not_done(),
-            Self::Timeout(_) | Self::Overloaded | Self::Foreign(_) | Self::Cursor(_) => false,
+            Self::Redis(error) => matches!(error.code(), Some("READONLY" | "TRYAGAIN" | "CLUSTERDOWN" | "MASTERDOWN")),
+            _ => false,
         }
     }
 
     /// Returns whether the connection broke before the reply came.
     pub fn is_broken_connection(&self) -> bool {
-        match self.cause() {
-            Self::Redis(error) => error.code().is_none() && (error.is_io_error() || error.is_connection_dropped()),
-            _ => false,
-        }
+        matches!(self.cause(), Self::Redis(error)
+            if error.code().is_none() && (error.is_io_error() || error.is_connection_dropped()))
     }
 
-    /// Returns where a node of a cluster redirects the call, if it does.
-    pub fn redirection(&self) -> Option<Redirection> {
+    /// Returns the `host:port` to which a node of a cluster redirects the call, if it does, and whether only this call goes there,
+    /// after ASKING, because the slot is moving. An empty host stands for the host of the node that answered.
+    pub fn redirection(&self) -> Option<(&str, bool)> {
         let Self::Redis(error) = self else { return None };
-        let asking = match error.kind() {
-            ErrorKind::Server(ServerErrorKind::Moved) => false,
-            ErrorKind::Server(ServerErrorKind::Ask) => true,
-            _ => return None,
-        };
         let (node, _) = error.redirect_node()?;
-        Some(Redirection { node: node.to_owned(), asking })
+        Some((node, error.kind() == ErrorKind::Server(ServerErrorKind::Ask)))
     }
 
     /// Returns whether Redis could not be reached, or refuses every hit. Otherwise, only this call failed.
     fn is_outage(&self) -> bool {
-        match self {
+        match self.cause() {
             Self::Timeout(_) | Self::Unreachable(_) | Self::Suspended(_) | Self::NoNode => true,
-            Self::Redis(error) => match self.code() {
-                Some(code) => OUT_OF_ORDER.contains(&code),
-                None => error.is_io_error() || error.is_connection_dropped(),
-            },
-            Self::AtNode(_, failure) => failure.is_outage(),
-            Self::Overloaded | Self::ManySlots | Self::Foreign(_) | Self::Cursor(_) => false,
+            Self::Redis(_) => {
+                self.is_broken_connection() || self.code().is_some_and(|code| OUT_OF_ORDER.contains(&code))
+            }
+            _ => false,
         }
     }
 
@@ -316,7 +299,7 @@ impl Failure {
     /// running script (call to f_…): @user_script:12: -READONLY You can't write…`. If the user may not run a command in a
     /// script, all versions send an `ERR`.
     fn code(&self) -> Option<&str> {
-        let Self::Redis(error) = self else { return None };
+        let Self::Redis(error) = self.cause() else { return None };
         let detail = error.detail().filter(|_| error.code() == Some("ERR")).unwrap_or_default();
         if detail.starts_with("The user executing the script") {
             return Some("NOPERM");
@@ -356,14 +339,6 @@ impl Failure {
             Self::Cursor(cursor) => invalid_cursor(cursor).to_string(),
         }
     }
-}
-
-/// The node that a call is redirected to by a node of a cluster.
-pub struct Redirection {
-    /// `host:port`. An empty host stands for the host of the node that answered.
-    pub node: String,
-    /// Whether only this call goes there, after ASKING, because the slot is moving.
-    pub asking: bool,
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ impl Backups {
         let locked = remove_leftovers(dir).and_then(|lock| lock.lock_shared().map(|()| lock));
         match locked {
             Ok(lock) => Ok(PendingBackup { path, partial, _alone: alone, _lock: lock }),
-            Err(error) => Err(BackupError::Failed { path, reason: error.to_string() }),
+            Err(error) => Err(BackupError::Failed(path, error.to_string())),
         }
     }
 
@@ -67,10 +67,7 @@ impl Backups {
 
 /// Returns the name of the backup, if it is directly in `dir`.
 fn name_within(dir: &Path, name: &str) -> Option<String> {
-    let (parent, name) = match name.rsplit_once('/') {
-        None => (None, name),
-        Some((parent, name)) => (Some(Path::new(parent)), name),
-    };
+    let (parent, name) = name.rsplit_once('/').map_or((None, name), |(parent, name)| (Some(Path::new(parent)), name));
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     // A program would take the name "-rf" for an option.
     if name.is_empty() || name.len() > MAX_BACKUP_NAME || name.starts_with(['.', '-']) || !name.chars().all(is_plain) {
@@ -87,7 +84,7 @@ fn name_within(dir: &Path, name: &str) -> Option<String> {
 impl PendingBackup {
     /// Makes the backup: `copy` writes the database into a directory.
     pub fn take(self, copy: impl FnOnce(&Path) -> Result<(), StoreError>) -> Result<PathBuf, BackupError> {
-        let failed = |reason: String| BackupError::Failed { path: self.path.clone(), reason };
+        let failed = |reason: String| BackupError::Failed(self.path.clone(), reason);
         match directory::is_empty(&self.path) {
             Ok(true) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -175,13 +172,8 @@ pub enum RestoreError {
     #[error("{0} is not a divvy backup: it has no file {BACKUP_FILE}; give a directory that `divvy backup` made")]
     NotABackup(PathBuf),
     /// This version of divvy does not read the backup's format.
-    #[error("{path} is a backup in format {found}, and this divvy reads format {FORMAT}; use the divvy that made it")]
-    UnknownFormat {
-        /// The backup.
-        path: PathBuf,
-        /// The format of the backup.
-        found: String,
-    },
+    #[error("{0} is a backup in format {1}, and this divvy reads format {FORMAT}; use the divvy that made it")]
+    UnknownFormat(PathBuf, String),
     /// The backup has exceptions of single actors where this version does not look for them.
     #[error(
         "{0} has limits or blocks of actors in a format of builds before the release of 0.2.0; restore it with the build that made \
@@ -195,23 +187,11 @@ pub enum RestoreError {
     )]
     Exists(PathBuf),
     /// A file cannot be copied.
-    #[error("cannot copy {from} to {to}: {reason}")]
-    Copy {
-        /// The source.
-        from: PathBuf,
-        /// The destination.
-        to: PathBuf,
-        /// The system's error.
-        reason: io::Error,
-    },
+    #[error("cannot copy {0} to {1}: {2}")]
+    Copy(PathBuf, PathBuf, io::Error),
     /// The copy cannot be opened and read.
-    #[error("the backup {path} is damaged: {reason}; use another one")]
-    Damaged {
-        /// The backup.
-        path: PathBuf,
-        /// The error of the copy.
-        reason: String,
-    },
+    #[error("the backup {0} is damaged: {1}; use another one")]
+    Damaged(PathBuf, String),
 }
 
 /// Creates a data directory from a backup, and reads all of it once to check it. Returns the number of counters in it.
@@ -224,17 +204,16 @@ pub fn restore(backup: &Path, data_dir: &Path, clock: Clock) -> Result<u64, Rest
         Ok(true) => false,
         Err(error) if error.kind() == ErrorKind::NotFound => true,
         Ok(false) => return Err(RestoreError::Exists(data_dir.into())),
-        Err(reason) => return Err(RestoreError::Copy { from: backup.into(), to: data_dir.into(), reason }),
+        Err(reason) => return Err(RestoreError::Copy(backup.into(), data_dir.into(), reason)),
     };
     let restored = copy(backup, data_dir).and_then(|()| {
         let lock = directory::lock(data_dir);
         let opened = lock.and_then(|lock| Ok((lock, Database::open(data_dir, clock, Arc::default())?)));
         let (_lock, database) = opened.map_err(|error| match error {
             OpenError::OutdatedExceptions(_) => RestoreError::OutdatedExceptions(backup.into()),
-            error => RestoreError::Damaged { path: backup.into(), reason: error.to_string() },
+            error => RestoreError::Damaged(backup.into(), error.to_string()),
         })?;
-        let read = read_all(&database);
-        read.map_err(|error| RestoreError::Damaged { path: backup.into(), reason: error.to_string() })
+        read_all(&database).map_err(|error| RestoreError::Damaged(backup.into(), error.to_string()))
     });
     if restored.is_err() {
         clear(data_dir, is_new);
@@ -251,15 +230,14 @@ fn check(backup: &Path) -> Result<(), RestoreError> {
     if directory::is_known(&format) {
         return Ok(());
     }
-    Err(RestoreError::UnknownFormat { path: backup.into(), found: format.trim().into() })
+    Err(RestoreError::UnknownFormat(backup.into(), format.trim().into()))
 }
 
 /// Copies the database's files. The file that turns the copy into a data directory comes last.
 fn copy(backup: &Path, data_dir: &Path) -> Result<(), RestoreError> {
-    let failed = |reason| RestoreError::Copy { from: backup.into(), to: data_dir.into(), reason };
+    let failed = |reason| RestoreError::Copy(backup.into(), data_dir.into(), reason);
     fs::create_dir_all(data_dir).map_err(failed)?;
-    for file in fs::read_dir(backup).map_err(failed)? {
-        let from = file.map_err(failed)?.path();
+    for from in directory::files_in(backup).map_err(failed)? {
         let Some(name) = from.file_name() else { continue };
         // RocksDB creates its lock file again.
         if [BACKUP_FILE, FORMAT_FILE, LOCK_FILE].iter().any(|known| name == *known) {
@@ -267,7 +245,7 @@ fn copy(backup: &Path, data_dir: &Path) -> Result<(), RestoreError> {
         }
         let to = data_dir.join(name);
         let copied = fs::copy(&from, &to).and_then(|_| File::open(&to)?.sync_all());
-        copied.map_err(|reason| RestoreError::Copy { from, to, reason })?;
+        copied.map_err(|reason| RestoreError::Copy(from, to, reason))?;
     }
     directory::write_format(data_dir).map_err(failed)
 }
@@ -283,8 +261,8 @@ fn read_all(database: &Database) -> Result<u64, StoreError> {
             return read.map(drop).map_err(|_| StoreError::new("a reservation or an answer cannot be read"));
         }
         if record_key::is_exception(&key) {
-            let is_readable = database::is_readable_exception(&key, &stored);
-            return if is_readable { Ok(()) } else { Err(StoreError::new("an actor's limit or block cannot be read")) };
+            let read = database::decode_exception(&key, &stored);
+            return read.map(drop).ok_or_else(|| StoreError::new("an actor's limit or block cannot be read"));
         }
         counters += 1;
         match (key::decode(&key), value::expiry(&stored)) {
@@ -304,8 +282,8 @@ fn clear(data_dir: &Path, is_new: bool) {
         let _ = fs::remove_dir_all(data_dir);
         return;
     }
-    for file in fs::read_dir(data_dir).into_iter().flatten().flatten() {
-        let _ = fs::remove_file(file.path());
+    for file in directory::files_in(data_dir).into_iter().flatten() {
+        let _ = fs::remove_file(file);
     }
 }
 

@@ -11,6 +11,7 @@
 //! before this mark, because synced data does not vanish. The mark is written after a successful fsync, so it never claims too
 //! much. A missing, torn or old mark claims less.
 
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::hash::Hasher;
@@ -23,7 +24,7 @@ use std::time::Duration;
 use siphasher::{sip, sip128};
 
 use divvy_core::files;
-use divvy_store::{SealKey, StoreError};
+use divvy_store::SealKey;
 
 /// File that contains the format's number in digits.
 pub const FORMAT_FILE: &str = "DIVVY-FORMAT";
@@ -81,7 +82,7 @@ pub fn claim(path: &Path) -> Result<Content, OpenError> {
             fs::remove_file(path.join(FORMAT_FILE)).map_err(unusable)?;
             write_format(path).map_err(unusable)?;
         }
-        Ok(format) => return Err(OpenError::UnknownFormat { path: path.into(), found: format.trim().into() }),
+        Ok(format) => return Err(OpenError::UnknownFormat(path.into(), format.trim().into())),
         Err(error) if error.kind() == ErrorKind::NotFound && is_empty(path).map_err(unusable)? => {
             write_format(path).map_err(unusable)?;
         }
@@ -112,8 +113,13 @@ fn create(path: &Path) -> Result<(), OpenError> {
             let is_file = fs::metadata(path).is_ok_and(|metadata| !metadata.is_dir());
             if is_file { Err(OpenError::NotADirectory(path.into())) } else { Ok(()) }
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => Err(OpenError::no_parent(path, &error)),
-        Err(error) => Err(OpenError::unusable(path, &error)),
+        Err(error) => {
+            let is_missing = |parent: &&Path| !parent.as_os_str().is_empty() && !parent.exists();
+            match path.parent().filter(is_missing).filter(|_| error.kind() == ErrorKind::NotFound) {
+                Some(parent) => Err(OpenError::NoParent(path.into(), parent.into())),
+                None => Err(OpenError::unusable(path, &error)),
+            }
+        }
     }
 }
 
@@ -147,14 +153,18 @@ pub fn is_in_use(path: &Path) -> bool {
 /// Removes files that RocksDB had not finished when a process was killed. This process must have the database open, so
 /// that no other process writes such files.
 pub fn remove_unfinished(path: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(path)? {
-        let entry = entry?;
-        if entry.file_name().to_str().is_some_and(is_unfinished) {
-            tracing::info!(file = %entry.path().display(), "removing an unfinished file that a killed process left");
-            fs::remove_file(entry.path())?;
+    for file in files_in(path)? {
+        if file.file_name().and_then(OsStr::to_str).is_some_and(is_unfinished) {
+            tracing::info!(file = %file.display(), "removing an unfinished file that a killed process left");
+            fs::remove_file(file)?;
         }
     }
     Ok(())
+}
+
+/// Returns the paths of the files in a directory.
+pub fn files_in(path: &Path) -> io::Result<Vec<PathBuf>> {
+    fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect()
 }
 
 /// Returns whether a file is unfinished: `OPTIONS-000007.dbtmp`, `000007.dbtmp`, or a write-back.
@@ -175,20 +185,13 @@ pub fn is_empty(path: &Path) -> io::Result<bool> {
 /// # Errors
 /// The directory cannot be read.
 pub fn size(path: &Path, is_counted: impl Fn(&Path) -> bool) -> io::Result<u64> {
-    let mut bytes = 0;
-    for file in path.read_dir()? {
-        let file = file?;
-        if !is_counted(&file.path()) {
-            continue;
-        }
-        match file.metadata() {
-            Ok(metadata) => bytes += metadata.len(),
+    let sizes =
+        files_in(path)?.into_iter().filter(|file| is_counted(file)).map(|file| match fs::symlink_metadata(file) {
             // RocksDB has removed the file since.
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(bytes)
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
+            metadata => metadata.map(|metadata| metadata.len()),
+        });
+    sizes.sum()
 }
 
 /// Tests whether the directory's disk takes writes, with a file that is removed again.
@@ -216,13 +219,8 @@ fn is_blank(text: &str) -> bool {
 }
 
 fn holds_data(path: &Path) -> io::Result<bool> {
-    for entry in fs::read_dir(path)? {
-        let name = entry?.path();
-        if name.extension().is_some_and(|extension| extension == "sst" || extension == "log") {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    let is_data = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "sst" || extension == "log");
+    Ok(files_in(path)?.iter().any(is_data))
 }
 
 /// Writes the file that names the format to stable storage.
@@ -289,14 +287,9 @@ pub enum OpenError {
     NotOurs(PathBuf),
     /// This version of divvy does not read the directory's format.
     #[error(
-        "{path} was written in format {found}, and this divvy reads format {FORMAT}; run the divvy that wrote it, or choose another --data-dir (nothing was changed)"
+        "{0} was written in format {1}, and this divvy reads format {FORMAT}; run the divvy that wrote it, or choose another --data-dir (nothing was changed)"
     )]
-    UnknownFormat {
-        /// The data directory.
-        path: PathBuf,
-        /// The format in the directory.
-        found: String,
-    },
+    UnknownFormat(PathBuf, String),
     /// The directory has exceptions of single actors where this version does not look for them.
     #[error(
         "{0} has limits or blocks of actors in a format of builds before the release of 0.2.0; delete them with the build that wrote \
@@ -306,24 +299,14 @@ pub enum OpenError {
     OutdatedExceptions(PathBuf),
     /// RocksDB or divvy cannot read the content.
     #[error(
-        "the database in {path} is damaged ({reason}); restore it from a backup, or move it away to start with empty counters (nothing was changed)"
+        "the database in {0} is damaged ({1}); restore it from a backup, or move it away to start with empty counters (nothing was changed)"
     )]
-    Damaged {
-        /// The data directory.
-        path: PathBuf,
-        /// The error.
-        reason: String,
-    },
+    Damaged(PathBuf, String),
     /// The directory cannot be created, read or written.
     #[error(
-        "cannot open the data directory {path}: {reason}; make room there, make it writable for this user, or choose another --data-dir"
+        "cannot open the data directory {0}: {1}; make room there, make it writable for this user, or choose another --data-dir"
     )]
-    Unusable {
-        /// The data directory.
-        path: PathBuf,
-        /// The system's error.
-        reason: String,
-    },
+    Unusable(PathBuf, String),
     /// The directory is a backup, which must be restored first.
     #[error(
         "{0} is a backup; create a data directory from it with `divvy restore {0} --data-dir DIR`, and serve that (nothing was changed)"
@@ -334,14 +317,9 @@ pub enum OpenError {
     NotADirectory(PathBuf),
     /// The data directory's parent does not exist.
     #[error(
-        "cannot create the data directory {path}, because {parent} does not exist; create that first, or correct --data-dir"
+        "cannot create the data directory {0}, because {1} does not exist; create that first, or correct --data-dir"
     )]
-    NoParent {
-        /// The data directory.
-        path: PathBuf,
-        /// The missing directory.
-        parent: PathBuf,
-    },
+    NoParent(PathBuf, PathBuf),
     /// The system does not start another thread.
     #[error("cannot start a thread for the store: {0}; raise the process limit (ulimit -u)")]
     NoThread(std::io::Error),
@@ -350,22 +328,12 @@ pub enum OpenError {
 impl OpenError {
     /// Returns the error of a directory that cannot be used for this reason.
     pub fn unusable(path: &Path, reason: &dyn Display) -> Self {
-        Self::Unusable { path: path.into(), reason: reason.to_string() }
-    }
-
-    /// Returns the error of a directory that could not be created because something was not found.
-    pub fn no_parent(path: &Path, reason: &dyn Display) -> Self {
-        match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() && !parent.exists() => {
-                Self::NoParent { path: path.into(), parent: parent.into() }
-            }
-            _ => Self::unusable(path, reason),
-        }
+        Self::Unusable(path.into(), reason.to_string())
     }
 
     /// Returns the error of a database that cannot be read for this reason.
     pub fn damaged(path: &Path, reason: &dyn Display) -> Self {
-        Self::Damaged { path: path.into(), reason: reason.to_string() }
+        Self::Damaged(path.into(), reason.to_string())
     }
 }
 
@@ -386,21 +354,23 @@ const LENGTH: usize = 3 * WORD;
 /// # Errors
 /// The file cannot be read or written, or the system provides no random bytes.
 pub fn read_or_make_seal_key(data_dir: &Path) -> Result<SealKey, OpenError> {
-    let unusable = |reason: String| OpenError::unusable(data_dir, &format_args!("{SEAL_FILE}: {reason}"));
-    let stored = match files::read(&data_dir.join(SEAL_FILE), MAX_BYTES) {
-        Ok(text) => parse(&text),
-        Err(error) if error.kind() == ErrorKind::FileTooLarge => None,
-        Err(error) if error.kind() == ErrorKind::NotFound => return make(data_dir).map_err(unusable),
-        Err(error) => return Err(unusable(error.to_string())),
+    let file = data_dir.join(SEAL_FILE);
+    let unusable = |reason: &dyn Display| OpenError::unusable(data_dir, &format_args!("{SEAL_FILE}: {reason}"));
+    let is_damaged = match files::read(&file, MAX_BYTES).map(|text| parse(&text)) {
+        Ok(Some(key)) => return Ok(key),
+        Err(error) if error.kind() == ErrorKind::NotFound => false,
+        Err(error) if error.kind() != ErrorKind::FileTooLarge => return Err(unusable(&error)),
+        Ok(None) | Err(_) => true,
     };
-    if let Some(key) = stored {
-        return Ok(key);
+    if is_damaged {
+        tracing::error!(
+            file = %file.display(),
+            "the key for reservation ids is damaged: a new one replaces it, and earlier reservations expire on their own"
+        );
     }
-    tracing::error!(
-        file = %data_dir.join(SEAL_FILE).display(),
-        "the key for reservation ids is damaged: a new one replaces it, and earlier reservations expire on their own"
-    );
-    make(data_dir).map_err(unusable)
+    let key = SealKey::random().map_err(|error| unusable(&error))?;
+    write_seal_key(key, data_dir).map_err(|error| unusable(&error))?;
+    Ok(key)
 }
 
 /// Writes the key into a data directory or a backup, on stable storage.
@@ -409,12 +379,6 @@ pub fn read_or_make_seal_key(data_dir: &Path) -> Result<SealKey, OpenError> {
 /// The file cannot be written.
 pub fn write_seal_key(key: SealKey, dir: &Path) -> io::Result<()> {
     replace_file(dir, SEAL_FILE, &to_text(key))
-}
-
-fn make(data_dir: &Path) -> Result<SealKey, String> {
-    let key = SealKey::random().map_err(|error: StoreError| error.to_string())?;
-    write_seal_key(key, data_dir).map_err(|error| error.to_string())?;
-    Ok(key)
 }
 
 fn to_text(key: SealKey) -> String {
@@ -451,7 +415,7 @@ impl SyncMark {
         let path = path.join(SYNCED_FILE);
         let sequence = match files::read(&path, LENGTH as u64) {
             Ok(bytes) => bytes.first_chunk().and_then(decode),
-            Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::FileTooLarge].contains(&error.kind()) => None,
+            Err(error) if [ErrorKind::NotFound, ErrorKind::FileTooLarge].contains(&error.kind()) => None,
             Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
         };
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
@@ -469,13 +433,13 @@ impl SyncMark {
     /// [`OpenError::Damaged`] if some are missing.
     pub fn check(&self, recovered: u64, path: &Path) -> Result<(), OpenError> {
         match self.sequence {
-            Some(synced) if synced > recovered => Err(OpenError::Damaged {
-                path: path.into(),
-                reason: format!(
+            Some(synced) if synced > recovered => Err(OpenError::damaged(
+                path,
+                &format_args!(
                     "the write-ahead log is complete up to change {recovered}, but changes up to {synced} had been synced \
                      to the disk; to serve the rest anyway, remove the file {SYNCED_FILE} in it"
                 ),
-            }),
+            )),
             _ => Ok(()),
         }
     }
@@ -528,7 +492,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let nested = dir.path().join("mistyped").join("data");
         let error = claim(&nested).unwrap_err();
-        assert!(matches!(error, OpenError::NoParent { .. }) && error.to_string().contains("mistyped does not exist"));
+        assert!(matches!(error, OpenError::NoParent(..)) && error.to_string().contains("mistyped does not exist"));
         assert!(!dir.path().join("mistyped").exists());
         let file = dir.path().join("file");
         fs::write(&file, "mine").unwrap();
@@ -543,7 +507,7 @@ mod tests {
             assert!(matches!(claim(dir.path()), Ok(Content::Nothing)));
             fs::write(dir.path().join(FORMAT_FILE), unfinished).unwrap();
             fs::write(dir.path().join(CURRENT), "MANIFEST-000001\n").unwrap();
-            assert!(matches!(claim(dir.path()), Err(OpenError::UnknownFormat { .. })), "it had been finished");
+            assert!(matches!(claim(dir.path()), Err(OpenError::UnknownFormat(..))), "it had been finished");
         }
     }
 
@@ -594,7 +558,7 @@ mod tests {
         for format in ["1", "99"] {
             let dir = tempfile::tempdir().unwrap();
             fs::write(dir.path().join(FORMAT_FILE), format).unwrap();
-            assert!(matches!(claim(dir.path()), Err(OpenError::UnknownFormat { found, .. }) if found == format));
+            assert!(matches!(claim(dir.path()), Err(OpenError::UnknownFormat(_, found)) if found == format));
         }
     }
 
@@ -605,7 +569,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         claim(dir.path()).unwrap();
         fs::write(dir.path().join("000012.sst"), "").unwrap();
-        assert!(matches!(claim(dir.path()), Err(OpenError::Damaged { .. })));
+        assert!(matches!(claim(dir.path()), Err(OpenError::Damaged(..))));
     }
 }
 

@@ -214,12 +214,8 @@ impl<D: Disk> Engine<D> {
         let table = &self.table;
         // Keys with later changes in the journal, after this segment.
         let mut late = HashSet::new();
-        let mut note_late = |record: &[u8]| {
-            journal::each_change(record, |change| {
-                late.insert(table.hasher.hash(change.key));
-                Ok::<_, StoreError>(())
-            })
-        };
+        let mut note_late =
+            |record: &[u8]| journal::each_change(record, |change| late.extend([table.hasher.hash(change.key)]));
         uncommitted.iter().try_for_each(|record| note_late(record))?;
         if segment.last < last {
             disk.read_journal(segment.last + 1, last, &mut |_, record| note_late(record))?;
@@ -233,7 +229,6 @@ impl<D: Disk> Engine<D> {
                     let is_late = |hash| late.contains(&hash);
                     let due = (segment.number, now);
                     forgotten += u64::from(table.write_back(&change, due, &self.admission, is_late, &mut changes));
-                    Ok::<_, StoreError>(())
                 })
             })?;
         }
@@ -288,7 +283,7 @@ impl<'a> Replay<'a> {
         journal::each_change(record, |Change { key, value }| {
             let hash = self.table.hasher.hash_of(key);
             if hash.stripe() % self.parts != self.part {
-                return Ok(());
+                return;
             }
             match self.decode(key, value) {
                 None => drop(journal::stage(&mut self.undecoded, key, |out| out.extend_from_slice(value))),
@@ -299,7 +294,6 @@ impl<'a> Replay<'a> {
                     }
                 }
             }
-            Ok::<_, StoreError>(())
         })?;
         if self.count >= REPLAYED_AT_ONCE * stripes() {
             self.load();

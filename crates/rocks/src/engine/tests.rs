@@ -12,7 +12,7 @@ use parking_lot::Mutex as RealMutex;
 
 use super::*;
 use crate::disk::{EachCounter, EachRecord, Patience, Reach};
-use crate::journal::{self, Change, SortedChanges};
+use crate::journal::{self, SortedChanges};
 use divvy_core::clock::Clock;
 use divvy_store::key::{Prefix, Space};
 use divvy_store::testing::{LOOK, TAKE, at, window};
@@ -233,11 +233,8 @@ fn nothing_changes_while_the_disk_refuses_writes() {
 fn journaled(disk: &TestDisk) -> BTreeMap<Vec<u8>, u64> {
     let mut left = BTreeMap::new();
     for record in disk.journal.lock().values() {
-        let note = |change: Change<'_>| {
-            left.insert(change.key.to_vec(), u64::from_le_bytes(*change.value.last_chunk().unwrap()));
-            Ok::<_, StoreError>(())
-        };
-        journal::each_change(record, note).unwrap();
+        let left_in = |value: &[u8]| u64::from_le_bytes(*value.last_chunk().unwrap());
+        journal::each_change(record, |change| left.extend([(change.key.to_vec(), left_in(change.value))])).unwrap();
     }
     left
 }

@@ -219,7 +219,7 @@ impl Table {
             journal::each_change(record, |change| {
                 let hash = self.hasher.hash_of(change.key);
                 if !seen.insert(hash) {
-                    return Ok(());
+                    return;
                 }
                 let mut stripe = self.stripe(hash.stripe());
                 if record_key::is_record(change.key) {
@@ -233,7 +233,6 @@ impl Table {
                     stripe.retag(index, tags);
                     journal::stage(changes, change.key, |out| stripe.write_value(index, out));
                 }
-                Ok::<_, StoreError>(())
             })?;
         }
         Ok(())

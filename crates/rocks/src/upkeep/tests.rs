@@ -85,10 +85,7 @@ fn drop_without_closing(store: RocksStore) {
     *store.core.stopping.lock() = true;
     store.core.engine.admission.commits.close();
     store.core.stop.notify_all();
-    let threads = std::mem::take(&mut *store.threads.lock());
-    for thread in threads.writers.into_iter().chain(threads.bound) {
-        thread.join().unwrap();
-    }
+    store.threads.lock().drain(..).for_each(|thread| thread.join().unwrap());
 }
 
 #[test]

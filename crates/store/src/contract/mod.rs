@@ -217,13 +217,8 @@ pub enum BackupError {
     #[error("another backup is in progress; wait until it finishes")]
     Busy,
     /// Writing failed. The partial backup is removed.
-    #[error("cannot write the backup {path}: {reason}; the partial backup was removed")]
-    Failed {
-        /// Directory of the backup.
-        path: PathBuf,
-        /// The error of the disk or of RocksDB.
-        reason: String,
-    },
+    #[error("cannot write the backup {0}: {1}; the partial backup was removed")]
+    Failed(PathBuf, String),
     /// The work was aborted for this reason.
     #[error("the backup was aborted: {0}")]
     Broken(String),
@@ -232,7 +227,7 @@ pub enum BackupError {
 impl BackupError {
     /// Returns whether the client caused the error, rather than the store or its disk.
     pub fn is_the_client_s(&self) -> bool {
-        !matches!(self, Self::Failed { .. } | Self::Broken(_))
+        !matches!(self, Self::Failed(..) | Self::Broken(_))
     }
 }
 
