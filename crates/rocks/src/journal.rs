@@ -457,9 +457,12 @@ impl Segments {
 }
 
 #[cfg(test)]
-mod journal_tests {
-    use super::*;
+mod tests {
+    use std::collections::BTreeMap;
+
     use proptest::prelude::*;
+
+    use super::*;
 
     type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -521,15 +524,6 @@ mod journal_tests {
             assert_eq!(changes(&[&MAGIC[..], dangling].concat()), None);
         }
     }
-}
-
-#[cfg(test)]
-mod sorted_change_tests {
-    use std::collections::BTreeMap;
-
-    use proptest::prelude::*;
-
-    use super::*;
 
     proptest! {
         #[test]
@@ -549,11 +543,6 @@ mod sorted_change_tests {
             prop_assert_eq!(read, model.into_iter().collect::<Vec<_>>());
         }
     }
-}
-
-#[cfg(test)]
-mod segment_tests {
-    use super::*;
 
     #[test]
     fn change_is_clean_once_its_segment_is() {

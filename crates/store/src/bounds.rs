@@ -489,32 +489,36 @@ impl<K: Hash + Ord + Clone, S: BuildHasher> Records<K, S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::Action;
     use crate::testing::{LOOK, TAKE, at, window};
-    use divvy_core::algorithm::Ask;
+    use divvy_core::algorithm::record::{Content, Reservation};
+    use divvy_core::algorithm::{Ask, ReservationAsk};
 
     fn budget(max_counters: u64, when_full: WhenFull) -> CounterBudget {
         CounterBudget::new(Bounds { max_counters, when_full, ..Bounds::default() })
     }
 
-    fn entry(action: Action) -> Entry {
-        Entry::new(0..0, window(5, 60), action, at(0))
+    fn entry(action: Action, request: u32) -> Entry {
+        Entry { request, ..Entry::new(0..0, window(5, 60), action, at(0)) }
     }
 
     #[test]
     fn budget_has_room_up_to_the_bound_and_after_a_forget() {
         let budget = budget(2, WhenFull::Error);
+        let refusal = |action| budget.refusal(&entry(action, 0));
         assert!(budget.begin());
-        assert!(budget.refusal(&entry(TAKE)).is_none());
+        assert!(refusal(TAKE).is_none());
         assert!(budget.begin());
         assert!(!budget.begin());
-        assert!(budget.refusal(&entry(TAKE)).unwrap().is_err());
-        assert!(budget.refusal(&entry(LOOK)).unwrap().is_err(), "a peek gets the answer of a hit");
-        assert!(budget.refusal(&entry(Action::Forget)).is_none());
-        assert!(budget.refusal(&entry(SHOW)).is_none());
+        assert!(refusal(TAKE).unwrap().is_err());
+        assert!(refusal(LOOK).unwrap().is_err(), "a peek gets the answer of a hit");
+        assert!(refusal(Action::Forget).is_none() && refusal(SHOW).is_none());
         budget.forget();
-        assert!(budget.refusal(&entry(TAKE)).is_none());
+        assert!(refusal(TAKE).is_none());
         assert_eq!(budget.refused.load(Relaxed), 2);
+        budget.disk_is_full.store(true, Relaxed);
+        assert!(refusal(TAKE).is_some() && !budget.begin());
+        budget.disk_is_full.store(false, Relaxed);
+        assert!(refusal(TAKE).is_none() && budget.begin());
     }
 
     #[test]
@@ -528,124 +532,37 @@ mod tests {
     }
 
     #[test]
-    fn full_disk_leaves_no_room() {
-        let budget = budget(2, WhenFull::Error);
-        budget.disk_is_full.store(true, Relaxed);
-        assert!(budget.refusal(&entry(TAKE)).is_some() && !budget.begin());
-        budget.disk_is_full.store(false, Relaxed);
-        assert!(budget.refusal(&entry(TAKE)).is_none() && budget.begin());
-    }
-
-    #[test]
-    fn estimate_refuses_nothing() {
+    fn estimate_refuses_nothing_and_a_count_includes_counters_created_since_its_start() {
         let budget = budget(10, WhenFull::Error);
         budget.estimated(1_000);
         assert!(!budget.is_full() && budget.is_nearly_full());
         assert_eq!(budget.count(), 1_000);
-        assert!((0..10).all(|_| budget.begin()));
+        (0..7).for_each(|_| assert!(budget.begin()));
+        budget.counted(5, 3);
+        assert_eq!(budget.count(), 9);
+        assert!(budget.begin());
         assert!(!budget.begin(), "new counters are certain");
     }
 
     #[test]
-    fn counters_created_during_a_count_are_added_to_it() {
-        let budget = budget(100, WhenFull::Error);
-        budget.estimated(1_000);
-        (0..7).for_each(|_| assert!(budget.begin()));
-        budget.counted(50, 3);
-        assert_eq!(budget.count(), 54);
-    }
-
-    #[test]
     fn policy_answers_when_the_store_is_full() {
-        let answer = |when_full| budget(0, when_full).refusal(&entry(Action::Ask(Ask::Take { cost: 2 }))).unwrap();
+        let answer = |when_full| budget(0, when_full).refusal(&entry(Action::Ask(Ask::Take { cost: 2 }), 0)).unwrap();
         let denied = answer(WhenFull::Deny).unwrap();
         assert!(!denied.allowed && denied.left == 0 && denied.reset_ns == 1_000_000_000, "{denied:?}");
         let allowed = answer(WhenFull::Allow).unwrap();
         assert!(allowed.allowed && allowed.left == 3, "{allowed:?}");
         assert!(answer(WhenFull::Error).unwrap_err().to_string().contains("full"));
     }
-}
 
-#[cfg(test)]
-mod share_tests {
-    use super::*;
-    use crate::testing::{at, window};
-    use divvy_core::algorithm::record::{Content, Reservation};
-    use divvy_core::algorithm::{Ask, Outcome, ReservationAsk};
+    const RESERVATION: Reservation = Reservation { credits: 1, ttl_seconds: 1, run: None };
 
-    fn reservation() -> Record {
-        let reservation = Reservation { credits: 1, ttl_seconds: 1, run: None };
-        Record { until: at(0), content: Content::Open { reservation, ends: at(0), generation: 0, capacity: 9 } }
-    }
-
-    fn answered() -> Record {
-        Record::new_answer(7, Outcome::default(), false, at(0))
-    }
-
-    fn entry(action: Action, request: u32) -> Entry {
-        Entry { request, ..Entry::new(0..0, window(1, 1), action, at(0)) }
-    }
-
-    fn reserve() -> Entry {
-        entry(Action::Reservation(ReservationAsk::Release { run: None }), 0)
-    }
-
-    fn once(request: u32) -> Entry {
-        entry(Action::Idempotent { ask: Ask::Take { cost: 1 }, fingerprint: 7 }, request)
-    }
-
-    fn refused(begun: Result<Arc<Share>, StoreError>) -> String {
-        begun.unwrap_err().to_string()
-    }
-
-    #[test]
-    fn records_of_each_kind_are_bounded() {
-        let budgets = RecordBudgets::new(2, 1);
-        let shares = Shares::default();
-        let begin = |entry: Entry, record: Record| shares.begin(&entry, &record, &budgets);
-        let first = begin(reserve(), reservation()).unwrap();
-        let _others = (begin(reserve(), reservation()).unwrap(), begin(once(0), answered()).unwrap());
-        assert!(refused(begin(reserve(), reservation())).contains("--max-reservations"));
-        assert!(refused(begin(once(1), answered())).contains("--max-idempotency-keys"));
-        drop(first);
-        let _another = begin(reserve(), reservation()).unwrap();
-        assert!(begin(once(1), answered()).is_err());
-        assert_eq!(budgets.remembered(), RecordCount { reservations: 2, answered: 1 });
-        assert_eq!((budgets.reservations.refused.load(Relaxed), budgets.answered.refused.load(Relaxed)), (1, 2));
-    }
-
-    #[test]
-    fn records_of_one_request_count_once_until_the_last_is_dropped() {
-        let budgets = RecordBudgets::new(0, 2);
-        let shares = Shares::default();
-        let begin = |request| shares.begin(&once(request), &answered(), &budgets);
-        let of_first = [begin(0).unwrap(), begin(0).unwrap(), begin(0).unwrap()];
-        let of_second = begin(1).unwrap();
-        assert_eq!((begin(2).is_err(), budgets.remembered().answered), (true, 2));
-        let [one, two, three] = of_first;
-        drop((one, two));
-        assert_eq!(budgets.remembered().answered, 2);
-        drop((three, of_second));
-        assert_eq!(budgets.remembered().answered, 0);
-        assert!(begin(1).is_ok(), "a share that was given back is not used again");
-    }
-}
-
-#[cfg(test)]
-mod record_tests {
-    use super::*;
-    use crate::testing::at;
-    use divvy_core::algorithm::Outcome;
-    use divvy_core::algorithm::record::{Content, Reservation};
-
-    fn until(ends: u64) -> Record {
-        let reservation = Reservation { credits: 1, ttl_seconds: 1, run: None };
-        Record { until: at(ends), content: Content::Open { reservation, ends: at(ends), generation: 0, capacity: 9 } }
+    fn open(ends: u64) -> Record {
+        let content = Content::Open { reservation: RESERVATION, ends: at(ends), generation: 0, capacity: 9 };
+        Record { until: at(ends), content }
     }
 
     fn committed(seconds: u64) -> Record {
-        let reservation = Reservation { credits: 1, ttl_seconds: 1, run: None };
-        let content = Content::Committed { reservation, left: 0, owed: 0, reset_ns: 0 };
+        let content = Content::Committed { reservation: RESERVATION, left: 0, owed: 0, reset_ns: 0 };
         Record { until: at(seconds + 60), content }
     }
 
@@ -657,38 +574,70 @@ mod record_tests {
         RecordCount { reservations, answered }
     }
 
-    impl<K: Hash + Ord + Clone, S: BuildHasher> Records<K, S> {
-        fn count(&self) -> RecordCount {
-            let reservations = self.records.values().filter(|stored| stored.record.is_reservation()).count() as u64;
-            of(reservations, self.records.len() as u64 - reservations)
-        }
+    fn once(request: u32) -> Entry {
+        entry(Action::Idempotent { ask: Ask::Take { cost: 1 }, fingerprint: 7 }, request)
+    }
+
+    #[test]
+    fn records_of_each_kind_are_bounded() {
+        let (budgets, shares) = (RecordBudgets::new(2, 1), Shares::default());
+        let begin = |entry: Entry, record: Record| shares.begin(&entry, &record, &budgets);
+        let reserve = || begin(entry(Action::Reservation(ReservationAsk::Release { run: None }), 0), open(0));
+        let refused = |begun: Result<Arc<Share>, StoreError>| begun.unwrap_err().to_string();
+        let first = reserve().unwrap();
+        let _others = (reserve().unwrap(), begin(once(0), answered(0)).unwrap());
+        assert!(refused(reserve()).contains("--max-reservations"));
+        assert!(refused(begin(once(1), answered(0))).contains("--max-idempotency-keys"));
+        drop(first);
+        let _another = reserve().unwrap();
+        assert!(begin(once(1), answered(0)).is_err());
+        assert_eq!(budgets.remembered(), of(2, 1));
+        assert_eq!((budgets.reservations.refused.load(Relaxed), budgets.answered.refused.load(Relaxed)), (1, 2));
+    }
+
+    #[test]
+    fn records_of_one_request_count_once_until_the_last_is_dropped() {
+        let (budgets, shares) = (RecordBudgets::new(0, 2), Shares::default());
+        let begin = |request| shares.begin(&once(request), &answered(0), &budgets);
+        let mut of_first = vec![begin(0).unwrap(), begin(0).unwrap(), begin(0).unwrap()];
+        let of_second = begin(1).unwrap();
+        assert_eq!((begin(2).is_err(), budgets.remembered().answered), (true, 2));
+        of_first.truncate(1);
+        assert_eq!(budgets.remembered().answered, 2);
+        drop((of_first, of_second));
+        assert_eq!(budgets.remembered().answered, 0);
+        assert!(begin(1).is_ok(), "a share that was given back is not used again");
+    }
+
+    fn count<K: Hash + Ord + Clone>(records: &Records<K>) -> RecordCount {
+        let reservations = records.records.values().filter(|stored| stored.record.is_reservation()).count() as u64;
+        of(reservations, records.records.len() as u64 - reservations)
     }
 
     /// Sweeps at this time, and returns the number of records left.
     fn left<K: Hash + Ord + Clone>(records: &mut Records<K>, seconds: u64) -> RecordCount {
         records.sweep(at(seconds));
-        records.count()
+        count(records)
     }
 
     #[test]
     fn record_expires_at_its_latest_end() {
         let mut records: Records<_> = Records::default();
-        records.set(1, until(10), None);
-        records.set(2, until(20), None);
-        records.set(3, answered(0), None);
-        records.set(1, until(30), None);
+        for (key, record) in [(1, open(10)), (2, open(20)), (3, answered(0)), (1, open(30))] {
+            records.set(key, record, None);
+        }
         assert_eq!((left(&mut records, 15), records.get(&1).is_some()), (of(2, 1), true));
         assert_eq!((left(&mut records, 20), records.get(&2).is_some()), (of(1, 1), false));
-        assert_eq!(left(&mut records, 30), of(0, 1));
-        assert_eq!((left(&mut records, 59), left(&mut records, 60), records.ends.len()), (of(0, 1), of(0, 0), 0));
+        assert_eq!([30, 59, 60].map(|seconds| left(&mut records, seconds)), [of(0, 1), of(0, 1), of(0, 0)]);
+        assert_eq!(records.ends.len(), 0);
     }
 
     #[test]
     fn renewed_and_removed_records_take_no_memory() {
         let mut records: Records<_> = Records::default();
         for end in 0..10_000 {
-            records.set(1, until(end), None);
-            records.set(2 + end, until(end), None);
+            records.set(1, open(end), None);
+            records.set(2 + end, open(end), None);
             records.remove(&(2 + end));
             assert!(records.ends.len() <= 2 + FEW);
         }
@@ -698,11 +647,10 @@ mod record_tests {
     #[test]
     fn record_keeps_its_share_until_it_is_dropped() {
         let budgets = RecordBudgets::new(1, 1);
-        let share = || Some(budgets.found(&until(0)));
         let mut records: Records<_> = Records::default();
-        records.set(1, until(10), share());
-        records.set(2, until(10), None);
-        records.set(1, until(20), None);
+        records.set(1, open(10), Some(budgets.found(&open(0))));
+        records.set(2, open(10), None);
+        records.set(1, open(20), None);
         records.share(|record| budgets.found(record));
         assert_eq!(budgets.remembered(), of(2, 0));
         records.remove(&2);
@@ -716,16 +664,16 @@ mod record_tests {
     fn clock_that_is_set_back_keeps_no_record_longer() {
         let mut records: Records<_> = Records::default();
         records.advance(at(10_000));
-        records.set(1, answered(10_000), None);
-        records.set(2, until(10_030), None);
-        records.set(3, committed(10_000), None);
+        for (key, record) in [(1, answered(10_000)), (2, open(10_030)), (3, committed(10_000))] {
+            records.set(key, record, None);
+        }
         // The first time belongs to a request that was overtaken.
         for seconds in [9_995, 10_010, 0] {
             records.advance(at(seconds));
-            assert_eq!(records.count(), of(2, 1));
+            assert_eq!(count(&records), of(2, 1));
         }
-        assert_eq!((left(&mut records, 19), left(&mut records, 20)), (of(2, 1), of(1, 1)));
-        assert_eq!((left(&mut records, 49), left(&mut records, 50)), (of(1, 1), of(0, 0)));
+        let lefts = [19, 20, 49, 50].map(|seconds| left(&mut records, seconds));
+        assert_eq!(lefts, [of(2, 1), of(1, 1), of(1, 1), of(0, 0)]);
     }
 
     /// If the store is opened after the clock was set back, answers and commits show the clock's earlier time.
@@ -735,8 +683,7 @@ mod record_tests {
         records.set(1, answered(10_000), None);
         records.set(2, committed(9_990), None);
         records.advance(at(0));
-        assert_eq!(records.count(), of(1, 1));
-        assert_eq!((left(&mut records, 49), left(&mut records, 50)), (of(1, 1), of(0, 1)));
-        assert_eq!((left(&mut records, 59), left(&mut records, 60)), (of(0, 1), of(0, 0)));
+        let lefts = [0, 49, 50, 59, 60].map(|seconds| left(&mut records, seconds));
+        assert_eq!(lefts, [of(1, 1), of(1, 1), of(0, 1), of(0, 1), of(0, 0)]);
     }
 }

@@ -121,7 +121,8 @@ pub fn outcomes_together(
     applied(store, batch)
 }
 
-fn batch(now: Timestamp, actions: &[(&str, Limit, Action)]) -> Batch {
+/// Returns a batch with `actions`.
+pub fn batch(now: Timestamp, actions: &[(&str, Limit, Action)]) -> Batch {
     let mut batch = Batch::default();
     batch.begin(now);
     for (key, limit, action) in actions {

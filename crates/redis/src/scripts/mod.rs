@@ -514,10 +514,12 @@ fn window_text(before_bucket: &str) -> String {
 mod tests;
 
 #[cfg(test)]
-mod bucket_tests {
+mod call_tests {
     use super::*;
-    use divvy_core::algorithm::{FixedWindow, LeakyBucket, SlidingLog};
+    use divvy_core::algorithm::{FixedWindow, LeakyBucket, ReservationAsk, SlidingLog};
+    use divvy_core::clock::Timestamp;
     use divvy_store::key::{Prefix, Space};
+    use divvy_store::testing::{TAKE, window};
 
     fn plan(limit: Limit) -> (Batch, CallPlan) {
         let mut batch = Batch::default();
@@ -581,14 +583,6 @@ mod bucket_tests {
             assert!(read(texts).is_err(), "{texts:?}");
         }
     }
-}
-
-#[cfg(test)]
-mod plan_tests {
-    use super::*;
-    use divvy_core::algorithm::ReservationAsk;
-    use divvy_core::clock::Timestamp;
-    use divvy_store::testing::{TAKE, window};
 
     fn is_group(plan: &CallPlan) -> bool {
         !plan.steps.is_empty()
@@ -663,11 +657,6 @@ mod plan_tests {
         let parts: Vec<_> = parts.iter().map(|part| (part.steps.len(), part.has_successor)).collect();
         assert_eq!(parts, [(64, true), (64, true), (64, true), (8, false)]);
     }
-}
-
-#[cfg(test)]
-mod text_tests {
-    use super::*;
 
     #[test]
     fn every_constant_of_the_preamble_is_used_and_declared_once() {

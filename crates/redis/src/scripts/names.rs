@@ -196,10 +196,10 @@ pub fn keys(bucket: Vec<u8>, records: &[Vec<u8>], layout: Layout, arguments: &mu
 }
 
 #[cfg(test)]
-mod bucket_name_tests {
+mod tests {
     use super::*;
-    use divvy_core::algorithm::TokenBucket;
-    use divvy_store::key::{Prefix, write_client_key};
+    use divvy_core::algorithm::{LeakyBucket, Limit, TokenBucket};
+    use divvy_store::key::{self, Prefix, write_client_key};
 
     fn bucket(pairs: &[(&str, &str)], limit: &Limit, actor: &str) -> Vec<u8> {
         let mut bucket = Vec::new();
@@ -260,13 +260,6 @@ mod bucket_name_tests {
         assert_eq!(window(&client, &fixed), None, "a client's own bucket");
         assert_eq!(window(b"no key", &fixed), None);
     }
-}
-
-#[cfg(test)]
-mod slot_value_tests {
-    use super::*;
-    use divvy_core::algorithm::{LeakyBucket, Limit};
-    use divvy_store::key::{self, Prefix};
 
     #[test]
     fn buckets_with_the_same_first_value_share_a_slot() {
@@ -291,11 +284,6 @@ mod slot_value_tests {
             assert!(slot(Space::SlotOfFirstField, odd).is_some());
         }
     }
-}
-
-#[cfg(test)]
-mod record_tests {
-    use super::*;
 
     /// Returns the keys, and the number of arguments.
     fn names(bucket: &str, layout: Layout, records: &[&str]) -> (Vec<String>, usize) {

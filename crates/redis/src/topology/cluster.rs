@@ -398,7 +398,9 @@ pub fn share_slot(one: &[u8], other: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-mod slot_map_tests {
+mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn address(host: &str, port: u16) -> Address {
@@ -464,12 +466,6 @@ mod slot_map_tests {
         assert_eq!(Address::parse(":7000", &asked), Some(address("asked", 7000)));
         assert_eq!(Address::parse("nowhere", &asked), None);
     }
-}
-
-#[cfg(test)]
-mod slot_tag_tests {
-    use super::*;
-    use proptest::prelude::*;
 
     #[test]
     fn every_slot_has_a_tag() {

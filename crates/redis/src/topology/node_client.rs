@@ -373,7 +373,7 @@ async fn enter(in_flight: &Semaphore, actions: usize, deadline: Instant) -> Opti
 }
 
 #[cfg(test)]
-mod node_client_tests {
+mod tests {
     use redis::IntoConnectionInfo;
 
     use super::*;
@@ -391,11 +391,6 @@ mod node_client_tests {
         assert!(ask(TIMEOUT).await.is_err());
         assert!(client.server.breaker.admit(Instant::now(), TIMEOUT).is_err());
     }
-}
-
-#[cfg(test)]
-mod breaker_tests {
-    use super::*;
 
     const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -446,11 +441,6 @@ mod breaker_tests {
         assert!(!admits(&breaker, first + PATIENCE / 2));
         assert!(admits(&breaker, first + PATIENCE));
     }
-}
-
-#[cfg(test)]
-mod in_flight_tests {
-    use super::*;
 
     #[tokio::test]
     async fn batch_without_room_in_time_is_refused_and_the_largest_batch_enters() {

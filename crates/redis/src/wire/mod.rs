@@ -342,10 +342,14 @@ impl Failure {
 }
 
 #[cfg(test)]
-mod call_tests {
+mod tests {
     use std::sync::LazyLock;
 
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::wire::Reply;
+    use crate::wire::stream::closed;
 
     fn written(call: &Call, with_text: bool) -> String {
         let mut out = Vec::new();
@@ -370,13 +374,6 @@ mod call_tests {
         assert_eq!(written(&call, true), text);
         assert_eq!(written(&Call { brings_text: true, ..call }, false), text);
     }
-}
-
-#[cfg(test)]
-mod reply_tests {
-    use proptest::prelude::*;
-
-    use super::*;
 
     impl Reply {
         /// Returns a list of these elements, each a line such as `:5`.
@@ -516,13 +513,6 @@ mod reply_tests {
             prop_assert!(bytes.is_empty());
         }
     }
-}
-
-#[cfg(test)]
-mod failure_tests {
-    use super::*;
-    use crate::wire::Reply;
-    use crate::wire::stream::closed;
 
     fn refusal(line: &str) -> Failure {
         Failure::from(Reply::from_line(line).error().unwrap())

@@ -303,26 +303,8 @@ mod tests {
         let long = "x".repeat(101);
         let link = path("link");
         std::os::unix::fs::symlink("/tmp", &link).unwrap();
-        for name in [
-            "",
-            ".",
-            "..",
-            ".hidden",
-            "-rf",
-            "a/b",
-            "../a",
-            "/etc/cron.d/a",
-            "/tmp/a",
-            "a b",
-            "a\0b",
-            "é",
-            &long,
-            "./a",
-            &path("../a"),
-            &path("sub/a"),
-            &path(""),
-            &format!("{link}/a"),
-        ] {
+        let bad = ",.,..,.hidden,-rf,a/b,../a,/etc/cron.d/a,/tmp/a,a b,a\0b,é,./a".split(',');
+        for name in bad.chain([&*long, &path("../a"), &path("sub/a"), &path(""), &format!("{link}/a")]) {
             assert!(matches!(place(name), Err(BackupError::BadName)), "{name:?}");
         }
         assert!(matches!(Backups::new(None).begin("a"), Err(BackupError::SwitchedOff)));
@@ -361,8 +343,9 @@ mod tests {
     }
 
     fn names(dir: &Path) -> Vec<String> {
+        let files = directory::files_in(dir).unwrap();
         let mut names: Vec<_> =
-            fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            files.iter().map(|file| file.file_name().unwrap().to_str().unwrap().to_owned()).collect();
         names.sort();
         names
     }

@@ -599,7 +599,9 @@ impl CompactionFilter for ExpiryFilter {
 }
 
 #[cfg(test)]
-mod database_tests {
+mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -618,12 +620,6 @@ mod database_tests {
             }
         }
     }
-}
-
-#[cfg(test)]
-mod exception_tests {
-    use super::*;
-    use proptest::prelude::*;
 
     proptest! {
         #[test]

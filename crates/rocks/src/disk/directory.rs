@@ -475,6 +475,8 @@ fn checksum(sequence: u64) -> [u8; WORD] {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -536,48 +538,26 @@ mod tests {
     }
 
     #[test]
-    fn foreign_files_are_left_unchanged() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("precious.txt"), "mine").unwrap();
-        assert!(matches!(claim(dir.path()), Err(OpenError::NotOurs(_))));
-        fs::write(dir.path().join("LOCK"), "").unwrap();
-        assert!(matches!(claim(dir.path()), Err(OpenError::NotOurs(_))));
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
-    }
-
-    #[test]
-    fn backup_is_not_served() {
-        let dir = tempfile::tempdir().unwrap();
-        claim(dir.path()).unwrap();
-        write_backup_mark(dir.path()).unwrap();
-        assert!(matches!(claim(dir.path()), Err(OpenError::IsBackup(_))));
-    }
-
-    #[test]
-    fn other_formats_are_refused() {
-        for format in ["1", "99"] {
+    fn directory_that_is_not_a_whole_database_of_this_format_is_refused_and_left_unchanged() {
+        /// Regression test for the last case: RocksDB used to create a new database in such a directory, and deleted the old one's
+        /// files at the second start.
+        type Refusal = fn(&OpenError) -> bool;
+        let cases: [(&[(&str, &str)], Refusal); 6] = [
+            (&[("precious.txt", "mine")], |error| matches!(error, OpenError::NotOurs(_))),
+            (&[("precious.txt", "mine"), ("LOCK", "")], |error| matches!(error, OpenError::NotOurs(_))),
+            (&[(FORMAT_FILE, "2"), (BACKUP_FILE, "")], |error| matches!(error, OpenError::IsBackup(_))),
+            (&[(FORMAT_FILE, "1")], |error| matches!(error, OpenError::UnknownFormat(_, found) if found == "1")),
+            (&[(FORMAT_FILE, "99")], |error| matches!(error, OpenError::UnknownFormat(_, found) if found == "99")),
+            (&[(FORMAT_FILE, "2"), ("000012.sst", "")], |error| matches!(error, OpenError::Damaged(..))),
+        ];
+        for (files, is_expected) in cases {
             let dir = tempfile::tempdir().unwrap();
-            fs::write(dir.path().join(FORMAT_FILE), format).unwrap();
-            assert!(matches!(claim(dir.path()), Err(OpenError::UnknownFormat(_, found)) if found == format));
+            files.iter().for_each(|(name, content)| fs::write(dir.path().join(name), content).unwrap());
+            let error = claim(dir.path()).unwrap_err();
+            assert!(is_expected(&error), "{files:?}: {error}");
+            assert_eq!(files_in(dir.path()).unwrap().len(), files.len());
         }
     }
-
-    /// Regression test: RocksDB used to create a new database in such a directory, and deleted the old one's files at
-    /// the second start.
-    #[test]
-    fn database_without_its_current_file_is_damaged_not_new() {
-        let dir = tempfile::tempdir().unwrap();
-        claim(dir.path()).unwrap();
-        fs::write(dir.path().join("000012.sst"), "").unwrap();
-        assert!(matches!(claim(dir.path()), Err(OpenError::Damaged(..))));
-    }
-}
-
-#[cfg(test)]
-mod stored_seal_key_tests {
-    use std::fs;
-
-    use super::*;
 
     fn read(dir: &Path) -> SealKey {
         read_or_make_seal_key(dir).unwrap()
@@ -629,11 +609,6 @@ mod stored_seal_key_tests {
         assert!(error.contains(SEAL_FILE), "{error}");
         assert!(dir.path().join(SEAL_FILE).is_dir());
     }
-}
-
-#[cfg(test)]
-mod sync_mark_tests {
-    use super::*;
 
     #[test]
     fn mark_reads_back_and_the_last_one_counts() {

@@ -1,7 +1,6 @@
 //! The engine on a disk that a test stops, breaks and repairs.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc;
@@ -90,20 +89,20 @@ fn engine(durability: Durability, memory: usize) -> (TestEngine, Arc<TestDisk>) 
 
 fn engine_with_journal(durability: Durability, memory: usize, max_bytes: u64) -> (TestEngine, Arc<TestDisk>) {
     let disk = Arc::new(TestDisk::default());
-    let (budget, timings) = (Arc::new(CounterBudget::new(Bounds::default())), Timings::new(Clock::system()));
-    let table = Arc::new(Table::new(memory));
-    let journal = Journal { last_commit: 0, max_bytes };
-    (
-        Arc::new(Engine::new(
-            Arc::clone(&disk),
-            table,
-            (budget, RecordBudgets::new(10, 10)),
-            durability,
-            timings,
-            journal,
-        )),
-        disk,
-    )
+    (engine_on(&disk, durability, memory, max_bytes), disk)
+}
+
+/// Returns an engine that starts on `disk` as another engine left it.
+fn engine_on(disk: &Arc<TestDisk>, durability: Durability, memory: usize, max_bytes: u64) -> TestEngine {
+    let last_commit = disk.journal.lock().last_key_value().map_or(0, |(number, _)| *number);
+    let budgets = (Arc::new(CounterBudget::new(Bounds::default())), RecordBudgets::new(10, 10));
+    let (timings, table) = (Timings::new(Clock::system()), Arc::new(Table::new(memory)));
+    let journal = Journal { last_commit, max_bytes };
+    Arc::new(Engine::new(Arc::clone(disk), table, budgets, durability, timings, journal))
+}
+
+fn started_on(disk: &Arc<TestDisk>) -> TestEngine {
+    engine_on(disk, Durability::Wal, MEMORY, 1 << 20)
 }
 
 /// Applies the action to the counter of `key`, with a limit of 1,000 credits.
@@ -402,22 +401,6 @@ fn dirty_counters_are_written_back_before_they_exceed_twice_the_cache_memory() {
     });
 }
 
-/// Returns an engine that starts on `disk` as another engine left it.
-fn started_on(disk: &Arc<TestDisk>) -> TestEngine {
-    let last_commit = *disk.journal.lock().last_key_value().unwrap().0;
-    let (budget, timings) = (Arc::new(CounterBudget::new(Bounds::default())), Timings::new(Clock::system()));
-    let journal = Journal { last_commit, max_bytes: 1 << 20 };
-    let table = Arc::new(Table::new(MEMORY));
-    Arc::new(Engine::new(
-        Arc::clone(disk),
-        table,
-        (budget, RecordBudgets::new(10, 10)),
-        Durability::Wal,
-        timings,
-        journal,
-    ))
-}
-
 /// Applies `action` to the counter of `actor` under a limit of `credits` a minute. The key has the store's format.
 fn act_within(engine: &TestEngine, actor: &str, credits: u64, action: Action) -> ActionResult {
     let limit = window(credits, 60);
@@ -476,8 +459,7 @@ fn unknown_change_is_stored_unaltered() {
     wait(async {
         let (before, disk) = engine(Durability::Wal, MEMORY);
         before.settle(act_within(&before, "a", 1_000, TAKE).durable_after).await.unwrap();
-        let mut record = Vec::new();
-        let mut staged = Vec::new();
+        let (mut record, mut staged) = (Vec::new(), Vec::new());
         for number in 0..100 {
             journal::stage(&mut staged, format!("unknown {number}").as_bytes(), |out| out.extend_from_slice(b"value"));
         }
@@ -561,8 +543,7 @@ fn record_is_read_again_if_its_counter_came_and_went_since() {
         let before = look_up(&engine, "a").await;
         hit_and_evict(&engine, "a").await;
         assert_eq!(hit_with(&engine, "a", before), None);
-        let after = look_up(&engine, "a").await;
-        assert_eq!(hit_with(&engine, "a", after), Some(997));
+        assert_eq!(hit_with(&engine, "a", look_up(&engine, "a").await), Some(997));
     });
 }
 

@@ -357,38 +357,28 @@ pub fn outcome_at(outcomes: &Outcomes, index: usize) -> Result<Outcome, StoreErr
 }
 
 #[cfg(test)]
-mod batch_tests {
+mod tests {
+    use proptest::prelude::*;
+
     use super::*;
-    use divvy_core::algorithm::FixedWindow;
-    use divvy_core::clock::NANOS_PER_SECOND;
+    use crate::testing::window;
 
     /// The bound on idempotency keys counts records by request.
     #[test]
     fn removed_entry_keeps_its_key_and_request_number() {
-        let limit = Limit::FixedWindow(FixedWindow::new(1, NANOS_PER_SECOND).unwrap());
         let write_key = |out: &mut Vec<u8>| {
             out.extend_from_slice(b"key");
-            Some(limit)
+            Some(window(1, 1))
         };
         let mut batch = Batch::default();
         batch.push_idempotent(Ask::Take { cost: 1 }, (b"id", 5, 7), write_key).unwrap();
-        batch.push(limit, Action::Forget, Timestamp::EPOCH, |out| out.push(b'k'));
+        batch.push(window(1, 1), Action::Forget, Timestamp::EPOCH, |out| out.push(b'k'));
         let key = batch.key_at(0).unwrap().to_vec();
         let taken = batch.take(&[0]);
         assert_eq!((batch.len(), batch.key_at(0)), (1, Some(&b"k"[..])));
         batch.put_back(taken);
         assert_eq!((batch.entries[1].request, batch.key_at(1)), (7, Some(&*key)));
     }
-}
-
-#[cfg(test)]
-mod part_tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::contract::Action;
-    use divvy_core::algorithm::{FixedWindow, Limit};
-    use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 
     proptest! {
         #[test]
@@ -396,12 +386,11 @@ mod part_tests {
             units in prop::collection::vec((1_usize..6, 0_usize..2_000), 0..40),
             max in 0_usize..10_000,
         ) {
-            let limit = Limit::FixedWindow(FixedWindow::new(1, NANOS_PER_SECOND).unwrap());
             let mut batch = Batch::default();
             for (members, key) in &units {
                 let first = batch.len();
                 for _ in 0..*members {
-                    batch.push(limit, Action::Forget, Timestamp::EPOCH, |out| out.resize(out.len() + key, 0));
+                    batch.push(window(1, 1), Action::Forget, Timestamp::EPOCH, |out| out.resize(out.len() + key, 0));
                 }
                 batch.group(first);
             }

@@ -5,7 +5,7 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::contract::SHOW;
-use crate::testing::{LOOK, ScriptedStore, TAKE, at, outcomes, outcomes_together, record, wait, window};
+use crate::testing::{LOOK, ScriptedStore, TAKE, at, batch, outcomes, outcomes_together, record, wait, window};
 use divvy_core::algorithm::ReservationAsk;
 
 /// Deadline that is long enough for a busy machine, and ends a hung test.
@@ -20,11 +20,11 @@ async fn until(mut condition: impl FnMut() -> bool) {
     timeout(PATIENCE, waiting).await.unwrap();
 }
 
+const POLICIES: [FailurePolicy; 4] =
+    [FailurePolicy::Deny, FailurePolicy::Allow, FailurePolicy::Error, FailurePolicy::Local { buckets: 9 }];
+
 fn one_hit() -> Batch {
-    let mut batch = Batch::default();
-    batch.begin(at(0));
-    batch.push(window(3, 60), TAKE, at(0), |key| key.push(b'a'));
-    batch
+    batch(at(0), &[("a", window(3, 60), TAKE)])
 }
 
 #[tokio::test]
@@ -64,24 +64,17 @@ fn hit(store: &impl Store, seconds: u64, key: &str) -> Result<(bool, u64, u64), 
 }
 
 #[test]
-fn answer_in_place_of_the_store_says_so() {
-    for policy in [FailurePolicy::Deny, FailurePolicy::Allow, FailurePolicy::Local { buckets: 9 }] {
-        let store = fallback(policy);
-        let source = || outcomes(&store, at(0), &[("a", window(3, 60), TAKE)]).remove(0).unwrap().source;
-        assert_eq!(source(), OutcomeSource::Store);
-        store.inner().is_down.store(true, Relaxed);
-        assert_eq!(source(), OutcomeSource::FailurePolicy, "{policy:?}");
-    }
-}
-
-#[test]
-fn store_that_works_answers_under_any_policy() {
-    for policy in [FailurePolicy::Deny, FailurePolicy::Allow, FailurePolicy::Error, FailurePolicy::Local { buckets: 9 }]
-    {
+fn store_that_works_answers_under_any_policy_and_a_policy_says_so() {
+    for policy in POLICIES {
         let store = fallback(policy);
         assert_eq!(hit(&store, 0, "a"), Ok((true, 2, 60)));
         assert_eq!(hit(&store, 1, "a"), Ok((true, 1, 59)));
         assert_eq!(store.0.fallback.failed.load(Relaxed), 0);
+        let source = || Some(outcomes(&store, at(0), &[("a", window(3, 60), TAKE)]).remove(0).ok()?.source);
+        assert_eq!(source(), Some(OutcomeSource::Store));
+        store.inner().is_down.store(true, Relaxed);
+        let stands_in = policy != FailurePolicy::Error;
+        assert_eq!(source(), stands_in.then_some(OutcomeSource::FailurePolicy), "{policy:?}");
     }
 }
 
@@ -105,8 +98,7 @@ fn policy_answers_only_while_the_store_fails() {
 
 #[test]
 fn counter_is_shown_by_the_store_only() {
-    for policy in [FailurePolicy::Deny, FailurePolicy::Allow, FailurePolicy::Error, FailurePolicy::Local { buckets: 9 }]
-    {
+    for policy in POLICIES {
         let store = fallback(policy);
         store.inner().is_down.store(true, Relaxed);
         let shown = outcomes(&store, at(0), &[("a", window(3, 60), SHOW)]).remove(0);
@@ -135,8 +127,7 @@ fn policy_answers_a_whole_group_if_one_bucket_fails() {
 
 #[test]
 fn failed_reservation_and_its_group_are_errors_under_any_policy() {
-    for policy in [FailurePolicy::Deny, FailurePolicy::Allow, FailurePolicy::Error, FailurePolicy::Local { buckets: 9 }]
-    {
+    for policy in POLICIES {
         let (store, limit, key) = (fallback(policy), window(5, 60), record("a", "it"));
         store.inner().is_down.store(true, Relaxed);
         let asks = [
@@ -176,7 +167,7 @@ fn policy_answers_only_entries_that_failed() {
 
 #[test]
 fn failed_forget_is_an_error_under_any_policy() {
-    for policy in [FailurePolicy::Deny, FailurePolicy::Allow, FailurePolicy::Local { buckets: 9 }] {
+    for policy in POLICIES {
         let store = fallback(policy);
         let answers = outcomes(&store, at(0), &[("!", window(3, 60), Action::Forget)]);
         assert!(answers.iter().all(Result::is_err), "{policy:?}");
@@ -229,8 +220,7 @@ fn overloaded_store_never_allows_hits() {
 
 #[test]
 fn check_notices_an_outage_before_the_first_hit_under_any_policy() {
-    for policy in [FailurePolicy::Deny, FailurePolicy::Allow, FailurePolicy::Error, FailurePolicy::Local { buckets: 9 }]
-    {
+    for policy in POLICIES {
         let store = fallback(policy);
         let checked = || wait(store.check()).is_ok();
         assert!(checked() && !store.0.fallback.outage.lock().lasts);

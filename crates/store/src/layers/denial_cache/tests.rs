@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::layers::{FailurePolicy, LayeredStore};
 use crate::memory::MemoryStore;
-use crate::testing::{LOOK, ScriptedStore, TAKE, at, outcomes, outcomes_together, record, wait, window};
+use crate::testing::{LOOK, ScriptedStore, TAKE, at, batch, outcomes, outcomes_together, record, wait, window};
 use divvy_core::algorithm::{Ask, ReservationAsk, TokenBucket};
 use divvy_core::clock::{Clock, NANOS_PER_MILLI, NANOS_PER_SECOND};
 
@@ -115,13 +115,9 @@ fn hit_after_a_group_that_frees_credits_asks_the_store() {
     let reserved = outcomes_together(&cache, at(0), &[(&of_a, limit, reserve), (&of_b, limit, reserve)]);
     assert!(reserved.into_iter().all(|outcome| outcome.unwrap().allowed));
     assert_eq!((hit(&cache, 0, "a").1, hit(&cache, 0, "a").1), (true, false));
-    let mut batch = Batch::default();
-    batch.begin(at(0));
-    let mut push = |key: &str, action| batch.push(limit, action, at(0), |out| out.extend_from_slice(key.as_bytes()));
-    push(&of_a, Action::Reservation(ReservationAsk::Release { run: None }));
-    push(&of_b, Action::Reservation(ReservationAsk::Release { run: None }));
-    batch.group(0);
-    batch.push(limit, TAKE, at(0), |out| out.push(b'a'));
+    let release = Action::Reservation(ReservationAsk::Release { run: None });
+    let mut batch = batch(at(0), &[(&of_a, limit, release), (&of_b, limit, release), ("a", limit, TAKE)]);
+    batch.groups.push(0..2);
     wait(cache.apply(&mut batch));
     assert_eq!([0, 1, 2].map(|index| batch.outcome(index).map(|outcome| outcome.allowed).ok()), [Some(true); 3]);
 }
@@ -194,9 +190,7 @@ fn answer_from_before_a_forget_is_not_remembered() {
     hit(&cache, 0, "a");
     hit(&cache, 0, "a");
     let returns_before = cache.0.denials.returns.load(Ordering::SeqCst);
-    let mut late = Batch::default();
-    late.begin(at(0));
-    late.push(window(2, 60), TAKE, at(0), |out| out.push(b'a'));
+    let mut late = batch(at(0), &[("a", window(2, 60), TAKE)]);
     wait(cache.inner().apply(&mut late));
     outcomes(&cache, at(1), &[("a", window(2, 60), Action::Forget), ("b", limit, LOOK)]);
     cache.0.denials.learn(&late, returns_before);
@@ -209,12 +203,7 @@ fn answer_from_before_a_forget_is_not_remembered() {
 async fn forget_reaches_the_cache_after_its_client_has_gone() {
     let cache = cache(8);
     let limit = window(1, 60);
-    let batch_of = |action| {
-        let mut batch = Batch::default();
-        batch.begin(at(0));
-        batch.push(limit, action, at(0), |out| out.push(b'a'));
-        batch
-    };
+    let batch_of = |action| batch(at(0), &[("a", limit, action)]);
     let returns_before = cache.0.denials.returns.load(Ordering::SeqCst);
     let mut late = batch_of(TAKE);
     cache.inner().apply(&mut late).await;
@@ -313,13 +302,8 @@ fn window_is_known_until_it_ends() {
     assert_eq!(known(&denials, b"one", 60), Some(at(70)));
     denials.forget(b"one");
     assert_eq!(known(&denials, b"one", 60), None);
-}
-
-#[test]
-fn stale_denial_is_not_remembered() {
-    let denials = DenialCache::new(8);
     denials.remember(b"one", until(60), || true);
-    assert_eq!(known(&denials, b"one", 1), None);
+    assert_eq!(known(&denials, b"one", 1), None, "a stale denial");
 }
 
 #[test]
