@@ -134,10 +134,8 @@ impl Damage {
     /// RocksDB could not read a record in the ten seconds before `now`.
     pub fn check(&self, now: Timestamp) -> Result<(), StoreError> {
         let last = self.last.load(Relaxed);
-        if last > 0 && now.since(Timestamp::from_nanos(last)) < RECENT_NS {
-            return Err(StoreError::new("some counters cannot be read: see the log"));
-        }
-        Ok(())
+        let is_recent = last > 0 && now.since(Timestamp::from_nanos(last)) < RECENT_NS;
+        if is_recent { Err(StoreError::new("some counters cannot be read: see the log")) } else { Ok(()) }
     }
 }
 

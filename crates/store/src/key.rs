@@ -42,27 +42,15 @@ pub enum Space {
 }
 
 impl Space {
-    pub(super) const ALL: [Self; 11] = [
-        Self::Rule,
-        Self::TokenBucket,
-        Self::Throttle,
-        Self::Named,
-        Self::SlotOfActor,
-        Self::SlotOfFirstField,
-        Self::NamedInSlotOfActor,
-        Self::NamedInSlotOfFirstField,
-        Self::Debt,
-        Self::DebtInSlotOfActor,
-        Self::DebtInSlotOfFirstField,
-    ];
-
-    pub(super) fn is_named(self) -> bool {
-        matches!(self, Self::Named | Self::NamedInSlotOfActor | Self::NamedInSlotOfFirstField)
-    }
+    /// The spaces of named counters.
+    const NAMED: [Self; 3] = [Self::Named, Self::NamedInSlotOfActor, Self::NamedInSlotOfFirstField];
+    const DEBT: [Self; 3] = [Self::Debt, Self::DebtInSlotOfActor, Self::DebtInSlotOfFirstField];
+    const OTHERS: [Self; 5] =
+        [Self::Rule, Self::TokenBucket, Self::Throttle, Self::SlotOfActor, Self::SlotOfFirstField];
 }
 
 /// The byte that stands for calendar windows on disk, which are fixed windows otherwise.
-pub(super) const CALENDAR_WINDOW: u8 = 7;
+const CALENDAR_WINDOW: u8 = 7;
 
 /// A key without its actor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -169,7 +157,7 @@ fn tag_of(kind: Kind) -> u8 {
 }
 
 /// Returns the algorithm with this byte; `None` for an unknown one and that of calendar windows.
-pub(super) fn kind_of(tag: u8) -> Option<Kind> {
+fn kind_of(tag: u8) -> Option<Kind> {
     Kind::ALL.into_iter().find(|kind| tag_of(*kind) == tag)
 }
 
@@ -221,11 +209,12 @@ fn read<'a>(
 ) -> Option<(Space, Option<Limit>, &'a [u8])> {
     let [VERSION, tag, space, rest @ ..] = key else { return None };
     let (tag, mut rest) = (*tag, rest);
-    let space = Space::ALL.into_iter().find(|known| *known as u8 == *space)?;
+    let mut spaces = Space::OTHERS.into_iter().chain(Space::NAMED).chain(Space::DEBT);
+    let space = spaces.find(|known| *known as u8 == *space)?;
     for _ in 0..read_number(&mut rest)? {
         pair(read_text(&mut rest)?, read_text(&mut rest)?);
     }
-    let is_named = space.is_named();
+    let is_named = Space::NAMED.contains(&space);
     let kind = kind_of(tag);
     // Named counters and leases have no credits in their keys.
     let credits = if is_named || kind == Some(Kind::Concurrency) { 1 } else { read_number(&mut rest)? };

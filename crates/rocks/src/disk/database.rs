@@ -71,8 +71,8 @@ const LONG_CHANGE: usize = 1 << 10;
 
 /// An open database.
 pub struct Database {
-    pub(super) db: DB,
-    pub(super) synced: SyncMark,
+    db: DB,
+    synced: SyncMark,
     /// The last commit in its journal when it was opened; 0 if the journal was empty.
     pub last_commit: u64,
 }
@@ -145,10 +145,6 @@ impl Database {
             self.db.write(batch).map_err(|e| store_error("write counters", &e))
         })?;
         if self.last_commit > 0 { self.clear_journal(u64::MAX) } else { Ok(()) }
-    }
-
-    pub fn path(&self) -> &Path {
-        self.db.path()
     }
 
     /// Iterates over the counters, the records of reservations and answers, and the exceptions whose keys begin with `prefix`, in the order
@@ -231,7 +227,7 @@ impl Database {
 
     /// Returns the size of the write-ahead log (bytes), from the files in the directory.
     pub fn wal_bytes(&self) -> io::Result<u64> {
-        directory::size(self.path(), |path| path.extension().is_some_and(|extension| extension == "log"))
+        directory::size(self.db.path(), |path| path.extension().is_some_and(|extension| extension == "log"))
     }
 
     /// Copies everything that is written into the new directory `dir`. Files that never change are linked if the
@@ -274,11 +270,11 @@ impl Database {
         self.db.cancel_all_background_work(true);
     }
 
-    pub(super) fn counters(&self) -> &ColumnFamily {
+    fn counters(&self) -> &ColumnFamily {
         self.family(COUNTERS)
     }
 
-    pub(super) fn journal(&self) -> &ColumnFamily {
+    fn journal(&self) -> &ColumnFamily {
         self.family(JOURNAL)
     }
 
@@ -315,7 +311,7 @@ fn open_error(path: &Path, error: &rocksdb::Error) -> OpenError {
     }
 }
 
-pub(super) fn store_error(what: &str, error: &rocksdb::Error) -> StoreError {
+fn store_error(what: &str, error: &rocksdb::Error) -> StoreError {
     StoreError::new(format!("cannot {what}: {error}"))
 }
 
@@ -382,7 +378,7 @@ impl Disk for Database {
     /// Writes a table file and adds it to RocksDB, without a log or a write buffer. The changes are durable at once.
     fn write_counters(&self, changes: &SortedChanges<'_>) -> Result<(), StoreError> {
         let failed = |e: rocksdb::Error| store_error("write counters", &e);
-        let file = self.path().join(directory::WRITE_BACK_FILE);
+        let file = self.db.path().join(directory::WRITE_BACK_FILE);
         // A failed ingestion may have left a second name of a table file, which must not be overwritten.
         directory::remove_file(&file)
             .map_err(|error| StoreError::new(format!("cannot remove {}: {error}", file.display())))?;
@@ -441,7 +437,7 @@ pub fn decode_exception(key: &[u8], value: &[u8]) -> Option<ExceptionChange> {
 
 /// Content of a file of counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FileContent {
+enum FileContent {
     /// The changes of a write-back.
     WriteBack,
     /// The changes of a write-back with long keys. With blocks of the usual size, the index would be about as long as
@@ -451,7 +447,7 @@ pub enum FileContent {
     Compacted,
 }
 
-pub fn database_options(content: Content, recovery: DBRecoveryMode) -> Options {
+fn database_options(content: Content, recovery: DBRecoveryMode) -> Options {
     let mut options = Options::default();
     options.create_if_missing(content == Content::Nothing);
     options.create_missing_column_families(true);
@@ -468,7 +464,7 @@ pub fn database_options(content: Content, recovery: DBRecoveryMode) -> Options {
     options
 }
 
-pub fn counters_options(clock: Clock, swept: Arc<Swept>) -> Options {
+fn counters_options(clock: Clock, swept: Arc<Swept>) -> Options {
     let mut options = table_options(FileContent::Compacted);
     options.set_target_file_size_base(COMPACTED_FILE_BYTES);
     options.set_compaction_filter_factory(ExpiryFilterFactory { clock, swept });
@@ -488,7 +484,7 @@ pub fn counters_options(clock: Clock, swept: Arc<Swept>) -> Options {
 }
 
 /// Returns the options for writing files of counters.
-pub fn table_options(content: FileContent) -> Options {
+fn table_options(content: FileContent) -> Options {
     let mut table = BlockBasedOptions::default();
     table.set_block_cache(&block_cache());
     // With 100 million counters, the filters take more memory than anything else, so the cache bounds them.
@@ -526,17 +522,16 @@ fn block_cache() -> Cache {
     CACHE.get_or_init(|| Cache::new_hyper_clock_cache(BLOCK_CACHE_BYTES, 0)).clone()
 }
 
-pub fn default_options() -> Options {
+fn default_options() -> Options {
     let mut options = Options::default();
     options.set_compression_type(DBCompressionType::None);
     options.set_write_buffer_size(4 * MIB);
     options
 }
 
-pub fn journal_options() -> Options {
-    let mut options = Options::default();
+fn journal_options() -> Options {
     // Records are packed already.
-    options.set_compression_type(DBCompressionType::None);
+    let mut options = default_options();
     options.set_write_buffer_size(8 * MIB);
     // With fewer buffers, RocksDB throttles writes to 16 MB/s whenever a flush falls behind.
     options.set_max_write_buffer_number(4);
@@ -555,9 +550,9 @@ pub struct Swept {
 }
 
 /// Creates a filter for each compaction, which reads the clock once.
-pub struct ExpiryFilterFactory {
-    pub clock: Clock,
-    pub swept: Arc<Swept>,
+struct ExpiryFilterFactory {
+    clock: Clock,
+    swept: Arc<Swept>,
 }
 
 impl CompactionFilterFactory for ExpiryFilterFactory {
@@ -572,7 +567,7 @@ impl CompactionFilterFactory for ExpiryFilterFactory {
     }
 }
 
-pub struct ExpiryFilter {
+struct ExpiryFilter {
     now: Timestamp,
     swept: Arc<Swept>,
 }

@@ -49,7 +49,7 @@ pub struct ActionResult {
 }
 
 /// Proof that no group is changing counters: see [`Table::wait_for_groups`].
-pub struct GroupBarrier<'a>(#[expect(dead_code, reason = "held, not read")] RwLockWriteGuard<'a, ()>);
+pub type GroupBarrier<'a> = RwLockWriteGuard<'a, ()>;
 
 /// The striped table.
 pub struct Table {
@@ -212,7 +212,7 @@ impl Table {
 
     /// Waits for groups to finish. While the result is held, every group has changed all of its counters or none.
     pub fn wait_for_groups(&self) -> GroupBarrier<'_> {
-        GroupBarrier(self.gate.write())
+        self.gate.write()
     }
 
     /// Moves every change that no commit has taken yet to `record`.

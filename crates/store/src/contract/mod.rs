@@ -4,14 +4,12 @@
 //! Listings leave out fresh buckets. The cursor in this module is for stores that keep their keys in order.
 
 mod batch;
-mod entry;
 mod exceptions;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use self::batch::*;
-pub use self::entry::*;
 pub use self::exceptions::*;
 use divvy_core::algorithm::{Ask, Limit, Outcome, State};
 use divvy_core::clock::Timestamp;
