@@ -13,6 +13,13 @@ fn cache(entries: usize) -> LayeredStore<ScriptedStore> {
     LayeredStore::new(ScriptedStore::default(), entries, FailurePolicy::Error, Clock::system())
 }
 
+/// Returns the outcomes of a batch, and how many of its actions the store was asked about.
+fn ask(cache: &LayeredStore<ScriptedStore>, now: Timestamp, asks: &[(&str, Limit, Action)]) -> (Vec<Outcome>, u64) {
+    let before = cache.inner().asked.load(Relaxed);
+    let outcomes = outcomes(cache, now, asks).into_iter().map(Result::unwrap).collect();
+    (outcomes, cache.inner().asked.load(Relaxed) - before)
+}
+
 /// Hits `key`, with two credits a minute. Returns `(allowed, left, seconds until the reset)`, and whether the store was
 /// asked.
 fn hit(cache: &LayeredStore<ScriptedStore>, seconds: u64, key: &str) -> ((bool, u64, u64), bool) {
@@ -20,12 +27,10 @@ fn hit(cache: &LayeredStore<ScriptedStore>, seconds: u64, key: &str) -> ((bool, 
 }
 
 fn hit_of(cache: &LayeredStore<ScriptedStore>, now: Timestamp, key: &str, limit: Limit) -> ((bool, u64, u64), bool) {
-    let before = cache.inner().asked.load(Relaxed);
-    let outcome = outcomes(cache, now, &[(key, limit, TAKE)]).remove(0).unwrap();
-    let answer = (outcome.allowed, outcome.left, outcome.reset_ns / NANOS_PER_SECOND);
-    let was_asked = cache.inner().asked.load(Relaxed) != before;
-    assert_eq!(outcome.source == OutcomeSource::Store, was_asked);
-    (answer, was_asked)
+    let (outcomes, asked) = ask(cache, now, &[(key, limit, TAKE)]);
+    let outcome = outcomes[0];
+    assert_eq!(outcome.source == OutcomeSource::Store, asked > 0);
+    ((outcome.allowed, outcome.left, outcome.reset_ns / NANOS_PER_SECOND), asked > 0)
 }
 
 fn after_ms(millis: u64) -> Timestamp {
@@ -51,34 +56,30 @@ fn cache_denies_for_a_second_and_until_the_window_ends() {
 fn hit_after_a_refund_asks_the_store_and_so_does_every_charge() {
     let cache = cache(8);
     let limit = window(2, 60);
-    let ask = |ask| {
-        let before = cache.inner().asked.load(Relaxed);
-        let outcome = outcomes(&cache, at(0), &[("a", limit, Action::Ask(ask))]).remove(0).unwrap();
-        let answer = (outcome.allowed, outcome.left, outcome.owed);
-        (answer, cache.inner().asked.load(Relaxed) != before)
+    let ask_one = |one| {
+        let (outcomes, asked) = ask(&cache, at(0), &[("a", limit, Action::Ask(one))]);
+        ((outcomes[0].allowed, outcomes[0].left, outcomes[0].owed), asked > 0)
     };
-    assert_eq!(ask(Ask::Overdraw { cost: 5 }), ((true, 0, 3), true));
-    assert_eq!(ask(Ask::Overdraw { cost: 1 }), ((false, 0, 3), false), "the debt is known, too");
-    assert_eq!(ask(Ask::Charge { cost: 2 }), ((false, 0, 5), true));
-    assert_eq!(ask(Ask::Look { cost: 1 }), ((false, 0, 5), false));
-    assert_eq!(ask(Ask::Show), ((true, 0, 5), true));
-    assert_eq!(ask(Ask::Refund { cost: 6 }), ((true, 1, 0), true));
-    assert_eq!(ask(Ask::Take { cost: 1 }), ((true, 0, 0), true));
+    assert_eq!(ask_one(Ask::Overdraw { cost: 5 }), ((true, 0, 3), true));
+    assert_eq!(ask_one(Ask::Overdraw { cost: 1 }), ((false, 0, 3), false), "the debt is known, too");
+    assert_eq!(ask_one(Ask::Charge { cost: 2 }), ((false, 0, 5), true));
+    assert_eq!(ask_one(Ask::Look { cost: 1 }), ((false, 0, 5), false));
+    assert_eq!(ask_one(Ask::Show), ((true, 0, 5), true));
+    assert_eq!(ask_one(Ask::Refund { cost: 6 }), ((true, 1, 0), true));
+    assert_eq!(ask_one(Ask::Take { cost: 1 }), ((true, 0, 0), true));
     // The same happens within one batch.
-    let take = Action::Ask(Ask::Take { cost: 1 });
-    let both = outcomes(&cache, at(0), &[("a", limit, Action::Ask(Ask::Refund { cost: 1 })), ("a", limit, take)]);
-    assert!(both.into_iter().all(|outcome| outcome.unwrap().allowed));
+    let both = ask(&cache, at(0), &[("a", limit, Action::Ask(Ask::Refund { cost: 1 })), ("a", limit, TAKE)]).0;
+    assert!(both.into_iter().all(|outcome| outcome.allowed));
 }
 
 #[test]
 fn store_answers_for_reservations_and_for_hits_after_they_free_credits() {
     let cache = cache(8);
     let (limit, key) = (window(2, 60), record("a", "it"));
-    let about = |ask| {
-        let before = cache.inner().asked.load(Relaxed);
-        let outcome = outcomes(&cache, at(0), &[(&key, limit, Action::Reservation(ask))]).remove(0).unwrap();
-        assert_eq!(cache.inner().asked.load(Relaxed), before + 1, "{ask:?}: never from memory");
-        (outcome.allowed, outcome.left)
+    let about = |one| {
+        let (outcomes, asked) = ask(&cache, at(0), &[(&key, limit, Action::Reservation(one))]);
+        assert_eq!(asked, 1, "{one:?}: never from memory");
+        (outcomes[0].allowed, outcomes[0].left)
     };
     let hit = || hit(&cache, 0, "a");
     let reserve = ReservationAsk::Reserve { credits: 2, ttl_seconds: 60 };
@@ -96,8 +97,7 @@ fn store_answers_for_reservations_and_for_hits_after_they_free_credits() {
     let late = ReservationAsk::Commit { cost: 1, charges: true, run: None };
     let other = record("a", "other");
     let batch = [("a", limit, TAKE), (&*other, limit, Action::Reservation(late)), ("a", limit, TAKE)];
-    let answers: Vec<_> = outcomes(&cache, at(0), &batch).into_iter().map(|o| o.map(|o| o.owed).unwrap()).collect();
-    assert_eq!(answers, [0, 1, 1]);
+    assert_eq!(ask(&cache, at(0), &batch).0.iter().map(|outcome| outcome.owed).collect::<Vec<_>>(), [0, 1, 1]);
     // The store answers for a whole group that reserves, even if it is known to be denied.
     assert_eq!((hit().1, hit().1), (true, false));
     let before = cache.inner().asked.load(Relaxed);
@@ -161,6 +161,10 @@ fn cache_of_size_0_asks_the_store_each_time() {
     let answers: Vec<_> = (0..4).map(|_| hit(&cache, 0, "a")).collect();
     assert_eq!(answers[3], ((false, 0, 60), true));
     assert_eq!(cache.0.denials.answered.load(Relaxed), 0);
+    let denials = DenialCache::new(0);
+    denials.remember(b"one", until(60), || false);
+    assert_eq!(known(&denials, b"one", 1), None);
+    denials.forget(b"one");
 }
 
 #[test]
@@ -178,7 +182,7 @@ fn hit_after_a_forget_in_the_same_batch_asks_the_store() {
     let limit = window(1, 60);
     outcomes(&cache, at(0), &[("a", limit, TAKE), ("b", limit, TAKE)]);
     let batch = [("a", limit, TAKE), ("b", limit, TAKE), ("a", limit, Action::Forget), ("a", limit, TAKE)];
-    let answers: Vec<_> = outcomes(&cache, after_ms(10), &batch).into_iter().map(|o| o.unwrap().allowed).collect();
+    let answers = ask(&cache, after_ms(10), &batch).0.iter().map(|outcome| outcome.allowed).collect::<Vec<_>>();
     assert_eq!(answers, [false, false, true, true]);
     assert_eq!(cache.0.denials.answered.load(Relaxed), 2);
 }
@@ -325,13 +329,4 @@ fn table_stays_bounded_and_never_confuses_buckets() {
     let known: Vec<_> = (0..10_000).filter_map(|number| Some((number, known(&denials, &key(number), 1)?))).collect();
     assert!((50..=104).contains(&known.len()), "{} are known", known.len());
     assert!(known.iter().all(|(number, until)| *until == at(1_000 + number)));
-}
-
-#[test]
-fn table_of_size_0_is_off() {
-    let denials = DenialCache::new(0);
-    assert!(denials.sets.is_empty());
-    denials.remember(b"one", until(60), || false);
-    assert_eq!(known(&denials, b"one", 1), None);
-    denials.forget(b"one");
 }
