@@ -285,11 +285,11 @@ async fn scan(
     deadline: Instant,
 ) -> Result<(Vec<Vec<u8>>, Option<String>), Failure> {
     target.look_up(deadline).await?;
-    let shards = target.shards(deadline).await?;
-    let begin = Cursor::resume(listing.cursor.as_deref(), shards.version)?;
-    let shard = shards.list.get(begin.shard).ok_or(Failure::NoNode)?;
+    let (shards, version) = target.shards(deadline).await?;
+    let begin = Cursor::resume(listing.cursor.as_deref(), version)?;
+    let shard = shards.get(begin.shard).ok_or(Failure::NoNode)?;
     let (actors, next) = scan_shard(shard, listing, begin, deadline).await.map_err(|failure| shard.locate(failure))?;
-    Ok((actors, (next.shard < shards.list.len()).then(|| next.to_string())))
+    Ok((actors, (next.shard < shards.len()).then(|| next.to_string())))
 }
 
 async fn scan_shard(

@@ -27,6 +27,7 @@ use divvy_core::algorithm::{CountBasis, FixedWindow, Limit};
 use divvy_core::clock::NANOS_PER_SECOND;
 use divvy_store::Action;
 use divvy_store::key::{self, KeyParts, Space};
+use divvy_store::record_key::RecordSpace;
 
 /// Prefix of the key with a bucket's reservations. The bucket's name follows.
 pub const RESERVED: &str = "divvy.reserved:";
@@ -95,12 +96,8 @@ pub fn around_actor(prefix: &[u8], limit: &Limit) -> (Vec<u8>, Vec<u8>) {
 fn write_operation(bucket: &KeyParts, name: &mut Vec<u8>) {
     name.extend_from_slice(b"divvy:");
     for (place, (key, value)) in in_utf16_order(&bucket.pairs).iter().enumerate() {
-        if place > 0 {
-            name.push(b' ');
-        }
-        name.extend_from_slice(key.as_bytes());
-        name.push(b'=');
-        name.extend_from_slice(value.as_bytes());
+        let before = if place > 0 { " " } else { "" };
+        [before, key, "=", value].into_iter().for_each(|part| name.extend_from_slice(part.as_bytes()));
     }
     name.push(b':');
 }
@@ -173,11 +170,11 @@ fn read_string<'a>(from: &mut &'a [u8]) -> Cow<'a, [u8]> {
 
 /// Returns the name of the action's record, which has this key, without a tag. Returns `None` if the action has no record.
 pub fn record(action: Action, key: &[u8]) -> Option<Vec<u8>> {
-    match action {
-        Action::Reservation(_) => Some([RESERVATION, key].concat()),
-        Action::Idempotent { .. } => Some([ANSWER, key].concat()),
-        Action::Ask(_) | Action::Forget => None,
-    }
+    let prefix = match action.record_space()? {
+        RecordSpace::Reservations => RESERVATION,
+        RecordSpace::Answers => ANSWER,
+    };
+    Some([prefix, key].concat())
 }
 
 /// Returns the keys of a call on the bucket with this name, whose asks have records with these names. Without records, the script

@@ -58,13 +58,6 @@ static TAGS: LazyLock<HashMap<Slot, u32, RandomState>> = LazyLock::new(|| {
     tags
 });
 
-/// All servers that have counters of their own, for the few calls that go to all of them.
-pub struct Shards {
-    /// Changes when a slot of a cluster moves.
-    pub version: u64,
-    pub list: Vec<Shard>,
-}
-
 /// One server, or one master of a cluster.
 pub struct Shard {
     pub client: Arc<NodeClient>,
@@ -155,14 +148,14 @@ impl Cluster {
         replies
     }
 
-    /// Returns the masters in the order of their slots.
-    pub async fn shards(&self, deadline: Instant) -> Result<Shards, Failure> {
+    /// Returns the masters in the order of their slots, and a number that changes when a slot moves.
+    pub async fn shards(&self, deadline: Instant) -> Result<(Vec<Shard>, u64), Failure> {
         let map = self.known_slots(deadline).await?;
         let shard = |node: &Address| {
             let probe = map.key_at(node, PROBE);
             Shard { client: self.client(node), name: Some(node.to_string().into()), probe }
         };
-        Ok(Shards { version: map.version, list: map.masters.iter().map(shard).collect() })
+        Ok((map.masters.iter().map(shard).collect(), map.version))
     }
 
     /// Returns whether there is a connection to any of the nodes.

@@ -9,7 +9,7 @@ use futures_util::future::{select_ok, try_join_all};
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
 use tokio::time::Instant;
 
-use self::cluster::{Address, Cluster, PROBE, Shard, Shards};
+use self::cluster::{Address, Cluster, PROBE, Shard};
 use self::node_client::{NodeClient, Request};
 use super::options::{InvalidRedisTarget, RedisOptions};
 use super::wire::stream::{Endpoint, is_tls};
@@ -74,12 +74,13 @@ impl Target {
         }
     }
 
-    /// Returns the servers that have counters of their own.
-    pub async fn shards(&self, deadline: Instant) -> Result<Shards, Failure> {
+    /// Returns the servers that have counters of their own, for the few calls that go to all of them, and a number that changes when
+    /// a slot of a cluster moves.
+    pub async fn shards(&self, deadline: Instant) -> Result<(Vec<Shard>, u64), Failure> {
         match &self.servers {
             Servers::One(client) => {
                 let shard = Shard { client: Arc::clone(client), name: None, probe: PROBE.into() };
-                Ok(Shards { version: 0, list: vec![shard] })
+                Ok((vec![shard], 0))
             }
             Servers::Cluster(cluster) => cluster.shards(deadline).await,
         }
@@ -96,7 +97,7 @@ impl Target {
     /// Checks that hits can be answered: a server takes writes. The key expires after a millisecond. In a cluster, one master is enough: while another is unreachable, the other keys can
     /// be served.
     pub async fn check(&self, deadline: Instant) -> Result<(), Failure> {
-        let shards = self.shards(deadline).await?.list;
+        let shards = self.shards(deadline).await?.0;
         if shards.is_empty() {
             return Err(Failure::NoNode);
         }
@@ -106,7 +107,7 @@ impl Target {
 
     /// Returns the number of keys, on all masters together.
     pub async fn count_keys(&self, deadline: Instant) -> Result<u64, Failure> {
-        let shards = self.shards(deadline).await?.list;
+        let shards = self.shards(deadline).await?.0;
         let replies = try_join_all(shards.iter().map(|shard| shard.ask(Call::command(&[b"DBSIZE"]), deadline))).await?;
         replies.iter().map(|reply| reply.decode::<u64>("the number of keys is not a number")).sum()
     }

@@ -101,7 +101,7 @@ impl<D: Disk> Engine<D> {
 
     /// Returns the excess over the table's memory that is tolerated before commits wait (bytes).
     fn tolerated_excess(&self) -> usize {
-        (self.table.memory() / TOLERATED_EXCESS).max(ALWAYS_TOLERATED)
+        (self.table.memory / TOLERATED_EXCESS).max(ALWAYS_TOLERATED)
     }
 
     /// Notes that commit `number` was appended to the journal. Empty records are not written.

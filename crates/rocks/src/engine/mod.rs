@@ -97,7 +97,7 @@ impl<D: Disk> Engine<D> {
             gathering: Gathering::default(),
             records_swept_at: AtomicU64::new(0),
             damage: Damage::default(),
-            segments: Mutex::new(Segments::new(journal.max_bytes, table.memory() as u64, &table.marks)),
+            segments: Mutex::new(Segments::new(journal.max_bytes, table.memory as u64, &table.marks)),
             write_back_turn: Mutex::new(()),
             expired: AtomicU64::new(0),
             cache_yield: CacheYield::default(),

@@ -285,11 +285,6 @@ impl Table {
         usage
     }
 
-    /// Returns the memory for counters that can be evicted (bytes).
-    pub fn memory(&self) -> usize {
-        self.memory
-    }
-
     /// Returns the memory beyond that, for counters whose records are not current (bytes).
     pub fn excess(&self) -> usize {
         self.excess.load(Relaxed)

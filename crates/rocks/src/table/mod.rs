@@ -65,7 +65,7 @@ pub struct Table {
     /// Whether some stripes do not contain all of their counters.
     needs_records: AtomicBool,
     /// Memory for counters that can be evicted (bytes).
-    memory: usize,
+    pub memory: usize,
     /// Bytes beyond `memory`, taken by counters whose records are not current.
     excess: AtomicUsize,
     pub hasher: KeyHasher,

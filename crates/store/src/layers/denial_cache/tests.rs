@@ -283,8 +283,8 @@ fn denial_does_not_outlive_its_window_when_the_clock_is_set_back() {
     assert!(was_asked, "an hour earlier nothing is known");
 }
 
-fn until(seconds: u64) -> UsedUp {
-    UsedUp { until: at(seconds), learned: at(0), credits: 5, owed: 0 }
+fn until(seconds: u64) -> Denial {
+    Denial { hash: [0; 2], until: at(seconds), learned: at(0), credits: 5, owed: 0 }
 }
 
 fn known(denials: &DenialCache, key: &[u8], seconds: u64) -> Option<Timestamp> {
