@@ -161,6 +161,20 @@ impl RedisStore {
         stored.map(|text| SealKey::parse(&text).ok_or_else(unreadable)).transpose()
     }
 
+    /// Returns the actors in a page of `SCAN`, and the cursor of the next page, if there is one.
+    ///
+    /// In a cluster, a cursor is valid as long as no slot has moved to another node. Otherwise, keys could be left out.
+    async fn scan(&self, listing: &Listing) -> Result<(Vec<Vec<u8>>, Option<String>), Failure> {
+        let deadline = self.deadline();
+        self.target.look_up(deadline).await?;
+        let (shards, version) = self.target.shards(deadline).await?;
+        let begin = Cursor::resume(listing.cursor.as_deref(), version)?;
+        let shard = shards.get(begin.shard).ok_or(Failure::NoNode)?;
+        let (actors, next) =
+            begin.read_page(shard, listing, deadline).await.map_err(|failure| shard.locate(failure))?;
+        Ok((actors, (next.shard < shards.len()).then(|| next.to_string())))
+    }
+
     /// Returns the deadline of a call that begins now.
     #[expect(clippy::disallowed_methods, reason = "how long to wait for Redis")]
     fn deadline(&self) -> Instant {
@@ -194,8 +208,7 @@ impl Store for RedisStore {
     }
 
     async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
-        let scanned = scan(&self.target, &listing, self.deadline()).await;
-        let (actors, next) = scanned.map_err(|failure| self.describe(&failure))?;
+        let (actors, next) = self.scan(&listing).await.map_err(|failure| self.describe(&failure))?;
         let mut batch = Batch::default();
         batch.begin(listing.now);
         for actor in &actors {
@@ -276,47 +289,6 @@ struct Cursor {
     position: u64,
 }
 
-/// Returns the actors in a page of `SCAN`, and the cursor of the next page, if there is one.
-///
-/// In a cluster, a cursor is valid as long as no slot has moved to another node. Otherwise, keys could be left out.
-async fn scan(
-    target: &Target,
-    listing: &Listing,
-    deadline: Instant,
-) -> Result<(Vec<Vec<u8>>, Option<String>), Failure> {
-    target.look_up(deadline).await?;
-    let (shards, version) = target.shards(deadline).await?;
-    let begin = Cursor::resume(listing.cursor.as_deref(), version)?;
-    let shard = shards.get(begin.shard).ok_or(Failure::NoNode)?;
-    let (actors, next) = scan_shard(shard, listing, begin, deadline).await.map_err(|failure| shard.locate(failure))?;
-    Ok((actors, (next.shard < shards.len()).then(|| next.to_string())))
-}
-
-async fn scan_shard(
-    shard: &Shard,
-    listing: &Listing,
-    begin: Cursor,
-    deadline: Instant,
-) -> Result<(Vec<Vec<u8>>, Cursor), Failure> {
-    let names = Names::of(listing);
-    let (position, count) = (begin.position.to_string(), listing.count.to_string());
-    let calls = [
-        Call::command(&[b"INFO", b"server"]),
-        Call::command(&[b"SCAN", position.as_bytes(), b"MATCH", &names.pattern(), b"COUNT", count.as_bytes()]),
-    ];
-    let [info, page] = shard.client.ask_all(calls, deadline).await?;
-    let info: String = info.decode("INFO is not text")?;
-    let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap_or_default();
-    let process = FixedState::default().hash_one(run_id);
-    let (position, found): (u64, Vec<Vec<u8>>) = page.decode("a page of SCAN is not a cursor and names")?;
-    if !begin.is_known_to(process) {
-        return Err(Failure::Cursor(begin.to_string()));
-    }
-    let actors = found.iter().filter_map(|name| names.actor(name)).map(<[u8]>::to_vec).collect();
-    let shard = if position == 0 { begin.shard + 1 } else { begin.shard };
-    Ok((actors, Cursor { shard, process, position, ..begin }))
-}
-
 impl Names {
     fn of(listing: &Listing) -> Self {
         let (before, after) = around_actor(&listing.prefix, &listing.limit);
@@ -335,6 +307,32 @@ impl Names {
 }
 
 impl Cursor {
+    /// Returns the actors in a page that begins here, and the position after it.
+    async fn read_page(
+        self,
+        shard: &Shard,
+        listing: &Listing,
+        deadline: Instant,
+    ) -> Result<(Vec<Vec<u8>>, Self), Failure> {
+        let names = Names::of(listing);
+        let (position, count) = (self.position.to_string(), listing.count.to_string());
+        let calls = [
+            Call::command(&[b"INFO", b"server"]),
+            Call::command(&[b"SCAN", position.as_bytes(), b"MATCH", &names.pattern(), b"COUNT", count.as_bytes()]),
+        ];
+        let [info, page] = shard.client.ask_all(calls, deadline).await?;
+        let info: String = info.decode("INFO is not text")?;
+        let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap_or_default();
+        let process = FixedState::default().hash_one(run_id);
+        let (position, found): (u64, Vec<Vec<u8>>) = page.decode("a page of SCAN is not a cursor and names")?;
+        if !self.is_known_to(process) {
+            return Err(Failure::Cursor(self.to_string()));
+        }
+        let actors = found.iter().filter_map(|name| names.actor(name)).map(<[u8]>::to_vec).collect();
+        let shard = if position == 0 { self.shard + 1 } else { self.shard };
+        Ok((actors, Self { shard, process, position, ..self }))
+    }
+
     /// Parses a cursor, given the current version of the shards. Without a text, returns the start.
     fn resume(text: Option<&str>, shards: u64) -> Result<Self, Failure> {
         let Some(text) = text else { return Ok(Self { shards, shard: 0, process: 0, position: 0 }) };

@@ -95,7 +95,7 @@ impl RocksStore {
             stop: Condvar::new(),
         });
         if !is_empty {
-            counters.estimated(core.engine.with_disk(|database| core.estimate(database)).unwrap_or_default());
+            counters.estimated(core.estimate().unwrap_or_default());
         }
         let mut threads = vec![
             spawn("divvy-write-back", &core, StoreCore::write_back_loop)?,
@@ -244,7 +244,7 @@ impl Store for RocksStore {
         let engine = &self.core.engine;
         // The estimate falls when RocksDB's own compactions drop expired counters, but it includes all versions of a
         // counter until they are merged. So the lower number is closer.
-        let estimate = engine.with_disk(|database| self.core.estimate(database)).unwrap_or(u64::MAX);
+        let estimate = self.core.estimate().unwrap_or(u64::MAX);
         Ok(estimate.min(engine.admission.counters.count()))
     }
 

@@ -445,8 +445,8 @@ impl StoreCore {
     }
 
     /// Estimates the number of counters from RocksDB's estimate.
-    pub fn estimate(&self, database: &Database) -> Result<u64, StoreError> {
-        let entries = database.counters_number(ESTIMATE_NUM_KEYS)?;
+    pub fn estimate(&self) -> Result<u64, StoreError> {
+        let entries = self.engine.with_disk(|database| database.counters_number(ESTIMATE_NUM_KEYS))?;
         Ok(entries.saturating_add_signed(self.engine.table.usage().unrecorded))
     }
 }

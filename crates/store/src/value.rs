@@ -333,6 +333,12 @@ mod tests {
         }
     }
 
+    fn assert_reads_back(record: Record) {
+        let mut bytes = Vec::new();
+        encode_record(&record, &mut bytes);
+        assert_eq!((decode_record(&bytes), expiry(&bytes)), (Ok(record), Ok(record.until)));
+    }
+
     #[test]
     fn log_with_more_times_than_any_limit_has_credits_is_damaged() {
         let limit = Limit::SlidingLog(SlidingLog::new(3, 60).unwrap());
@@ -348,10 +354,7 @@ mod tests {
             let until = Timestamp::from_nanos(word);
             let open = Content::Open { reservation, ends: Timestamp::from_nanos(owed), generation: left, capacity: reset_ns };
             for content in [open, Content::Committed { reservation, left, owed, reset_ns }] {
-                let record = Record { until, content };
-                let mut bytes = Vec::new();
-                encode_record(&record, &mut bytes);
-                prop_assert_eq!((decode_record(&bytes), expiry(&bytes)), (Ok(record), Ok(until)));
+                assert_reads_back(Record { until, content });
             }
         }
 
@@ -361,10 +364,7 @@ mod tests {
             let [allowed, is_held_back, has_retry] = bits;
             let (until, retry_ns) = (Timestamp::from_nanos(until), has_retry.then_some(retry));
             let outcome = Outcome { allowed, before, left, owed, reset_ns, retry_ns, session: until, ..Outcome::default() };
-            let record = Record { until, content: Content::Answer { fingerprint, is_held_back, outcome } };
-            let mut bytes = Vec::new();
-            encode_record(&record, &mut bytes);
-            prop_assert_eq!((decode_record(&bytes), expiry(&bytes)), (Ok(record), Ok(until)));
+            assert_reads_back(Record { until, content: Content::Answer { fingerprint, is_held_back, outcome } });
         }
 
         #[test]

@@ -564,18 +564,8 @@ mod call_tests {
             let outcomes = read_outcomes(&batch, &plan, &Reply::of_texts(texts))?;
             outcomes.into_iter().collect::<Result<Vec<_>, _>>()
         };
-        let taken = Outcome {
-            allowed: true,
-            before: 9,
-            left: 6,
-            owed: 0,
-            reset_ns: 50,
-            retry_ns: None,
-            session: Timestamp::from_nanos(7),
-            run: None,
-            resolution: Resolution::Done,
-            source: OutcomeSource::Store,
-        };
+        let session = Timestamp::from_nanos(7);
+        let taken = Outcome { allowed: true, before: 9, left: 6, reset_ns: 50, session, ..Outcome::default() };
         assert_eq!(read(&["1 9 6 50 - 7", "0 0 0 0 - -"]).unwrap(), [taken, Outcome::default()]);
         let foreign: [&[&str]; 4] =
             [&[], &["1 9 6 50 - 7"], &["1 9 6 50 - 7", "1 9 6"], &["1 9 6 50 - 7", "1 9 - 0 - -"]];
@@ -584,11 +574,13 @@ mod call_tests {
         }
     }
 
-    fn is_group(plan: &CallPlan) -> bool {
-        !plan.steps.is_empty()
+    /// Returns the indices of each call's actions, and whether the call is for groups.
+    fn planned(batch: &Batch, layout: Layout) -> Vec<(Vec<usize>, bool)> {
+        let plans = plan_calls(batch, layout);
+        plans.iter().map(|plan| (plan.indices().collect(), !plan.steps.is_empty())).collect()
     }
 
-    /// Returns the indices of each call's actions, for units of one-letter buckets, and whether the call is for groups.
+    /// Returns the calls for units of one-letter buckets.
     fn calls(units: &[&str]) -> Vec<(Vec<usize>, bool)> {
         let mut batch = Batch::default();
         for unit in units {
@@ -598,8 +590,7 @@ mod call_tests {
             }
             batch.group(first);
         }
-        let plans = plan_calls(&batch, Layout::OneServer);
-        plans.iter().map(|plan| (plan.indices().collect(), is_group(plan))).collect()
+        planned(&batch, Layout::OneServer)
     }
 
     #[test]
@@ -623,10 +614,7 @@ mod call_tests {
             let limit = window(credits, 1).counting(window(1, 1).count_basis());
             batch.push(limit, TAKE, Timestamp::EPOCH, |key| key.push(bucket));
         }
-        let plans = plan_calls(&batch, Layout::OneServer);
-        let calls: Vec<(Vec<usize>, bool)> =
-            plans.iter().map(|plan| (plan.indices().collect(), is_group(plan))).collect();
-        assert_eq!(calls, [(vec![0, 2, 3], true), (vec![1, 4], false)]);
+        assert_eq!(planned(&batch, Layout::OneServer), [(vec![0, 2, 3], true), (vec![1, 4], false)]);
     }
 
     #[test]
@@ -639,9 +627,8 @@ mod call_tests {
             });
         }
         batch.group(0);
-        let calls = |batch: &Batch, layout| -> Vec<Vec<usize>> {
-            plan_calls(batch, layout).iter().map(|plan| plan.indices().collect()).collect()
-        };
+        let calls =
+            |batch: &Batch, layout| planned(batch, layout).into_iter().map(|(call, _)| call).collect::<Vec<_>>();
         assert_eq!(calls(&batch, Layout::OneServer), [vec![0, 1, 2]]);
         assert_eq!(calls(&batch, Layout::Cluster), [vec![0], vec![1], vec![2]]);
         batch.truncate(2);

@@ -397,20 +397,12 @@ mod tests {
 
     #[test]
     fn end_of_a_reply_is_found_once_it_is_complete() {
-        let whole = [
-            "+OK\r\n",
-            "-ERR no\r\n",
-            ":-5\r\n",
-            "$-1\r\n",
+        let lines =
+            ["+OK", "-ERR no", ":-5", "$-1", "*-1", "*0", "_", "#t", ",1.5", "(123"].map(|line| format!("{line}\r\n"));
+        let longer = [
             "$0\r\n\r\n",
             "$4\r\na\r\nb\r\n",
-            "*-1\r\n",
-            "*0\r\n",
             "*2\r\n*1\r\n:1\r\n$1\r\nx\r\n",
-            "_\r\n",
-            "#t\r\n",
-            ",1.5\r\n",
-            "(123\r\n",
             "!3\r\nERR\r\n",
             "=5\r\ntxt:a\r\n",
             "%1\r\n+a\r\n:1\r\n",
@@ -419,6 +411,7 @@ mod tests {
             "|1\r\n+a\r\n+b\r\n:1\r\n",
             "*2\r\n|1\r\n+a\r\n+b\r\n:1\r\n:2\r\n",
         ];
+        let whole = lines.iter().map(String::as_str).chain(longer);
         for reply in whole {
             let bytes = [reply.as_bytes(), b"+next\r\n"].concat();
             assert_eq!(end_of(&bytes), Ok(Some(reply.len())), "{reply:?}");

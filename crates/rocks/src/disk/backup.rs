@@ -50,10 +50,8 @@ impl Backups {
         let alone = Arc::clone(&self.one_at_a_time).try_lock_owned().map_err(|_| BackupError::Busy)?;
         let (path, partial) = (dir.join(&name), dir.join(format!(".{name}{PARTIAL}")));
         let locked = remove_leftovers(dir).and_then(|lock| lock.lock_shared().map(|()| lock));
-        match locked {
-            Ok(lock) => Ok(PendingBackup { path, partial, _alone: alone, _lock: lock }),
-            Err(error) => Err(BackupError::Failed(path, error.to_string())),
-        }
+        let lock = locked.map_err(|error| BackupError::Failed(path.clone(), error.to_string()))?;
+        Ok(PendingBackup { path, partial, _alone: alone, _lock: lock })
     }
 
     /// Removes incomplete backups of processes that were killed. Their links keep files that the database has long
@@ -73,12 +71,12 @@ fn name_within(dir: &Path, name: &str) -> Option<String> {
     if name.is_empty() || name.len() > MAX_BACKUP_NAME || name.starts_with(['.', '-']) || !name.chars().all(is_plain) {
         return None;
     }
-    if let Some(parent) = parent {
-        // Paths are made canonical, so that `..` and links cannot lead elsewhere.
-        let is_same = parent.is_absolute() && fs::canonicalize(parent).ok()? == fs::canonicalize(dir).ok()?;
-        return is_same.then(|| name.to_owned());
-    }
-    Some(name.to_owned())
+    // Paths are made canonical, so that `..` and links cannot lead elsewhere.
+    let is_dir = |parent: &Path| {
+        let same = fs::canonicalize(parent).and_then(|parent| Ok(parent == fs::canonicalize(dir)?));
+        parent.is_absolute() && same.unwrap_or(false)
+    };
+    parent.is_none_or(is_dir).then(|| name.to_owned())
 }
 
 impl PendingBackup {

@@ -56,11 +56,16 @@ impl<D: Disk> Engine<D> {
                 (sender, scope.spawn(|| replay.read_all(records)))
             });
             let (senders, threads): (Vec<_>, Vec<_>) = started.unzip();
-            let read = self.each_record(|segment, record| {
-                let record: Arc<[u8]> = record.into();
-                // A thread that takes no more records has failed. Joining it returns its error.
-                let is_taken = senders.iter().all(|sender| sender.send((segment, Arc::clone(&record))).is_ok());
-                if is_taken { Ok(()) } else { Err(ended()) }
+            let read = self.with_disk(|disk| {
+                disk.read_journal(0, u64::MAX, &mut |number, record| {
+                    let shared: SegmentRecord = (self.table.marks.open(), record.into());
+                    // A thread that takes no more records has failed. Joining it returns its error.
+                    if !senders.iter().all(|sender| sender.send(shared.clone()).is_ok()) {
+                        return Err(ended());
+                    }
+                    self.note_appended(number, record);
+                    Ok(())
+                })
             });
             drop(senders);
             let loaded = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(ended())));
@@ -69,17 +74,6 @@ impl<D: Disk> Engine<D> {
         let undecoded = replays.into_iter().map(|replay| replay.undecoded).filter(|changes| !changes.is_empty());
         self.with_disk(|disk| {
             undecoded.into_iter().try_for_each(|changes| disk.write_counters(&SortedChanges::new(&changes)))
-        })
-    }
-
-    fn each_record(&self, mut load: impl FnMut(u32, &[u8]) -> Result<(), StoreError>) -> Result<(), StoreError> {
-        let marks = &self.table.marks;
-        self.with_disk(|disk| {
-            disk.read_journal(0, u64::MAX, &mut |number, record| {
-                load(marks.open(), record)?;
-                self.note_appended(number, record);
-                Ok(())
-            })
         })
     }
 

@@ -63,8 +63,12 @@ impl Batch {
         at: Timestamp,
         write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
     ) -> Option<usize> {
-        let (key, limit) = append_key(&mut self.keys, write_key)?;
-        self.entries.push(Entry::new(key, limit, action, at));
+        let start = self.keys.len();
+        let limit = write_key(&mut self.keys);
+        if limit.is_none() {
+            self.keys.truncate(start);
+        }
+        self.entries.push(Entry::new(start..self.keys.len(), limit?, action, at));
         Some(self.entries.len() - 1)
     }
 
@@ -309,21 +313,6 @@ impl Batch {
     }
 }
 
-/// Appends a key to `keys`. Returns its range in `keys`, and the limit that `write_key` returns. If that is `None`, nothing is
-/// appended.
-#[inline]
-pub fn append_key(
-    keys: &mut Vec<u8>,
-    write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
-) -> Option<(Range<usize>, Limit)> {
-    let start = keys.len();
-    let limit = write_key(keys);
-    if limit.is_none() {
-        keys.truncate(start);
-    }
-    limit.map(|limit| (start..keys.len(), limit))
-}
-
 /// One entry, or the entries of a group, which take effect together.
 #[derive(Debug, Clone, Copy)]
 pub struct Unit<'a> {
@@ -482,6 +471,9 @@ pub struct Entry {
     pub request: u32,
 }
 
+/// A decision about an action with a record: its outcome, and the changes of the bucket and of the record.
+pub type RecordedDecision = (Outcome, Change, RecordChange);
+
 /// The change of a bucket by an action.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Change {
@@ -529,11 +521,7 @@ impl Entry {
     }
 
     /// Decides the action, given the bucket's state and the record.
-    pub fn decide_with_record(
-        &self,
-        bucket: Option<&State>,
-        record: Option<&Record>,
-    ) -> (Outcome, Change, RecordChange) {
+    pub fn decide_with_record(&self, bucket: Option<&State>, record: Option<&Record>) -> RecordedDecision {
         let (decision, change) = match self.action {
             Action::Ask(_) | Action::Forget => {
                 let (outcome, change) = self.decide(bucket);
@@ -554,17 +542,12 @@ impl Entry {
         bucket: Option<&State>,
         record: Option<&Record>,
         reserved: (u64, u32),
-    ) -> (Outcome, Change, RecordChange) {
+    ) -> RecordedDecision {
         let (decision, change) = self.limit.decide_next_run(bucket, record, reserved, generation(), self.at);
         self.changes(bucket, decision, change)
     }
 
-    fn changes(
-        &self,
-        bucket: Option<&State>,
-        decision: Decision,
-        record: RecordChange,
-    ) -> (Outcome, Change, RecordChange) {
+    fn changes(&self, bucket: Option<&State>, decision: Decision, record: RecordChange) -> RecordedDecision {
         let gives_back = self.action.is_about_reservation() || self.action.gives_back();
         let bucket_change = match self.change(decision.state, gives_back) {
             // There is no bucket to forget.
