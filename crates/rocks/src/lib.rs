@@ -306,7 +306,7 @@ impl Engine<Database> {
                         decoder.note_record(&key, &record);
                         self.table.load_record(self.table.hasher.hash_of(&key), record);
                     }
-                    Err(damaged) => self.damage.note_record(&key, &StoreError::new(damaged.to_string())),
+                    Err(error) => self.damage.note_record(&key, &error),
                 }
             }
             Ok(())

@@ -4,6 +4,7 @@
 //! backup. It gets its name when it is complete, so a failure or a kill never leaves an incomplete backup under that
 //! name. Clients request backups, so the operator chooses the directory, and clients choose only a name.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -129,10 +130,9 @@ fn remove_leftovers(dir: &Path) -> io::Result<File> {
     if let Err(TryLockError::WouldBlock) = lock.try_lock() {
         return Ok(lock);
     }
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        let path = entry.path();
-        if entry.file_type()?.is_dir() && entry.file_name().to_str().is_some_and(is_partial) && holds_a_copy(&path)? {
+    for path in directory::files_in(dir)? {
+        let has_name = path.file_name().and_then(OsStr::to_str).is_some_and(is_partial);
+        if has_name && fs::symlink_metadata(&path)?.is_dir() && holds_a_copy(&path)? {
             tracing::info!(path = %path.display(), "removing an unfinished backup");
             fs::remove_dir_all(path)?;
         }
@@ -150,17 +150,14 @@ fn is_partial(name: &str) -> bool {
 /// Returns whether the directory contains only files of a database, and so is one of divvy's backups.
 fn holds_a_copy(dir: &Path) -> io::Result<bool> {
     const BEGINNINGS: [&str; 6] = ["CURRENT", "MANIFEST-", "OPTIONS-", FORMAT_FILE, BACKUP_FILE, directory::SEAL_FILE];
-    for entry in fs::read_dir(dir)? {
-        let name = entry?.file_name();
-        let name = name.to_string_lossy();
+    let is_known = |file: &PathBuf| {
+        let name = file.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
         let is_numbered = name.split_once('.').is_some_and(|(number, extension)| {
             number.bytes().all(|byte| byte.is_ascii_digit()) && ["sst", "log", "blob", "dbtmp"].contains(&extension)
         });
-        if !is_numbered && !BEGINNINGS.iter().any(|beginning| name.starts_with(beginning)) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+        is_numbered || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
+    };
+    Ok(directory::files_in(dir)?.iter().all(is_known))
 }
 
 /// The reason why a backup could not be restored. The backup is unchanged, and the data directory is empty.

@@ -111,8 +111,7 @@ impl Decoder {
 /// # Errors
 /// The record cannot be decoded.
 pub fn decode_counter(limit: &Limit, stored: &[u8]) -> Result<(State, Timestamp), StoreError> {
-    let damaged = |damaged: value::DamagedValue| StoreError::new(damaged.to_string());
-    Ok((value::decode(limit, stored).map_err(damaged)?, value::expiry(stored).map_err(damaged)?))
+    Ok((value::decode(limit, stored)?, value::expiry(stored)?))
 }
 
 #[cfg(test)]
