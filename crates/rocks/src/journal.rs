@@ -316,12 +316,13 @@ pub struct SegmentMarks {
     clean: AtomicU32,
 }
 
-impl SegmentMarks {
-    /// Opens the first segment.
-    pub fn new() -> Self {
+impl Default for SegmentMarks {
+    fn default() -> Self {
         Self { open: AtomicU32::new(1), clean: AtomicU32::new(0) }
     }
+}
 
+impl SegmentMarks {
     /// Returns the number of the open segment.
     ///
     /// A change must read it under its stripe's lock, after the stripe is marked as pending. If a commit has taken the
@@ -546,7 +547,7 @@ mod tests {
 
     #[test]
     fn change_is_clean_once_its_segment_is() {
-        let marks = SegmentMarks::new();
+        let marks = SegmentMarks::default();
         assert!(marks.is_clean(marks.clean_mark()));
         let mark = marks.open() as Mark;
         assert!(!marks.is_clean(mark));
@@ -558,7 +559,7 @@ mod tests {
 
     #[test]
     fn marks_wrap_and_stay_distinct() {
-        let marks = SegmentMarks::new();
+        let marks = SegmentMarks::default();
         (0..70_000).for_each(|_| marks.set_clean(marks.close()));
         assert!(!marks.is_clean(marks.open() as Mark));
         assert!((1..65_000).all(|ago| marks.is_clean((marks.open() - ago) as Mark)));

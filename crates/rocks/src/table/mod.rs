@@ -79,7 +79,7 @@ impl Table {
             stripes: (0..stripes()).map(|_| Mutex::new(Stripe::new(memory / stripes()))).collect(),
             pending: (0..stripes().div_ceil(WORD_BITS)).map(|_| AtomicU64::new(0)).collect(),
             gate: RwLock::default(),
-            marks: SegmentMarks::new(),
+            marks: SegmentMarks::default(),
             knows_records: AtomicBool::new(false),
             needs_records: AtomicBool::new(true),
             memory,
