@@ -3,12 +3,8 @@
 use std::path::PathBuf;
 use std::{env, error, fs};
 
-fn main() -> Result<(), Box<dyn error::Error>> {
-    check_rocksdb()
-}
-
 /// Fails if `ROCKSDB_LIB_DIR` has an archive of another version than the one in Cargo.lock, as after a `git pull`.
-fn check_rocksdb() -> Result<(), Box<dyn error::Error>> {
+fn main() -> Result<(), Box<dyn error::Error>> {
     println!("cargo:rerun-if-env-changed=ROCKSDB_LIB_DIR");
     println!("cargo:rerun-if-changed=../../Cargo.lock");
     let Some(dir) = env::var_os("ROCKSDB_LIB_DIR") else {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use divvy::store::journal::{Change, Packer, Truncated, each_change, restage, stage, staged};
+use divvy::store::journal::{Change, Packer, each_change, restage, stage, staged};
 use libfuzzer_sys::fuzz_target;
 
 /// Counters after a replay: their values, without those that were forgotten.
@@ -22,12 +22,11 @@ fuzz_target!(|record: &[u8]| {
     let _ = each_change(record, |change| {
         last =
             Some((stage(&mut changes, change.key, |out| out.extend_from_slice(change.value)), change.value.to_vec()));
-        Ok::<_, Truncated>(())
     });
     let mut packed = Vec::new();
     Packer::default().pack(&changes, &mut packed);
     let mut again = Counters::new();
-    replay(&packed, &mut again).expect("packed changes can be read");
+    assert!(replay(&packed, &mut again), "packed changes can be read");
     assert_eq!(again, once);
     if let Some((at, value)) = last {
         let later: Vec<u8> = value.iter().map(|byte| !byte).collect();
@@ -35,13 +34,13 @@ fuzz_target!(|record: &[u8]| {
             restage(&mut changes, at, |out| out.extend_from_slice(&later)),
             "a value of the same length takes its place"
         );
-        let restaged = staged(&changes).map_while(Result::ok).last();
+        let restaged = staged(&changes).last();
         assert_eq!(restaged.map(|change| change.value.to_vec()), Some(later));
     }
 });
 
 /// Replays a record. Returns whether it was complete.
-fn replay(record: &[u8], counters: &mut Counters) -> Result<(), Truncated> {
+fn replay(record: &[u8], counters: &mut Counters) -> bool {
     each_change(record, |Change { key, value }| {
         if value.is_empty() {
             counters.remove(key);
@@ -50,6 +49,6 @@ fn replay(record: &[u8], counters: &mut Counters) -> Result<(), Truncated> {
             let _ = divvy::store::value::expiry(value);
             counters.insert(key.to_vec(), value.to_vec());
         }
-        Ok(())
     })
+    .is_ok()
 }

@@ -77,13 +77,13 @@ impl RedisTls {
 /// Reads a file, which must have a section of that kind. The library would accept an empty file, and would then trust
 /// no authority.
 fn read(path: &Path, kind: &'static str) -> Result<Vec<u8>, InvalidRedisTarget> {
-    let content = files::read(path, MAX_FILE_BYTES)
-        .map_err(|reason| InvalidRedisTarget::Unreadable { path: path.to_owned(), reason })?;
+    let content =
+        files::read(path, MAX_FILE_BYTES).map_err(|reason| InvalidRedisTarget::Unreadable(path.to_owned(), reason))?;
     let end = format!("{kind}-----");
     let is_there = String::from_utf8_lossy(&content)
         .lines()
         .any(|line| line.starts_with("-----BEGIN ") && line.trim_end().ends_with(&end));
-    if is_there { Ok(content) } else { Err(InvalidRedisTarget::NotPem { path: path.to_owned(), kind }) }
+    if is_there { Ok(content) } else { Err(InvalidRedisTarget::NotPem(path.to_owned(), kind)) }
 }
 
 /// The reason why the options do not describe a store.
@@ -95,39 +95,21 @@ pub enum InvalidRedisTarget {
     // The URL may contain a password, so it is not repeated.
     /// A URL cannot be parsed, or names no address.
     #[error(
-        "Redis URL {number} is not valid: {reason}; write redis://[user:password@]host:port[/database], rediss:// for TLS, or redis+unix:///path"
+        "Redis URL {0} is not valid: {1}; write redis://[user:password@]host:port[/database], rediss:// for TLS, or redis+unix:///path"
     )]
-    Url {
-        /// Position in the list, from 1.
-        number: usize,
-        /// The parser's error, without the URL.
-        reason: RedisError,
-    },
+    Url(usize, RedisError),
     /// The URLs of a cluster's nodes contradict each other, or use features that a cluster does not have.
     #[error("the Redis URLs do not fit together: {0}")]
     Mixed(&'static str),
     /// Certificates are given, but a URL does not use TLS.
-    #[error("Redis URL {number} does not use TLS, so certificates have no effect: write rediss://, or leave them out")]
-    NoTls {
-        /// Position in the list, from 1.
-        number: usize,
-    },
+    #[error("Redis URL {0} does not use TLS, so certificates have no effect: write rediss://, or leave them out")]
+    NoTls(usize),
     /// A file cannot be read.
-    #[error("cannot read {}: {reason}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        reason: io::Error,
-    },
+    #[error("cannot read {0}: {1}")]
+    Unreadable(PathBuf, io::Error),
     /// A file has no section of the expected kind.
-    #[error("{} contains no {kind} in PEM format (a section that begins with -----BEGIN)", path.display())]
-    NotPem {
-        /// The file.
-        path: PathBuf,
-        /// The expected content, such as "certificate".
-        kind: &'static str,
-    },
+    #[error("{0} contains no {1} in PEM format (a section that begins with -----BEGIN)")]
+    NotPem(PathBuf, &'static str),
     /// The TLS library refuses the certificates.
     #[error("cannot use the certificates for Redis: {0}")]
     Certificates(RedisError),

@@ -5,8 +5,8 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 use divvy_core::clock::Clock;
-use divvy_store::layers::{FailurePolicy, LayeredStore};
 use divvy_store::testing::{TAKE, at, window};
+use divvy_store::{FailurePolicy, LayeredStore};
 
 /// Each client leaves before the store's timeout, so no client sees the timeout that opens the breaker.
 #[tokio::test]

@@ -134,10 +134,8 @@ impl Damage {
     /// RocksDB could not read a record in the ten seconds before `now`.
     pub fn check(&self, now: Timestamp) -> Result<(), StoreError> {
         let last = self.last.load(Relaxed);
-        if last > 0 && now.since(Timestamp::from_nanos(last)) < RECENT_NS {
-            return Err(StoreError::new("some counters cannot be read: see the log"));
-        }
-        Ok(())
+        let is_recent = last > 0 && now.since(Timestamp::from_nanos(last)) < RECENT_NS;
+        if is_recent { Err(StoreError::new("some counters cannot be read: see the log")) } else { Ok(()) }
     }
 }
 
@@ -163,8 +161,8 @@ impl Timings {
 mod tests {
     use super::*;
     use crate::RocksStore;
-    use crate::commit::journal::{self, SortedChanges};
     use crate::disk::Disk;
+    use crate::journal::{self, SortedChanges};
     use divvy_core::clock::Clock;
     use divvy_store::testing::{TAKE, at, outcomes, wait, window};
     use divvy_store::{Listing, RocksOptions, Store};

@@ -1,6 +1,6 @@
 //! The embedded store: RocksDB behind a table of hot counters, with group commit.
 //!
-//! A hit changes its counter in the [`table`], under its stripe's mutex. A [`commit`] writes the changes of all
+//! A hit changes its counter in the [`table`], under its stripe's mutex. A [commit](group_commit) writes the changes of all
 //! connections as one journal record and then releases their replies. The counters' own records on the [`disk`] follow
 //! far behind, by write-backs. Opening replays the journal into the table. A compaction filter reclaims expired
 //! counters. The [`engine`] runs all of this over any [`disk::Disk`]. The public store and its threads ([`upkeep`])
@@ -8,10 +8,11 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "a test may ask the clock"))]
 
-mod commit;
 mod disk;
 mod engine;
+mod group_commit;
 mod health;
+pub mod journal;
 mod sync;
 mod table;
 #[cfg(test)]
@@ -24,19 +25,16 @@ use std::thread::{self, JoinHandle};
 
 use parking_lot::{Condvar, Mutex};
 
-pub use self::commit::journal;
+use self::disk::Decoder;
 use self::disk::backup::Backups;
 pub use self::disk::backup::{RestoreError, restore};
-use self::disk::database::Database;
+use self::disk::database::{Database, Swept};
 use self::disk::directory;
 pub use self::disk::directory::OpenError;
-use self::disk::tuning::Swept;
-use self::disk::{Decoder, side_files};
 use self::engine::{Engine, Journal};
 use self::health::Timings;
-use self::table::lookups::Lookups;
-use self::table::{ActionResult, Table};
-use self::upkeep::{StoreCore, Threads};
+use self::table::{ActionResult, Lookups, Table};
+use self::upkeep::StoreCore;
 use divvy_core::clock::Timestamp;
 use divvy_store::{
     BackupError, Batch, Changed, CounterBudget, Durability, ExceptionChange, ExceptionCursor, ExceptionPage, Listing,
@@ -52,7 +50,8 @@ const LARGE_BATCH: usize = 64 << 10;
 /// The embedded store. Dropping it without [`Store::close`] has the effect of a kill.
 pub struct RocksStore {
     core: Arc<StoreCore>,
-    threads: Mutex<Threads>,
+    /// The last one enforces the bounds.
+    threads: Mutex<Vec<JoinHandle<()>>>,
     backups: Backups,
 }
 
@@ -83,7 +82,7 @@ impl RocksStore {
         if is_empty {
             table.noted_records();
         }
-        let seal = Seal::new(side_files::read_or_make_seal_key(path)?);
+        let seal = Seal::new(directory::read_or_make_seal_key(path)?);
         let core = Arc::new(StoreCore {
             engine: Arc::new(engine),
             path: path.to_owned(),
@@ -96,21 +95,21 @@ impl RocksStore {
             stop: Condvar::new(),
         });
         if !is_empty {
-            counters.estimated(core.engine.with_disk(|database| core.estimate(database)).unwrap_or_default());
+            counters.estimated(core.estimate().unwrap_or_default());
         }
-        let bound = Some(spawn("divvy-bound", &core, StoreCore::bound_loop)?);
-        let mut writers = vec![
+        let mut threads = vec![
             spawn("divvy-write-back", &core, StoreCore::write_back_loop)?,
             spawn("divvy-fsync", &core, StoreCore::sync_loop)?,
             spawn("divvy-heal", &core, StoreCore::heal_loop)?,
             spawn("divvy-load", &core, StoreCore::load_loop)?,
         ];
         if options.durability == Durability::Lazy {
-            writers.push(spawn("divvy-commit", &core, StoreCore::lazy_commit_loop)?);
+            threads.push(spawn("divvy-commit", &core, StoreCore::lazy_commit_loop)?);
         }
+        threads.push(spawn("divvy-bound", &core, StoreCore::bound_loop)?);
         let backups = Backups::new(options.backup_dir);
         backups.tidy();
-        Ok(Self { core, threads: Mutex::new(Threads { writers, bound }), backups })
+        Ok(Self { core, threads: Mutex::new(threads), backups })
     }
 
     /// Returns the key for ids, which is in the data directory and its backups.
@@ -245,7 +244,7 @@ impl Store for RocksStore {
         let engine = &self.core.engine;
         // The estimate falls when RocksDB's own compactions drop expired counters, but it includes all versions of a
         // counter until they are merged. So the lower number is closer.
-        let estimate = engine.with_disk(|database| self.core.estimate(database)).unwrap_or(u64::MAX);
+        let estimate = self.core.estimate().unwrap_or(u64::MAX);
         Ok(estimate.min(engine.admission.counters.count()))
     }
 
@@ -307,7 +306,7 @@ impl Engine<Database> {
                         decoder.note_record(&key, &record);
                         self.table.load_record(self.table.hasher.hash_of(&key), record);
                     }
-                    Err(damaged) => self.damage.note_record(&key, &StoreError::new(damaged.to_string())),
+                    Err(error) => self.damage.note_record(&key, &error),
                 }
             }
             Ok(())

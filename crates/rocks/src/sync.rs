@@ -107,44 +107,39 @@ mod tested {
         };
     }
 
-    /// Declares a guard that is one of two.
-    macro_rules! either_guard {
-        ($name:ident, $real:ident, $modeled:ident $(, $is_mutable:ident)?) => {
-            pub enum $name<'a, T> {
-                Real(parking_lot::$real<'a, T>),
-                Modeled(shuttle::sync::$modeled<'a, T>),
-            }
-
-            impl<T> Deref for $name<'_, T> {
-                type Target = T;
-
-                fn deref(&self) -> &T {
-                    match self {
-                        Self::Real(guard) => guard,
-                        Self::Modeled(guard) => guard,
-                    }
-                }
-            }
-
-            $(
-                impl<T> DerefMut for $name<'_, T> {
-                    fn deref_mut(&mut self) -> &mut T {
-                        let $is_mutable = self;
-                        match $is_mutable {
-                            Self::Real(guard) => guard,
-                            Self::Modeled(guard) => guard,
-                        }
-                    }
-                }
-            )?
-        };
+    /// A guard that is one of two.
+    pub enum Guard<R, M> {
+        Real(R),
+        Modeled(M),
     }
+
+    impl<R: Deref, M: Deref<Target = R::Target>> Deref for Guard<R, M> {
+        type Target = R::Target;
+
+        fn deref(&self) -> &R::Target {
+            match self {
+                Self::Real(guard) => guard,
+                Self::Modeled(guard) => guard,
+            }
+        }
+    }
+
+    impl<R: DerefMut, M: DerefMut<Target = R::Target>> DerefMut for Guard<R, M> {
+        fn deref_mut(&mut self) -> &mut R::Target {
+            match self {
+                Self::Real(guard) => guard,
+                Self::Modeled(guard) => guard,
+            }
+        }
+    }
+
+    pub type MutexGuard<'a, T> = Guard<parking_lot::MutexGuard<'a, T>, shuttle::sync::MutexGuard<'a, T>>;
+    pub type RwLockReadGuard<'a, T> = Guard<parking_lot::RwLockReadGuard<'a, T>, shuttle::sync::RwLockReadGuard<'a, T>>;
+    pub type RwLockWriteGuard<'a, T> =
+        Guard<parking_lot::RwLockWriteGuard<'a, T>, shuttle::sync::RwLockWriteGuard<'a, T>>;
 
     either!(Mutex<T>, parking_lot::Mutex<T>, shuttle::sync::Mutex<T>, T,);
     either!(RwLock<T>, parking_lot::RwLock<T>, shuttle::sync::RwLock<T>, T,);
-    either_guard!(MutexGuard, MutexGuard, MutexGuard, guard);
-    either_guard!(RwLockReadGuard, RwLockReadGuard, RwLockReadGuard);
-    either_guard!(RwLockWriteGuard, RwLockWriteGuard, RwLockWriteGuard, guard);
 
     // Like parking_lot's, locks are not poisoned by a panic.
     impl<T> Mutex<T> {

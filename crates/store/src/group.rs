@@ -4,8 +4,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::bounds::CounterBudget;
-use crate::bounds::records::{RecordBudgets, Share, Shares};
+use crate::bounds::{CounterBudget, RecordBudgets, Share, Shares};
 use crate::contract::{Action, Change, Entry, StoreError};
 use divvy_core::algorithm::record::Replay;
 use divvy_core::algorithm::{Outcome, Record, RecordChange, ReservationAsk, Resolution, State};

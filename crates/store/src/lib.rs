@@ -1,43 +1,95 @@
 //! Stores of counters, behind one contract.
 //!
-//! - [`contract`]: the [`Store`] trait, the [`Batch`] that a store applies, and its outcomes
-//! - [`codec`]: keys and values as bytes
-//! - [`bounds`]: budgets for counters, reservations and idempotency keys
-//! - [`memory`]: the store in memory
-//! - [`layers`]: a fallback and a cache of denials in front of a distant store
+//! - the contract: the [`Store`] trait, the [`Batch`] that a store applies, and its outcomes
+//! - [`key`], [`record_key`] and [`value`]: counters and records as bytes
+//! - [`CounterBudget`] and [`RecordBudgets`]: bounds on counters, reservations and idempotency keys
+//! - [`group`]: decisions about entries that take effect together
+//! - [`MemoryStore`]: the store in memory
+//! - [`LayeredStore`]: a fallback and a cache of denials in front of a distant store
 //!
 //! The stores on RocksDB and Redis are crates of their own. A store gets keys, limits, costs and times. It never sees a rule or a
 //! socket, and asks no clock for a decision: the times come with the batch.
+//!
+//! The options of the embedded store are here, because builds without RocksDB also have them: the command line is the same in all
+//! builds.
 
 #![cfg_attr(test, allow(clippy::string_slice, reason = "a test may panic"))]
 
-pub mod bounds;
-pub mod codec;
-pub mod contract;
+mod bounds;
+mod contract;
 pub mod group;
-pub mod layers;
-pub mod memory;
-pub mod outage;
-pub mod rocks_options;
-pub mod seal;
+pub mod key;
+mod layers;
+mod memory;
+pub mod record_key;
+mod seal;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod value;
 
-pub use self::bounds::CounterBudget;
-pub use self::bounds::records::{RecordBudgets, RecordCount, Records, Share, Shares, was_set_back};
-pub use self::bounds::{
-    Bounds, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK, DEFAULT_MAX_IDEMPOTENCY_KEYS,
-    DEFAULT_MAX_RESERVATIONS, WhenFull,
-};
-pub use self::codec::{key, record_key, value};
-pub use self::contract::{
-    Action, BackupError, Batch, Change, Changed, ENTRY_WEIGHT, Effect, Entry, Exception, ExceptionChange,
-    ExceptionCursor, ExceptionKind, ExceptionPage, ListedBucket, Listing, Outcomes, Page, Repetition, Replaces, SHOW,
-    Setter, Store, StoreError, append_key, outcome_at,
-};
-pub use self::contract::{EXCEPTIONS_PER_PAGE, MAX_BACKUP_NAME, Unit, generation, invalid_cursor};
+use std::path::PathBuf;
+
+pub use self::bounds::*;
+pub use self::contract::*;
 pub use self::layers::{DEFAULT_DENIAL_CACHE, FailurePolicy, LOCAL_BUCKETS, LayeredStore};
 pub use self::memory::MemoryStore;
-pub use self::outage::{Outage, RoomLog};
-pub use self::rocks_options::{DEFAULT_CACHE_MEMORY, DEFAULT_MAX_JOURNAL, Durability, NoRocksDb, RocksOptions};
 pub use self::seal::{SEAL_BYTES, Seal, SealKey, unknown_seal_key};
+use divvy_core::clock::Clock;
+
+/// The error of a build without the embedded store.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "this divvy was built without RocksDB: choose --store redis or --store memory, or build it with the cargo feature \
+     `rocksdb`, which is on by default"
+)]
+pub struct NoRocksDb;
+
+/// Default memory for counters (bytes): ten million fixed windows.
+pub const DEFAULT_CACHE_MEMORY: usize = 320 << 20;
+/// Default size of the journal (bytes).
+pub const DEFAULT_MAX_JOURNAL: u64 = 256 << 20;
+
+/// The time when a hit is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// When the hit is on stable storage.
+    Sync,
+    /// When the hit is in the write-ahead log, which survives the end of the process. Stable storage follows every
+    /// second.
+    #[default]
+    Wal,
+    /// At once. The hit is in the write-ahead log within 100 ms.
+    Lazy,
+}
+
+/// Options of the embedded store.
+#[derive(Debug, Clone)]
+pub struct RocksOptions {
+    /// The time when a hit is acknowledged.
+    pub durability: Durability,
+    /// Memory for counters and for writing them back (bytes). Counters that are not written back yet may take an eighth more.
+    /// Beyond that, commits wait for a write-back.
+    pub cache_memory: usize,
+    /// Maximum size of the journal (bytes): changes that are not written back to the counters' own records. Beyond it, commits
+    /// wait for a write-back.
+    pub max_journal: u64,
+    /// The clock that decides what has expired.
+    pub clock: Clock,
+    /// Bounds on counters and records.
+    pub bounds: Bounds,
+    /// Directory for backups. `None` switches them off.
+    pub backup_dir: Option<PathBuf>,
+}
+
+impl Default for RocksOptions {
+    fn default() -> Self {
+        Self {
+            durability: Durability::default(),
+            cache_memory: DEFAULT_CACHE_MEMORY,
+            max_journal: DEFAULT_MAX_JOURNAL,
+            clock: Clock::system(),
+            bounds: Bounds::default(),
+            backup_dir: None,
+        }
+    }
+}

@@ -6,13 +6,10 @@ use std::ops::Bound;
 
 use parking_lot::Mutex;
 
-use crate::bounds::Bounds;
-use crate::bounds::CounterBudget;
-use crate::bounds::records::{RecordBudgets, Records, Shares};
-use crate::codec::record_key;
+use crate::bounds::{Bounds, CounterBudget, RecordBudgets, Records, RoomLog, Shares};
 use crate::contract::{Batch, Change, Entry, Listing, Outcomes, Page, Store, StoreError, Unit};
 use crate::group::{self, Budgets, EntryDecision, Member};
-use crate::outage::RoomLog;
+use crate::record_key;
 use crate::seal::Seal;
 use divvy_core::algorithm::{Outcome, RecordChange, State};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
@@ -223,17 +220,11 @@ impl Store for MemoryStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::Action;
-    use divvy_core::algorithm::{Ask, FixedWindow, Limit};
+    use crate::testing::{TAKE, at, outcomes, window};
 
     fn allowed(store: &MemoryStore, seconds: u64, key: &str) -> Result<bool, String> {
-        let limit = Limit::FixedWindow(FixedWindow::new(2, 10 * NANOS_PER_SECOND).unwrap());
-        let now = Timestamp::from_secs(1_000 + seconds).unwrap();
-        let mut batch = Batch::default();
-        batch.begin(now);
-        batch.push(limit, Action::Ask(Ask::Take { cost: 1 }), now, |out| out.extend_from_slice(key.as_bytes()));
-        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(store.apply(&mut batch));
-        batch.outcome(0).map(|outcome| outcome.allowed).map_err(|error| error.to_string())
+        let outcome = outcomes(store, at(seconds), &[(key, window(2, 10), TAKE)]).remove(0);
+        outcome.map(|outcome| outcome.allowed).map_err(|error| error.to_string())
     }
 
     #[test]

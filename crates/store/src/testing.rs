@@ -11,9 +11,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use crate::codec::record_key::{self, RecordSpace};
 use crate::contract::{Action, Batch, Listing, Page, Store, StoreError};
 use crate::memory::MemoryStore;
+use crate::record_key::{self, RecordSpace};
 use divvy_core::algorithm::{Ask, FixedWindow, Limit, Outcome};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_telemetry::metrics::Metric;
@@ -121,7 +121,8 @@ pub fn outcomes_together(
     applied(store, batch)
 }
 
-fn batch(now: Timestamp, actions: &[(&str, Limit, Action)]) -> Batch {
+/// Returns a batch with `actions`.
+pub fn batch(now: Timestamp, actions: &[(&str, Limit, Action)]) -> Batch {
     let mut batch = Batch::default();
     batch.begin(now);
     for (key, limit, action) in actions {

@@ -4,10 +4,8 @@
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
-use crate::store::contract::{BackupError, Batch, Listing, Page, Store, StoreError};
-use crate::store::rocks_options::{Durability, NoRocksDb, RocksOptions};
-use crate::store::seal::Seal;
 use divvy_core::clock::Clock;
+use divvy_store::{BackupError, Batch, Durability, Listing, NoRocksDb, Page, RocksOptions, Seal, Store, StoreError};
 use divvy_telemetry::metrics::Metric;
 
 /// The embedded store. This type has no values.

@@ -6,6 +6,7 @@
 
 use std::sync::LazyLock;
 
+use super::section;
 use crate::wire::{Call, Failure, Reply, Script};
 use divvy_core::clock::{NANOS_PER_MILLI, Timestamp};
 use divvy_store::{Changed, EXCEPTIONS_PER_PAGE, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Replaces};
@@ -18,10 +19,9 @@ const BORN: &str = "divvy.exceptions:{exceptions}:born";
 /// The hashes in which builds before the release of 0.2.0 kept exceptions.
 pub const OUTDATED: [&str; 2] = ["divvy.limits:{limits}", "divvy.overrides:{overrides}"];
 
-static CHANGE: LazyLock<Script> =
-    LazyLock::new(|| Script::new("exception-change", include_str!("lua/exception_change.lua")));
-static FOLLOW: LazyLock<Script> =
-    LazyLock::new(|| Script::new("exception-changes", include_str!("lua/exception_changes.lua")));
+const TEXTS: &str = include_str!("lua/exceptions.lua");
+static CHANGE: LazyLock<Script> = LazyLock::new(|| Script::new("exception-change", section(TEXTS, "change")));
+static FOLLOW: LazyLock<Script> = LazyLock::new(|| Script::new("exception-changes", section(TEXTS, "follow")));
 
 /// Returns the call that asks whether Redis has this key. An earlier version's ACL allows the command.
 pub fn find_outdated(key: &str) -> Call {

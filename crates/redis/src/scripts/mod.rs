@@ -12,22 +12,199 @@
 //! Nanoseconds since 1970 are more than 2^53, and Lua's numbers are doubles, which are exact only below that. So
 //! `lua/numbers.lua` calculates with whole numbers of any size. Numbers are sent as decimal text, so that MONITOR and GET show
 //! readable values.
+//!
+//! The texts of the scripts are made from the files in `lua/`. Each begins with a preamble of constants, so that the scripts and
+//! [`divvy_core::algorithm`] use the same numbers. Each has a `mode` (`lua/frames.lua`): a script of one bucket always applies, and the
+//! script of groups passes the mode to the function of each bucket.
+//!
+//! A batch is divided into calls: actions by bucket, and groups by the buckets that they share.
 
-pub mod call_plan;
 pub mod exceptions;
 pub mod names;
-pub mod texts;
 
-use self::call_plan::{BucketActions, CallPlan};
-use self::texts::{GROUP, WINDOW, bucket_script};
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use hashbrown::HashMap;
+
+use self::names::RESERVED;
 use super::topology::Layout;
-use super::wire::{Call, Failure, Reply};
+use super::topology::cluster::share_slot;
+use super::wire::{Call, Failure, Reply, Script};
+use divvy_core::algorithm::record::REMEMBERED_NS;
+use divvy_core::algorithm::reservation::groups::{MAX_GROUPS, PARTS_OF_TTL, SHORTEST_STEP_MS};
 use divvy_core::algorithm::{
-    Ask, CalendarId, CountBasis, Limit, Outcome, OutcomeSource, ReservationAsk, Resolution, Run, run_of,
+    Ask, CalendarId, CountBasis, Limit, MAX_LOG_CREDITS, Outcome, OutcomeSource, ReservationAsk, Resolution, Run,
+    run_of,
 };
 use divvy_core::calendar::Calendar;
-use divvy_core::clock::{NANOS_PER_MILLI, Timestamp};
-use divvy_store::{Action, Batch, Entry, generation};
+use divvy_core::clock::{MAX_STANDSTILL_NS, NANOS_PER_MILLI, Timestamp};
+use divvy_store::{Action, Batch, Entry, Unit, generation, record_key};
+
+/// Maximum number of actions in a call of the script of groups. Redis does nothing else during a call.
+const MAX_TOGETHER: usize = 128;
+
+/// The actions of one call.
+#[derive(Default)]
+pub struct CallPlan {
+    /// The buckets, each with its actions. With steps, each has one action, and a bucket may occur several times.
+    pub buckets: Vec<BucketActions>,
+    /// The number of buckets in each step. Empty if there is one bucket, whose own script applies its actions. Otherwise the
+    /// script of groups applies the steps in order; the actions of a step take effect together.
+    pub steps: Vec<usize>,
+    /// Whether another call on these buckets follows, which must not overtake this one because Redis has forgotten the script.
+    pub has_successor: bool,
+}
+
+impl CallPlan {
+    fn of_bucket(actions: BucketActions) -> Self {
+        Self { buckets: vec![actions], ..Self::default() }
+    }
+
+    /// Returns the indexes of the actions in the batch.
+    pub fn indices(&self) -> impl Iterator<Item = usize> {
+        self.buckets.iter().flat_map(|actions| actions.indices.iter().copied())
+    }
+}
+
+/// Actions on one bucket.
+#[derive(Clone)]
+pub struct BucketActions {
+    /// The bucket's key in Redis.
+    pub key: Vec<u8>,
+    pub limit: Limit,
+    /// The indexes of the actions in the batch, in ascending order. There is at least one.
+    pub indices: Vec<usize>,
+    /// The name of each action's record, if it has one.
+    pub records: Vec<Vec<u8>>,
+    /// Whether the key holds a rule's fixed window, as the original Divvy stores it. Otherwise it holds an algorithm's state.
+    pub is_window: bool,
+}
+
+impl BucketActions {
+    fn of_entry(index: usize, entry_key: &[u8], entry: &Entry) -> Self {
+        let (bucket, records) = match names::record(entry.action, entry_key) {
+            Some(record) => (record_key::bucket(entry_key), vec![record]),
+            None => (entry_key, Vec::new()),
+        };
+        let window = names::window(bucket, &entry.limit);
+        let is_window = window.is_some();
+        let key = window.unwrap_or_else(|| names::other(bucket, &entry.limit));
+        Self { key, limit: entry.limit, indices: vec![index], records, is_window }
+    }
+
+    pub fn entries<'a>(&'a self, batch: &'a Batch) -> impl Iterator<Item = &'a Entry> {
+        self.indices.iter().filter_map(|index| batch.entries.get(*index))
+    }
+}
+
+/// Actions that take effect together, each on another bucket.
+type Step = Vec<BucketActions>;
+type Places<K> = HashMap<K, usize, foldhash::fast::RandomState>;
+
+/// Returns the calls of a batch. No two of them touch the same bucket, except the parts of a call for very many actions.
+pub fn plan_calls(batch: &Batch, layout: Layout) -> Vec<CallPlan> {
+    // Fast path: most batches that are not pipelined have one action.
+    if let [entry] = batch.entries.as_slice() {
+        return vec![CallPlan::of_bucket(BucketActions::of_entry(0, entry.key_in(&batch.keys), entry))];
+    }
+    let without_groups = if batch.groups.is_empty() { by_bucket(batch.units(0).flat_map(step)) } else { None };
+    without_groups.unwrap_or_else(|| connected_sets(batch, layout).into_iter().flat_map(plan_set).collect())
+}
+
+fn plan_set(steps: Vec<Step>) -> Vec<CallPlan> {
+    let are_single = steps.iter().all(|step| step.len() == 1);
+    let by_bucket = if are_single { by_bucket(steps.iter().flatten().cloned()) } else { None };
+    by_bucket.unwrap_or_else(|| in_parts(steps))
+}
+
+fn step(unit: Unit<'_>) -> Step {
+    unit.members().map(|(index, key, entry)| BucketActions::of_entry(index, key, entry)).collect()
+}
+
+/// Returns the steps of a unit, usually one. A reservation that a cluster keeps in several slots is settled in a step
+/// for each bucket, because no call reaches all of them.
+fn steps(unit: Unit<'_>, layout: Layout) -> Vec<Step> {
+    let step = step(unit);
+    let settles = unit.entries.iter().all(|entry| entry.action.settles_reservation());
+    let is_torn = || step.windows(2).any(|two| matches!(two, [one, next] if !share_slot(&one.key, &next.key)));
+    if layout == Layout::Cluster && settles && is_torn() {
+        return step.into_iter().map(|member| vec![member]).collect();
+    }
+    vec![step]
+}
+
+/// Returns a call for each bucket, in the order of their first actions. Returns `None` if there are actions on a bucket
+/// under two limits, because a script call has only one limit.
+fn by_bucket(actions: impl Iterator<Item = BucketActions>) -> Option<Vec<CallPlan>> {
+    let mut buckets: Vec<BucketActions> = Vec::new();
+    let mut places: Places<Vec<u8>> = HashMap::default();
+    for new in actions {
+        match places.get(&new.key).and_then(|place| buckets.get_mut(*place)) {
+            Some(known) if known.limit != new.limit => return None,
+            Some(known) => {
+                known.indices.extend(new.indices);
+                known.records.extend(new.records);
+            }
+            None => {
+                places.insert(new.key.clone(), buckets.len());
+                buckets.push(new);
+            }
+        }
+    }
+    Some(buckets.into_iter().map(CallPlan::of_bucket).collect())
+}
+
+/// Returns the batch's steps in sets. Steps that share buckets, directly or through other steps, are in one set.
+fn connected_sets(batch: &Batch, layout: Layout) -> Vec<Vec<Step>> {
+    let steps: Vec<Step> = batch.units(0).flat_map(|unit| steps(unit, layout)).collect();
+    // The index of an earlier step of the same set, or the step's own index. The first step of a set is its root.
+    let mut parents: Vec<usize> = (0..steps.len()).collect();
+    let mut first_with: Places<&[u8]> = HashMap::default();
+    for (place, step) in steps.iter().enumerate() {
+        for member in step {
+            let first = *first_with.entry(&member.key).or_insert(place);
+            let (one, other) = (root(&mut parents, first), root(&mut parents, place));
+            if let Some(parent) = parents.get_mut(one.max(other)) {
+                *parent = one.min(other);
+            }
+        }
+    }
+    drop(first_with);
+    let mut sets: BTreeMap<usize, Vec<Step>> = BTreeMap::new();
+    for (place, step) in steps.into_iter().enumerate() {
+        sets.entry(root(&mut parents, place)).or_default().push(step);
+    }
+    sets.into_values().collect()
+}
+
+/// Returns the root of the step's set, and shortens the path to it.
+fn root(parents: &mut [usize], mut place: usize) -> usize {
+    while let Some(parent) = parents.get(place).copied().filter(|parent| *parent != place) {
+        let grandparent = parents.get(parent).copied().unwrap_or(parent);
+        if let Some(shortened) = parents.get_mut(place) {
+            *shortened = grandparent;
+        }
+        place = grandparent;
+    }
+    place
+}
+
+/// Returns the steps in one call, or in several if they have too many actions.
+fn in_parts(steps: Vec<Step>) -> Vec<CallPlan> {
+    let mut parts: Vec<CallPlan> = Vec::new();
+    for step in steps {
+        let last = parts.pop_if(|last| last.buckets.len() + step.len() <= MAX_TOGETHER);
+        let mut part = last.unwrap_or_else(|| {
+            parts.iter_mut().for_each(|full| full.has_successor = true);
+            CallPlan::default()
+        });
+        part.steps.push(step.len());
+        part.buckets.extend(step);
+        parts.push(part);
+    }
+    parts
+}
 
 /// Returns the call that applies the actions, and takes the keys of their buckets.
 pub fn make_call(batch: &Batch, plan: &mut CallPlan, layout: Layout) -> Call {
@@ -171,17 +348,14 @@ fn reservation_text(ask: ReservationAsk, at: &str, generation: u64) -> String {
     }
 }
 
-/// Reads a resolution as the scripts write it.
-fn resolution(word: &str) -> Option<Resolution> {
-    Some(match word {
-        "done" => Resolution::Done,
-        "late" => Resolution::Late,
-        "repeated" => Resolution::Repeated,
-        "gone" => Resolution::Gone,
-        "different" => Resolution::Different,
-        _ => return None,
-    })
-}
+/// The resolutions as the scripts write them.
+const RESOLUTIONS: [(&str, Resolution); 5] = [
+    ("done", Resolution::Done),
+    ("late", Resolution::Late),
+    ("repeated", Resolution::Repeated),
+    ("gone", Resolution::Gone),
+    ("different", Resolution::Different),
+];
 
 /// Reads the outcome of the entry: `allowed before balance reset_ns retry_ns session`. `-` stands for no retry and no session. If
 /// the entry has a record, its resolution may follow, and the run of a reservation that was made or found.
@@ -205,7 +379,7 @@ fn read_outcome(entry: &Entry, text: &str) -> Option<Outcome> {
         retry_ns: optional(words.next()?)?,
         session: Timestamp::from_nanos(optional(words.next()?)?.unwrap_or(0)),
         resolution: match words.next() {
-            Some(word) if entry.action.has_record() => resolution(word)?,
+            Some(word) if entry.action.has_record() => RESOLUTIONS.into_iter().find(|(known, _)| *known == word)?.1,
             Some(_) => return None,
             None => Resolution::Done,
         },
@@ -218,18 +392,134 @@ fn read_outcome(entry: &Entry, text: &str) -> Option<Outcome> {
     words.next().is_none().then_some(outcome)
 }
 
+/// Redis keeps a bucket for this time after it is equivalent to a fresh one, because the next ask may have a time that
+/// is this far behind.
+const GRACE_NS: u64 = MAX_STANDSTILL_NS;
+/// Maximum credits that a rule's fixed window may owe. The sum of this and a limit's credits is exact in Lua's doubles.
+const MAX_OWED: u64 = 1 << 52;
+
+/// First line of a script that applies all of its actions.
+const APPLY: &str = "local mode, is_next_run = 'apply', false\n";
+const NUMBERS: &str = include_str!("lua/numbers.lua");
+const RECORDS: &str = include_str!("lua/records.lua");
+const ALGORITHMS: &str = include_str!("lua/algorithms.lua");
+const FRAMES: &str = include_str!("lua/frames.lua");
+
+/// The names of the scripts, each also the section with its algorithm.
+const BUCKETS: [&str; 7] =
+    ["calendar-window", "fixed-window", "sliding-window", "sliding-log", "token-bucket", "leaky-bucket", "concurrency"];
+const WINDOW_NAME: &str = "window";
+
+static SCRIPTS: LazyLock<[Script; 7]> = LazyLock::new(|| {
+    let decision = section(FRAMES, "decision");
+    BUCKETS.map(|name| Script::new(name, [&preamble(), APPLY, NUMBERS, decision, &bucket_text(name)].concat()))
+});
+
+/// The script for a rule's fixed window.
+static WINDOW: LazyLock<Script> = LazyLock::new(|| Script::new(WINDOW_NAME, window_script()));
+
+/// The script for groups.
+static GROUP: LazyLock<Script> = LazyLock::new(|| Script::new("group", group_text()));
+
+/// Returns the script for buckets with such a limit.
+fn bucket_script(limit: &Limit) -> &'static Script {
+    let [calendar_window, fixed_window, sliding_window, sliding_log, token_bucket, leaky_bucket, concurrency] =
+        &*SCRIPTS;
+    match limit {
+        Limit::CalendarWindow(_) => calendar_window,
+        Limit::FixedWindow(_) => fixed_window,
+        Limit::SlidingWindow(_) => sliding_window,
+        Limit::SlidingLog(_) => sliding_log,
+        Limit::TokenBucket(_) => token_bucket,
+        Limit::LeakyBucket(_) => leaky_bucket,
+        Limit::Concurrency(_) => concurrency,
+    }
+}
+
+/// Returns a section of a file. A line with four hyphens and its name comes before it.
+pub fn section(file: &'static str, name: &str) -> &'static str {
+    let (_, begun) = file.split_once(&format!("---- {name}\n")).unwrap_or_default();
+    begun.split("\n---- ").next().unwrap_or_default()
+}
+
+/// Returns the text of the script for a rule's fixed window.
+///
+/// `KEYS[1]` is the window's name. The other keys and all arguments are described in `lua/frames.lua`.
+pub fn window_script() -> String {
+    [&preamble(), APPLY, section(FRAMES, "decision"), &window_text(NUMBERS)].concat()
+}
+
+/// Returns the text of the script for groups: the others as functions, and the steps that call them.
+fn group_text() -> String {
+    let function = |name: &str, body: String| {
+        format!("buckets['{name}'] = function(KEYS, ARGV, mode, is_next_run)\n{body}\nend\n")
+    };
+    let functions: String = BUCKETS.iter().map(|name| function(name, bucket_text(name))).collect();
+    [
+        &preamble(),
+        NUMBERS,
+        section(FRAMES, "decision"),
+        "local buckets = {}\n",
+        &function(WINDOW_NAME, window_text("")),
+        &functions,
+        section(FRAMES, "group"),
+    ]
+    .concat()
+}
+
+/// Returns the constants that Rust and Lua share.
+fn preamble() -> String {
+    let numbers = [
+        ("MAX_STANDSTILL_NS", MAX_STANDSTILL_NS),
+        ("GRACE_NS", GRACE_NS),
+        ("REMEMBERED_NS", REMEMBERED_NS),
+        ("MAX_GROUPS", MAX_GROUPS as u64),
+        ("PARTS_OF_TTL", PARTS_OF_TTL),
+        ("SHORTEST_STEP_MS", SHORTEST_STEP_MS),
+        // The last nanosecond that fits 64 bits stands for all later times.
+        ("LAST_MS", Timestamp::MAX.as_nanos().div_ceil(NANOS_PER_MILLI)),
+        ("MAX_LOG_CREDITS", MAX_LOG_CREDITS),
+        ("MAX_OWED", MAX_OWED),
+    ];
+    let numbers = numbers.into_iter().map(|(name, number)| format!("local {name} = {number}\n"));
+    numbers.chain([format!("local RESERVED = '{RESERVED}'\n")]).collect()
+}
+
+/// Returns the part of a script that depends on the algorithm.
+fn bucket_text(algorithm: &str) -> String {
+    // These two change some functions of the fixed window.
+    let is_window = matches!(algorithm, "calendar-window" | "rule-window");
+    let base = if is_window { section(ALGORITHMS, "fixed-window") } else { "" };
+    let frame = |name| section(FRAMES, name);
+    let algorithm = section(ALGORITHMS, algorithm);
+    [frame("decide"), base, algorithm, frame("stored"), RECORDS, frame("apply")].concat()
+}
+
+/// Returns the window's script without the constants. `before_bucket` precedes the functions for a window that is
+/// decided as a bucket.
+fn window_text(before_bucket: &str) -> String {
+    [
+        section(FRAMES, "window_stored"),
+        // A hit on a window without reservations creates none of these functions.
+        "if is_bucket then\nreturn (function(damaged)\n",
+        before_bucket,
+        &bucket_text("rule-window"),
+        "\nend)(refusal)\nend\n",
+        section(FRAMES, "window_apply"),
+    ]
+    .concat()
+}
+
 #[cfg(test)]
 mod tests;
 
 #[cfg(test)]
-mod bucket_tests {
+mod call_tests {
     use super::*;
-    use crate::scripts::call_plan::{CallPlan, plan_calls};
-    use crate::scripts::{make_call, read_outcomes};
-    use crate::topology::Layout;
-    use crate::wire::Reply;
-    use divvy_core::algorithm::{FixedWindow, LeakyBucket, SlidingLog};
+    use divvy_core::algorithm::{FixedWindow, LeakyBucket, ReservationAsk, SlidingLog};
+    use divvy_core::clock::Timestamp;
     use divvy_store::key::{Prefix, Space};
+    use divvy_store::testing::{TAKE, window};
 
     fn plan(limit: Limit) -> (Batch, CallPlan) {
         let mut batch = Batch::default();
@@ -274,23 +564,95 @@ mod bucket_tests {
             let outcomes = read_outcomes(&batch, &plan, &Reply::of_texts(texts))?;
             outcomes.into_iter().collect::<Result<Vec<_>, _>>()
         };
-        let taken = Outcome {
-            allowed: true,
-            before: 9,
-            left: 6,
-            owed: 0,
-            reset_ns: 50,
-            retry_ns: None,
-            session: Timestamp::from_nanos(7),
-            run: None,
-            resolution: Resolution::Done,
-            source: OutcomeSource::Store,
-        };
+        let session = Timestamp::from_nanos(7);
+        let taken = Outcome { allowed: true, before: 9, left: 6, reset_ns: 50, session, ..Outcome::default() };
         assert_eq!(read(&["1 9 6 50 - 7", "0 0 0 0 - -"]).unwrap(), [taken, Outcome::default()]);
         let foreign: [&[&str]; 4] =
             [&[], &["1 9 6 50 - 7"], &["1 9 6 50 - 7", "1 9 6"], &["1 9 6 50 - 7", "1 9 - 0 - -"]];
         for texts in foreign {
             assert!(read(texts).is_err(), "{texts:?}");
+        }
+    }
+
+    /// Returns the indices of each call's actions, and whether the call is for groups.
+    fn planned(batch: &Batch, layout: Layout) -> Vec<(Vec<usize>, bool)> {
+        let plans = plan_calls(batch, layout);
+        plans.iter().map(|plan| (plan.indices().collect(), !plan.steps.is_empty())).collect()
+    }
+
+    /// Returns the calls for units of one-letter buckets.
+    fn calls(units: &[&str]) -> Vec<(Vec<usize>, bool)> {
+        let mut batch = Batch::default();
+        for unit in units {
+            let first = batch.len();
+            for bucket in unit.bytes() {
+                batch.push(window(1, 1), TAKE, Timestamp::EPOCH, |key| key.push(bucket));
+            }
+            batch.group(first);
+        }
+        planned(&batch, Layout::OneServer)
+    }
+
+    #[test]
+    fn each_bucket_has_a_call_if_there_are_no_groups() {
+        assert_eq!(calls(&["a"]), [(vec![0], false)]);
+        assert_eq!(calls(&["a", "b", "a"]), [(vec![0, 2], false), (vec![1], false)]);
+    }
+
+    #[test]
+    fn actions_that_share_buckets_with_a_group_are_one_call_in_batch_order() {
+        assert_eq!(calls(&["ab"]), [(vec![0, 1], true)]);
+        assert_eq!(calls(&["a", "ab", "c", "b", "c"]), [(vec![0, 1, 2, 4], true), (vec![3, 5], false)]);
+        assert_eq!(calls(&["ab", "cd", "e"]), [(vec![0, 1], true), (vec![2, 3], true), (vec![4], false)]);
+        assert_eq!(calls(&["ab", "cd", "bc", "a"]), [(vec![0, 1, 2, 3, 4, 5, 6], true)]);
+    }
+
+    #[test]
+    fn actions_on_a_bucket_under_two_limits_are_steps() {
+        let mut batch = Batch::default();
+        for (bucket, credits) in [(b'a', 1), (b'b', 1), (b'a', 2), (b'a', 1), (b'b', 1)] {
+            let limit = window(credits, 1).counting(window(1, 1).count_basis());
+            batch.push(limit, TAKE, Timestamp::EPOCH, |key| key.push(bucket));
+        }
+        assert_eq!(planned(&batch, Layout::OneServer), [(vec![0, 2, 3], true), (vec![1, 4], false)]);
+    }
+
+    #[test]
+    fn reservation_in_several_slots_of_a_cluster_is_settled_bucket_by_bucket() {
+        let mut batch = Batch::default();
+        for bucket in [b"{a}1", b"{a}2", b"{b}3"] {
+            batch.push_reservation(ReservationAsk::Release { run: None }, b"id", |key| {
+                key.extend_from_slice(bucket);
+                Some(window(1, 1))
+            });
+        }
+        batch.group(0);
+        let calls =
+            |batch: &Batch, layout| planned(batch, layout).into_iter().map(|(call, _)| call).collect::<Vec<_>>();
+        assert_eq!(calls(&batch, Layout::OneServer), [vec![0, 1, 2]]);
+        assert_eq!(calls(&batch, Layout::Cluster), [vec![0], vec![1], vec![2]]);
+        batch.truncate(2);
+        batch.group(0);
+        assert_eq!(calls(&batch, Layout::Cluster), [vec![0, 1]]);
+    }
+
+    #[test]
+    fn every_part_but_the_last_has_a_successor() {
+        let entry = Entry::new(0..0, window(1, 1), TAKE, Timestamp::EPOCH);
+        let step = |index| [b"a", b"b"].map(|key| BucketActions::of_entry(index, key, &entry)).into();
+        let parts = in_parts((0..200).map(step).collect());
+        let parts: Vec<_> = parts.iter().map(|part| (part.steps.len(), part.has_successor)).collect();
+        assert_eq!(parts, [(64, true), (64, true), (64, true), (8, false)]);
+    }
+
+    #[test]
+    fn every_constant_of_the_preamble_is_used_and_declared_once() {
+        let script = group_text();
+        for line in preamble().lines() {
+            let name = line.split(' ').nth(1).unwrap();
+            let is_used = |line: &&str| !line.trim_start().starts_with("--") && line.contains(name);
+            assert!(script.lines().filter(is_used).count() > 1, "{name} is not used");
+            assert_eq!(script.matches(&format!("local {name}")).count(), 1, "{name}");
         }
     }
 }

@@ -22,11 +22,12 @@ use std::borrow::Cow;
 use siphasher::sip128::SipHasher13;
 
 use crate::topology::Layout;
-use crate::topology::slots::tag_of;
+use crate::topology::cluster::tag_of;
 use divvy_core::algorithm::{CountBasis, FixedWindow, Limit};
 use divvy_core::clock::NANOS_PER_SECOND;
 use divvy_store::Action;
 use divvy_store::key::{self, KeyParts, Space};
+use divvy_store::record_key::RecordSpace;
 
 /// Prefix of the key with a bucket's reservations. The bucket's name follows.
 pub const RESERVED: &str = "divvy.reserved:";
@@ -95,12 +96,8 @@ pub fn around_actor(prefix: &[u8], limit: &Limit) -> (Vec<u8>, Vec<u8>) {
 fn write_operation(bucket: &KeyParts, name: &mut Vec<u8>) {
     name.extend_from_slice(b"divvy:");
     for (place, (key, value)) in in_utf16_order(&bucket.pairs).iter().enumerate() {
-        if place > 0 {
-            name.push(b' ');
-        }
-        name.extend_from_slice(key.as_bytes());
-        name.push(b'=');
-        name.extend_from_slice(value.as_bytes());
+        let before = if place > 0 { " " } else { "" };
+        [before, key, "=", value].into_iter().for_each(|part| name.extend_from_slice(part.as_bytes()));
     }
     name.push(b':');
 }
@@ -173,11 +170,11 @@ fn read_string<'a>(from: &mut &'a [u8]) -> Cow<'a, [u8]> {
 
 /// Returns the name of the action's record, which has this key, without a tag. Returns `None` if the action has no record.
 pub fn record(action: Action, key: &[u8]) -> Option<Vec<u8>> {
-    match action {
-        Action::Reservation(_) => Some([RESERVATION, key].concat()),
-        Action::Idempotent { .. } => Some([ANSWER, key].concat()),
-        Action::Ask(_) | Action::Forget => None,
-    }
+    let prefix = match action.record_space()? {
+        RecordSpace::Reservations => RESERVATION,
+        RecordSpace::Answers => ANSWER,
+    };
+    Some([prefix, key].concat())
 }
 
 /// Returns the keys of a call on the bucket with this name, whose asks have records with these names. Without records, the script
@@ -196,10 +193,10 @@ pub fn keys(bucket: Vec<u8>, records: &[Vec<u8>], layout: Layout, arguments: &mu
 }
 
 #[cfg(test)]
-mod bucket_name_tests {
+mod tests {
     use super::*;
-    use divvy_core::algorithm::TokenBucket;
-    use divvy_store::key::{Prefix, write_client_key};
+    use divvy_core::algorithm::{LeakyBucket, Limit, TokenBucket};
+    use divvy_store::key::{self, Prefix, write_client_key};
 
     fn bucket(pairs: &[(&str, &str)], limit: &Limit, actor: &str) -> Vec<u8> {
         let mut bucket = Vec::new();
@@ -260,13 +257,6 @@ mod bucket_name_tests {
         assert_eq!(window(&client, &fixed), None, "a client's own bucket");
         assert_eq!(window(b"no key", &fixed), None);
     }
-}
-
-#[cfg(test)]
-mod slot_value_tests {
-    use super::*;
-    use divvy_core::algorithm::{LeakyBucket, Limit};
-    use divvy_store::key::{self, Prefix};
 
     #[test]
     fn buckets_with_the_same_first_value_share_a_slot() {
@@ -291,11 +281,6 @@ mod slot_value_tests {
             assert!(slot(Space::SlotOfFirstField, odd).is_some());
         }
     }
-}
-
-#[cfg(test)]
-mod record_tests {
-    use super::*;
 
     /// Returns the keys, and the number of arguments.
     fn names(bucket: &str, layout: Layout, records: &[&str]) -> (Vec<String>, usize) {

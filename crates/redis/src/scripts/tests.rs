@@ -2,7 +2,6 @@
 
 use proptest::prelude::*;
 
-use super::call_plan::plan_calls;
 use super::*;
 use divvy_core::algorithm::{Ask, FixedWindow, Limit, ReservationAsk, Resolution, TokenBucket};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};

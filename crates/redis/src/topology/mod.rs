@@ -1,9 +1,7 @@
 //! The target of all calls: one server, the master that sentinels name, or the masters of a cluster.
 
 pub mod cluster;
-mod endpoint;
 mod node_client;
-pub mod slots;
 
 use std::sync::Arc;
 
@@ -11,11 +9,10 @@ use futures_util::future::{select_ok, try_join_all};
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
 use tokio::time::Instant;
 
-use self::cluster::{Cluster, PROBE, Shard, Shards};
-use self::endpoint::{Endpoint, is_tls};
+use self::cluster::{Address, Cluster, PROBE, Shard};
 use self::node_client::{NodeClient, Request};
-use self::slots::Address;
 use super::options::{InvalidRedisTarget, RedisOptions};
+use super::wire::stream::{Endpoint, is_tls};
 use super::wire::{Call, Failure, Reply};
 
 /// The location of keys in Redis, which determines the keys and arguments of a script.
@@ -77,12 +74,13 @@ impl Target {
         }
     }
 
-    /// Returns the servers that have counters of their own.
-    pub async fn shards(&self, deadline: Instant) -> Result<Shards, Failure> {
+    /// Returns the servers that have counters of their own, for the few calls that go to all of them, and a number that changes when
+    /// a slot of a cluster moves.
+    pub async fn shards(&self, deadline: Instant) -> Result<(Vec<Shard>, u64), Failure> {
         match &self.servers {
             Servers::One(client) => {
                 let shard = Shard { client: Arc::clone(client), name: None, probe: PROBE.into() };
-                Ok(Shards { version: 0, list: vec![shard] })
+                Ok((vec![shard], 0))
             }
             Servers::Cluster(cluster) => cluster.shards(deadline).await,
         }
@@ -99,7 +97,7 @@ impl Target {
     /// Checks that hits can be answered: a server takes writes. The key expires after a millisecond. In a cluster, one master is enough: while another is unreachable, the other keys can
     /// be served.
     pub async fn check(&self, deadline: Instant) -> Result<(), Failure> {
-        let shards = self.shards(deadline).await?.list;
+        let shards = self.shards(deadline).await?.0;
         if shards.is_empty() {
             return Err(Failure::NoNode);
         }
@@ -109,7 +107,7 @@ impl Target {
 
     /// Returns the number of keys, on all masters together.
     pub async fn count_keys(&self, deadline: Instant) -> Result<u64, Failure> {
-        let shards = self.shards(deadline).await?.list;
+        let shards = self.shards(deadline).await?.0;
         let replies = try_join_all(shards.iter().map(|shard| shard.ask(Call::command(&[b"DBSIZE"]), deadline))).await?;
         replies.iter().map(|reply| reply.decode::<u64>("the number of keys is not a number")).sum()
     }
@@ -135,14 +133,14 @@ fn parse(
     number: usize,
     certificates: Option<&TlsCertificates>,
 ) -> Result<ConnectionInfo, InvalidRedisTarget> {
-    let info = url.into_connection_info().map_err(|reason| InvalidRedisTarget::Url { number, reason })?;
+    let info = url.into_connection_info().map_err(|reason| InvalidRedisTarget::Url(number, reason))?;
     match (certificates, info.addr()) {
         (None, _) => Ok(info),
         (Some(certificates), ConnectionAddr::TcpTls { .. }) => {
             let client = Client::build_with_tls(info, certificates.clone());
             Ok(client.map_err(InvalidRedisTarget::Certificates)?.get_connection_info().clone())
         }
-        (Some(_), _) => Err(InvalidRedisTarget::NoTls { number }),
+        (Some(_), _) => Err(InvalidRedisTarget::NoTls(number)),
     }
 }
 

@@ -25,9 +25,8 @@ use tokio::runtime::{self, Handle};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::endpoint::Endpoint;
 use crate::wire::connection::{Answer, Connection, LastReply, Unanswered};
-use crate::wire::stream::{closed, timed_out};
+use crate::wire::stream::{Endpoint, closed, timed_out};
 use crate::wire::{Call, Failure, Reply};
 
 /// A call with less than this fraction of the store's timeout left says nothing about Redis. Its batch has spent the
@@ -374,7 +373,7 @@ async fn enter(in_flight: &Semaphore, actions: usize, deadline: Instant) -> Opti
 }
 
 #[cfg(test)]
-mod node_client_tests {
+mod tests {
     use redis::IntoConnectionInfo;
 
     use super::*;
@@ -392,11 +391,6 @@ mod node_client_tests {
         assert!(ask(TIMEOUT).await.is_err());
         assert!(client.server.breaker.admit(Instant::now(), TIMEOUT).is_err());
     }
-}
-
-#[cfg(test)]
-mod breaker_tests {
-    use super::*;
 
     const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -447,11 +441,6 @@ mod breaker_tests {
         assert!(!admits(&breaker, first + PATIENCE / 2));
         assert!(admits(&breaker, first + PATIENCE));
     }
-}
-
-#[cfg(test)]
-mod in_flight_tests {
-    use super::*;
 
     #[tokio::test]
     async fn batch_without_room_in_time_is_refused_and_the_largest_batch_enters() {

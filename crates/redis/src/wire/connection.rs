@@ -38,8 +38,9 @@ pub struct Connection {
 impl Connection {
     /// Spawns the task that drives the stream, on this runtime. It records the time of each reply in each of `heard`.
     pub fn open(stream: Stream, heard: [Arc<LastReply>; 2]) -> Self {
-        let queue = Arc::default();
-        let driver = Driver::new(stream, Arc::clone(&queue), heard);
+        let (queue, end) = (Arc::default(), Arc::new(closed()));
+        let (writing, read) = (Vec::new(), BytesMut::new());
+        let driver = Driver { stream, queue: Arc::clone(&queue), heard, writing, written: 0, read, timer: None, end };
         Self { queue, driver: tokio::spawn(driver.run()).abort_handle() }
     }
 
@@ -63,7 +64,7 @@ impl Drop for Connection {
 }
 
 /// Moves the bytes of a connection.
-pub struct Driver {
+struct Driver {
     stream: Stream,
     queue: Arc<Mutex<Queue>>,
     heard: [Arc<LastReply>; 2],
@@ -79,12 +80,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    pub fn new(stream: Stream, queue: Arc<Mutex<Queue>>, heard: [Arc<LastReply>; 2]) -> Self {
-        let end = Arc::new(closed());
-        Self { stream, queue, heard, writing: Vec::new(), written: 0, read: BytesMut::new(), timer: None, end }
-    }
-
-    pub async fn run(mut self) {
+    async fn run(mut self) {
         self.end = Arc::new(poll_fn(|cx| self.poll(cx)).await);
     }
 
@@ -155,7 +151,9 @@ impl Driver {
         self.writing.clear();
         self.writing.shrink_to(KEPT_BYTES);
         self.written = 0;
-        self.queue.lock().take_unsent(&mut self.writing);
+        let mut queue = self.queue.lock();
+        std::mem::swap(&mut self.writing, &mut queue.unsent);
+        queue.unsent_callers = 0;
         !self.writing.is_empty()
     }
 
@@ -198,7 +196,7 @@ pub enum Unanswered {
 
 /// Commands to be written, and callers that wait for replies.
 #[derive(Default)]
-pub struct Queue {
+struct Queue {
     /// Commands that have not been written at all.
     unsent: Vec<u8>,
     /// Callers, in the order of their commands.
@@ -206,9 +204,9 @@ pub struct Queue {
     /// Number of callers, from the end, whose commands are in `unsent`.
     unsent_callers: usize,
     /// The earliest deadline of all callers, or a time before it. [`Queue::expire`] must be called then.
-    pub earliest: Option<Instant>,
+    earliest: Option<Instant>,
     /// Wakes the driver. The first caller in a turn takes it.
-    pub driver: Option<Waker>,
+    driver: Option<Waker>,
     is_closed: bool,
 }
 
@@ -223,7 +221,7 @@ struct Caller {
 
 impl Queue {
     /// Adds commands, which have this number of replies in total. Returns `None` if the connection has ended.
-    pub fn push(&mut self, commands: &[u8], expected: usize, deadline: Instant) -> Option<oneshot::Receiver<Answer>> {
+    fn push(&mut self, commands: &[u8], expected: usize, deadline: Instant) -> Option<oneshot::Receiver<Answer>> {
         if self.is_closed {
             return None;
         }
@@ -236,14 +234,8 @@ impl Queue {
         Some(answer)
     }
 
-    /// Exchanges the unsent commands for `commands`, which is empty.
-    pub fn take_unsent(&mut self, commands: &mut Vec<u8>) {
-        std::mem::swap(commands, &mut self.unsent);
-        self.unsent_callers = 0;
-    }
-
     /// Passes a reply to the first caller.
-    pub fn take_reply(&mut self, reply: Reply) {
+    fn take_reply(&mut self, reply: Reply) {
         let Some(first) = self.callers.front_mut() else { return };
         first.replies.push(reply);
         if first.replies.len() >= first.expected
@@ -255,7 +247,7 @@ impl Queue {
     }
 
     /// Answers callers whose deadline has passed.
-    pub fn expire(&mut self, now: Instant) {
+    fn expire(&mut self, now: Instant) {
         for caller in self.callers.iter_mut().filter(|caller| caller.deadline <= now) {
             caller.give(Err(Unanswered::Late));
         }
@@ -264,7 +256,7 @@ impl Queue {
     }
 
     /// Answers all callers, because the connection has ended for this reason.
-    pub fn close(&mut self, reason: &Arc<RedisError>) {
+    fn close(&mut self, reason: &Arc<RedisError>) {
         self.is_closed = true;
         let sent = self.callers.len().saturating_sub(self.unsent_callers);
         for (place, mut caller) in self.callers.drain(..).enumerate() {

@@ -4,6 +4,7 @@
 //! backup. It gets its name when it is complete, so a failure or a kill never leaves an incomplete backup under that
 //! name. Clients request backups, so the operator chooses the directory, and clients choose only a name.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -11,9 +12,9 @@ use std::sync::Arc;
 
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use super::Disk;
 use super::database::{self, Database};
 use super::directory::{self, BACKUP_FILE, FORMAT, FORMAT_FILE, LOCK_FILE, OpenError};
-use super::{Disk, side_files};
 use divvy_core::clock::Clock;
 use divvy_store::{BackupError, MAX_BACKUP_NAME, StoreError, key, record_key, value};
 
@@ -50,10 +51,8 @@ impl Backups {
         let alone = Arc::clone(&self.one_at_a_time).try_lock_owned().map_err(|_| BackupError::Busy)?;
         let (path, partial) = (dir.join(&name), dir.join(format!(".{name}{PARTIAL}")));
         let locked = remove_leftovers(dir).and_then(|lock| lock.lock_shared().map(|()| lock));
-        match locked {
-            Ok(lock) => Ok(PendingBackup { path, partial, _alone: alone, _lock: lock }),
-            Err(error) => Err(BackupError::Failed { path, reason: error.to_string() }),
-        }
+        let lock = locked.map_err(|error| BackupError::Failed(path.clone(), error.to_string()))?;
+        Ok(PendingBackup { path, partial, _alone: alone, _lock: lock })
     }
 
     /// Removes incomplete backups of processes that were killed. Their links keep files that the database has long
@@ -67,27 +66,24 @@ impl Backups {
 
 /// Returns the name of the backup, if it is directly in `dir`.
 fn name_within(dir: &Path, name: &str) -> Option<String> {
-    let (parent, name) = match name.rsplit_once('/') {
-        None => (None, name),
-        Some((parent, name)) => (Some(Path::new(parent)), name),
-    };
+    let (parent, name) = name.rsplit_once('/').map_or((None, name), |(parent, name)| (Some(Path::new(parent)), name));
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     // A program would take the name "-rf" for an option.
     if name.is_empty() || name.len() > MAX_BACKUP_NAME || name.starts_with(['.', '-']) || !name.chars().all(is_plain) {
         return None;
     }
-    if let Some(parent) = parent {
-        // Paths are made canonical, so that `..` and links cannot lead elsewhere.
-        let is_same = parent.is_absolute() && fs::canonicalize(parent).ok()? == fs::canonicalize(dir).ok()?;
-        return is_same.then(|| name.to_owned());
-    }
-    Some(name.to_owned())
+    // Paths are made canonical, so that `..` and links cannot lead elsewhere.
+    let is_dir = |parent: &Path| {
+        let same = fs::canonicalize(parent).and_then(|parent| Ok(parent == fs::canonicalize(dir)?));
+        parent.is_absolute() && same.unwrap_or(false)
+    };
+    parent.is_none_or(is_dir).then(|| name.to_owned())
 }
 
 impl PendingBackup {
     /// Makes the backup: `copy` writes the database into a directory.
     pub fn take(self, copy: impl FnOnce(&Path) -> Result<(), StoreError>) -> Result<PathBuf, BackupError> {
-        let failed = |reason: String| BackupError::Failed { path: self.path.clone(), reason };
+        let failed = |reason: String| BackupError::Failed(self.path.clone(), reason);
         match directory::is_empty(&self.path) {
             Ok(true) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -134,10 +130,9 @@ fn remove_leftovers(dir: &Path) -> io::Result<File> {
     if let Err(TryLockError::WouldBlock) = lock.try_lock() {
         return Ok(lock);
     }
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        let path = entry.path();
-        if entry.file_type()?.is_dir() && entry.file_name().to_str().is_some_and(is_partial) && holds_a_copy(&path)? {
+    for path in directory::files_in(dir)? {
+        let has_name = path.file_name().and_then(OsStr::to_str).is_some_and(is_partial);
+        if has_name && fs::symlink_metadata(&path)?.is_dir() && holds_a_copy(&path)? {
             tracing::info!(path = %path.display(), "removing an unfinished backup");
             fs::remove_dir_all(path)?;
         }
@@ -154,18 +149,15 @@ fn is_partial(name: &str) -> bool {
 
 /// Returns whether the directory contains only files of a database, and so is one of divvy's backups.
 fn holds_a_copy(dir: &Path) -> io::Result<bool> {
-    const BEGINNINGS: [&str; 6] = ["CURRENT", "MANIFEST-", "OPTIONS-", FORMAT_FILE, BACKUP_FILE, side_files::SEAL_FILE];
-    for entry in fs::read_dir(dir)? {
-        let name = entry?.file_name();
-        let name = name.to_string_lossy();
+    const BEGINNINGS: [&str; 6] = ["CURRENT", "MANIFEST-", "OPTIONS-", FORMAT_FILE, BACKUP_FILE, directory::SEAL_FILE];
+    let is_known = |file: &PathBuf| {
+        let name = file.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
         let is_numbered = name.split_once('.').is_some_and(|(number, extension)| {
             number.bytes().all(|byte| byte.is_ascii_digit()) && ["sst", "log", "blob", "dbtmp"].contains(&extension)
         });
-        if !is_numbered && !BEGINNINGS.iter().any(|beginning| name.starts_with(beginning)) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+        is_numbered || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
+    };
+    Ok(directory::files_in(dir)?.iter().all(is_known))
 }
 
 /// The reason why a backup could not be restored. The backup is unchanged, and the data directory is empty.
@@ -175,13 +167,8 @@ pub enum RestoreError {
     #[error("{0} is not a divvy backup: it has no file {BACKUP_FILE}; give a directory that `divvy backup` made")]
     NotABackup(PathBuf),
     /// This version of divvy does not read the backup's format.
-    #[error("{path} is a backup in format {found}, and this divvy reads format {FORMAT}; use the divvy that made it")]
-    UnknownFormat {
-        /// The backup.
-        path: PathBuf,
-        /// The format of the backup.
-        found: String,
-    },
+    #[error("{0} is a backup in format {1}, and this divvy reads format {FORMAT}; use the divvy that made it")]
+    UnknownFormat(PathBuf, String),
     /// The backup has exceptions of single actors where this version does not look for them.
     #[error(
         "{0} has limits or blocks of actors in a format of builds before the release of 0.2.0; restore it with the build that made \
@@ -195,23 +182,11 @@ pub enum RestoreError {
     )]
     Exists(PathBuf),
     /// A file cannot be copied.
-    #[error("cannot copy {from} to {to}: {reason}")]
-    Copy {
-        /// The source.
-        from: PathBuf,
-        /// The destination.
-        to: PathBuf,
-        /// The system's error.
-        reason: io::Error,
-    },
+    #[error("cannot copy {0} to {1}: {2}")]
+    Copy(PathBuf, PathBuf, io::Error),
     /// The copy cannot be opened and read.
-    #[error("the backup {path} is damaged: {reason}; use another one")]
-    Damaged {
-        /// The backup.
-        path: PathBuf,
-        /// The error of the copy.
-        reason: String,
-    },
+    #[error("the backup {0} is damaged: {1}; use another one")]
+    Damaged(PathBuf, String),
 }
 
 /// Creates a data directory from a backup, and reads all of it once to check it. Returns the number of counters in it.
@@ -224,17 +199,16 @@ pub fn restore(backup: &Path, data_dir: &Path, clock: Clock) -> Result<u64, Rest
         Ok(true) => false,
         Err(error) if error.kind() == ErrorKind::NotFound => true,
         Ok(false) => return Err(RestoreError::Exists(data_dir.into())),
-        Err(reason) => return Err(RestoreError::Copy { from: backup.into(), to: data_dir.into(), reason }),
+        Err(reason) => return Err(RestoreError::Copy(backup.into(), data_dir.into(), reason)),
     };
     let restored = copy(backup, data_dir).and_then(|()| {
         let lock = directory::lock(data_dir);
         let opened = lock.and_then(|lock| Ok((lock, Database::open(data_dir, clock, Arc::default())?)));
         let (_lock, database) = opened.map_err(|error| match error {
             OpenError::OutdatedExceptions(_) => RestoreError::OutdatedExceptions(backup.into()),
-            error => RestoreError::Damaged { path: backup.into(), reason: error.to_string() },
+            error => RestoreError::Damaged(backup.into(), error.to_string()),
         })?;
-        let read = read_all(&database);
-        read.map_err(|error| RestoreError::Damaged { path: backup.into(), reason: error.to_string() })
+        read_all(&database).map_err(|error| RestoreError::Damaged(backup.into(), error.to_string()))
     });
     if restored.is_err() {
         clear(data_dir, is_new);
@@ -251,15 +225,14 @@ fn check(backup: &Path) -> Result<(), RestoreError> {
     if directory::is_known(&format) {
         return Ok(());
     }
-    Err(RestoreError::UnknownFormat { path: backup.into(), found: format.trim().into() })
+    Err(RestoreError::UnknownFormat(backup.into(), format.trim().into()))
 }
 
 /// Copies the database's files. The file that turns the copy into a data directory comes last.
 fn copy(backup: &Path, data_dir: &Path) -> Result<(), RestoreError> {
-    let failed = |reason| RestoreError::Copy { from: backup.into(), to: data_dir.into(), reason };
+    let failed = |reason| RestoreError::Copy(backup.into(), data_dir.into(), reason);
     fs::create_dir_all(data_dir).map_err(failed)?;
-    for file in fs::read_dir(backup).map_err(failed)? {
-        let from = file.map_err(failed)?.path();
+    for from in directory::files_in(backup).map_err(failed)? {
         let Some(name) = from.file_name() else { continue };
         // RocksDB creates its lock file again.
         if [BACKUP_FILE, FORMAT_FILE, LOCK_FILE].iter().any(|known| name == *known) {
@@ -267,7 +240,7 @@ fn copy(backup: &Path, data_dir: &Path) -> Result<(), RestoreError> {
         }
         let to = data_dir.join(name);
         let copied = fs::copy(&from, &to).and_then(|_| File::open(&to)?.sync_all());
-        copied.map_err(|reason| RestoreError::Copy { from, to, reason })?;
+        copied.map_err(|reason| RestoreError::Copy(from, to, reason))?;
     }
     directory::write_format(data_dir).map_err(failed)
 }
@@ -283,8 +256,8 @@ fn read_all(database: &Database) -> Result<u64, StoreError> {
             return read.map(drop).map_err(|_| StoreError::new("a reservation or an answer cannot be read"));
         }
         if record_key::is_exception(&key) {
-            let is_readable = database::is_readable_exception(&key, &stored);
-            return if is_readable { Ok(()) } else { Err(StoreError::new("an actor's limit or block cannot be read")) };
+            let read = database::decode_exception(&key, &stored);
+            return read.map(drop).ok_or_else(|| StoreError::new("an actor's limit or block cannot be read"));
         }
         counters += 1;
         match (key::decode(&key), value::expiry(&stored)) {
@@ -304,8 +277,8 @@ fn clear(data_dir: &Path, is_new: bool) {
         let _ = fs::remove_dir_all(data_dir);
         return;
     }
-    for file in fs::read_dir(data_dir).into_iter().flatten().flatten() {
-        let _ = fs::remove_file(file.path());
+    for file in directory::files_in(data_dir).into_iter().flatten() {
+        let _ = fs::remove_file(file);
     }
 }
 
@@ -325,26 +298,8 @@ mod tests {
         let long = "x".repeat(101);
         let link = path("link");
         std::os::unix::fs::symlink("/tmp", &link).unwrap();
-        for name in [
-            "",
-            ".",
-            "..",
-            ".hidden",
-            "-rf",
-            "a/b",
-            "../a",
-            "/etc/cron.d/a",
-            "/tmp/a",
-            "a b",
-            "a\0b",
-            "é",
-            &long,
-            "./a",
-            &path("../a"),
-            &path("sub/a"),
-            &path(""),
-            &format!("{link}/a"),
-        ] {
+        let bad = ",.,..,.hidden,-rf,a/b,../a,/etc/cron.d/a,/tmp/a,a b,a\0b,é,./a".split(',');
+        for name in bad.chain([&*long, &path("../a"), &path("sub/a"), &path(""), &format!("{link}/a")]) {
             assert!(matches!(place(name), Err(BackupError::BadName)), "{name:?}");
         }
         assert!(matches!(Backups::new(None).begin("a"), Err(BackupError::SwitchedOff)));
@@ -383,8 +338,9 @@ mod tests {
     }
 
     fn names(dir: &Path) -> Vec<String> {
+        let files = directory::files_in(dir).unwrap();
         let mut names: Vec<_> =
-            fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            files.iter().map(|file| file.file_name().unwrap().to_str().unwrap().to_owned()).collect();
         names.sort();
         names
     }

@@ -9,34 +9,60 @@
 //! everything else, and a start reads them as one range of keys. Builds before the release of 0.2.0 kept limits in RocksDB's default
 //! family, and blocks and allows under another tag. An exception's key consists of the tag, its owner, a zero byte and the actor.
 //! A value consists of its expiry (nanoseconds since 1970, little-endian; all bits set means never) and its text.
+//!
+//! Reads evaluate a bucket's own state, so no outcome depends on a compaction. The compaction filter, which reclaims the space of
+//! expired counters, keeps and counts the values that it cannot read. It never panics, because a panic there would end the process.
 
+use std::ffi::CStr;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use rocksdb::checkpoint::Checkpoint;
+use rocksdb::compaction_filter::CompactionFilter;
+use rocksdb::compaction_filter_factory::{CompactionFilterContext, CompactionFilterFactory};
 use rocksdb::{
-    BottommostLevelCompaction, CStrLike, ColumnFamily, ColumnFamilyDescriptor, CompactOptions, DB, DBPinnableSlice,
-    DBRecoveryMode, Direction, IngestExternalFileOptions, IteratorMode, PrefixRange, ReadOptions, ReadTier,
-    SstFileWriter, WriteBatch, WriteOptions, properties,
+    BlockBasedIndexType, BlockBasedOptions, BottommostLevelCompaction, CStrLike, Cache, ColumnFamily,
+    ColumnFamilyDescriptor, CompactOptions, CompactionDecision, DB, DBCompactionStyle, DBCompressionType,
+    DBPinnableSlice, DBRecoveryMode, DataBlockIndexType, Direction, IngestExternalFileOptions, IteratorMode, LogLevel,
+    Options, PrefixRange, ReadOptions, ReadTier, SstFileWriter, UniversalCompactOptions, WriteBatch, WriteOptions,
+    properties,
 };
 
-use super::directory::{self, OpenError};
-use super::side_files::SyncMark;
-use super::tuning::{
-    FileContent, Swept, counters_options, database_options, default_options, journal_options, table_options,
-};
+use super::directory::{self, Content, OpenError, SyncMark};
 use super::{Disk, EachCounter, EachRecord, Patience, Reach};
-use crate::commit::journal::{self, Change, SortedChanges};
+use crate::journal::{self, Change, SortedChanges};
 use divvy_core::clock::{Clock, Timestamp};
 use divvy_store::{
-    EXCEPTIONS_PER_PAGE, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, StoreError, record_key,
+    EXCEPTIONS_PER_PAGE, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, StoreError, record_key, value,
 };
 
 const COUNTERS: &str = "counters";
 const JOURNAL: &str = "journal";
 const DEFAULT: &str = "default";
 const FAMILIES: [&str; 3] = [DEFAULT, JOURNAL, COUNTERS];
+
+const MIB: usize = 1 << 20;
+/// Size of the write-ahead log beyond which RocksDB flushes the data that needs its oldest part (bytes).
+pub const MAX_WAL_BYTES: u64 = 64 << 20;
+/// Memory for the files, indexes and filters of counters (bytes). The hot counters are in the table.
+const BLOCK_CACHE_BYTES: usize = 48 * MIB;
+/// A compaction begins a new file at this length. RocksDB builds the index of a file in memory, in two copies. With
+/// long keys, each copy is about as long as the file.
+const COMPACTED_FILE_BYTES: u64 = 8 * MIB as u64;
+/// Length of the blocks of long keys, and of the blocks of their index (bytes). The index has a key for each block.
+const LONG_KEY_BLOCK_BYTES: usize = 256 << 10;
+/// In a partitioned index, one key in this many is complete. The others omit the prefix that they share with the key
+/// before.
+const INDEX_RESTART_INTERVAL: i32 = 16;
+/// Number of files that start a compaction.
+const FILES_TO_COMPACT: i32 = 8;
+/// Space that the files may take beyond the newest record of each counter before all are rewritten.
+const MAX_SPACE_AMPLIFICATION_PERCENT: i32 = 200;
+/// Interval at which even cold counters are compacted (seconds). By default, expired counters would stay for 30 days.
+const PERIODIC_COMPACTION_SECONDS: u64 = 24 * 60 * 60;
+const NAME: &CStr = c"divvy.expired";
 
 /// A counter's key and its record's value.
 pub type KeyAndValue = (Box<[u8]>, Box<[u8]>);
@@ -45,8 +71,8 @@ const LONG_CHANGE: usize = 1 << 10;
 
 /// An open database.
 pub struct Database {
-    pub(super) db: DB,
-    pub(super) synced: SyncMark,
+    db: DB,
+    synced: SyncMark,
     /// The last commit in its journal when it was opened; 0 if the journal was empty.
     pub last_commit: u64,
 }
@@ -115,15 +141,10 @@ impl Database {
                 } else {
                     batch.put_cf(self.counters(), change.key, change.value);
                 }
-                Ok::<_, StoreError>(())
             })?;
             self.db.write(batch).map_err(|e| store_error("write counters", &e))
         })?;
         if self.last_commit > 0 { self.clear_journal(u64::MAX) } else { Ok(()) }
-    }
-
-    pub fn path(&self) -> &Path {
-        self.db.path()
     }
 
     /// Iterates over the counters, the records of reservations and answers, and the exceptions whose keys begin with `prefix`, in the order
@@ -206,7 +227,7 @@ impl Database {
 
     /// Returns the size of the write-ahead log (bytes), from the files in the directory.
     pub fn wal_bytes(&self) -> io::Result<u64> {
-        directory::size(self.path(), |path| path.extension().is_some_and(|extension| extension == "log"))
+        directory::size(self.db.path(), |path| path.extension().is_some_and(|extension| extension == "log"))
     }
 
     /// Copies everything that is written into the new directory `dir`. Files that never change are linked if the
@@ -249,11 +270,11 @@ impl Database {
         self.db.cancel_all_background_work(true);
     }
 
-    pub(super) fn counters(&self) -> &ColumnFamily {
+    fn counters(&self) -> &ColumnFamily {
         self.family(COUNTERS)
     }
 
-    pub(super) fn journal(&self) -> &ColumnFamily {
+    fn journal(&self) -> &ColumnFamily {
         self.family(JOURNAL)
     }
 
@@ -290,7 +311,7 @@ fn open_error(path: &Path, error: &rocksdb::Error) -> OpenError {
     }
 }
 
-pub(super) fn store_error(what: &str, error: &rocksdb::Error) -> StoreError {
+fn store_error(what: &str, error: &rocksdb::Error) -> StoreError {
     StoreError::new(format!("cannot {what}: {error}"))
 }
 
@@ -357,7 +378,7 @@ impl Disk for Database {
     /// Writes a table file and adds it to RocksDB, without a log or a write buffer. The changes are durable at once.
     fn write_counters(&self, changes: &SortedChanges<'_>) -> Result<(), StoreError> {
         let failed = |e: rocksdb::Error| store_error("write counters", &e);
-        let file = self.path().join(directory::WRITE_BACK_FILE);
+        let file = self.db.path().join(directory::WRITE_BACK_FILE);
         // A failed ingestion may have left a second name of a table file, which must not be overwritten.
         directory::remove_file(&file)
             .map_err(|error| StoreError::new(format!("cannot remove {}: {error}", file.display())))?;
@@ -394,11 +415,6 @@ impl Disk for Database {
     }
 }
 
-/// Returns whether the exception with this key and value can be read.
-pub fn is_readable_exception(key: &[u8], value: &[u8]) -> bool {
-    decode_exception(key, value).is_some()
-}
-
 fn exception_key(ExceptionChange { owner, actor, .. }: &ExceptionChange) -> Vec<u8> {
     [record_key::EXCEPTIONS, owner.as_bytes(), &[0], actor.as_bytes()].concat()
 }
@@ -408,7 +424,8 @@ fn exception_value(exception: &Exception) -> Vec<u8> {
     [expires.to_le_bytes().as_slice(), exception.to_text().as_bytes()].concat()
 }
 
-fn decode_exception(key: &[u8], value: &[u8]) -> Option<ExceptionChange> {
+/// Reads the exception with this key and value.
+pub fn decode_exception(key: &[u8], value: &[u8]) -> Option<ExceptionChange> {
     let named = std::str::from_utf8(key.strip_prefix(record_key::EXCEPTIONS)?).ok()?;
     let (owner, actor) = named.split_once('\0')?;
     let (expires, text) = value.split_first_chunk()?;
@@ -418,8 +435,168 @@ fn decode_exception(key: &[u8], value: &[u8]) -> Option<ExceptionChange> {
     Some(ExceptionChange { owner: owner.to_owned(), actor: actor.to_owned(), value: Some(exception) })
 }
 
+/// Content of a file of counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FileContent {
+    /// The changes of a write-back.
+    WriteBack,
+    /// The changes of a write-back with long keys. With blocks of the usual size, the index would be about as long as
+    /// the keys. It is in memory while the file is written, and while a compaction reads it.
+    LongKeys,
+    /// The counters of many write-backs.
+    Compacted,
+}
+
+fn database_options(content: Content, recovery: DBRecoveryMode) -> Options {
+    let mut options = Options::default();
+    options.create_if_missing(content == Content::Nothing);
+    options.create_missing_column_families(true);
+    options.set_wal_recovery_mode(recovery);
+    options.set_track_and_verify_wals_in_manifest(true);
+    options.set_max_background_jobs(2);
+    // Column families that are rarely written must not keep old write-ahead logs alive forever.
+    options.set_max_total_wal_size(MAX_WAL_BYTES);
+    options.set_log_level(LogLevel::Warn);
+    options.set_keep_log_file_num(2);
+    options.set_max_log_file_size(4 * MIB);
+    options.set_stats_dump_period_sec(0);
+    options.set_stats_persist_period_sec(0);
+    options
+}
+
+fn counters_options(clock: Clock, swept: Arc<Swept>) -> Options {
+    let mut options = table_options(FileContent::Compacted);
+    options.set_target_file_size_base(COMPACTED_FILE_BYTES);
+    options.set_compaction_filter_factory(ExpiryFilterFactory { clock, swept });
+    options.set_periodic_compaction_seconds(PERIODIC_COMPACTION_SECONDS);
+    // Write-backs add sorted files, each with counters from the whole key range. Merging them by size rewrites a
+    // counter less often than levels would.
+    options.set_compaction_style(DBCompactionStyle::Universal);
+    let mut universal = UniversalCompactOptions::default();
+    universal.set_max_size_amplification_percent(MAX_SPACE_AMPLIFICATION_PERCENT);
+    options.set_universal_compaction_options(&universal);
+    options.set_level_zero_file_num_compaction_trigger(FILES_TO_COMPACT);
+    // Only restored journals are written through memory.
+    options.set_write_buffer_size(8 * MIB);
+    options.set_level_zero_slowdown_writes_trigger(8 * FILES_TO_COMPACT);
+    options.set_level_zero_stop_writes_trigger(16 * FILES_TO_COMPACT);
+    options
+}
+
+/// Returns the options for writing files of counters.
+fn table_options(content: FileContent) -> Options {
+    let mut table = BlockBasedOptions::default();
+    table.set_block_cache(&block_cache());
+    // With 100 million counters, the filters take more memory than anything else, so the cache bounds them.
+    table.set_cache_index_and_filter_blocks(true);
+    if content == FileContent::LongKeys {
+        table.set_block_size(LONG_KEY_BLOCK_BYTES);
+        table.set_metadata_block_size(LONG_KEY_BLOCK_BYTES);
+    }
+    if content != FileContent::WriteBack {
+        // A whole filter takes megabytes. If it did not stay in the cache, a single look-up would read it again. In
+        // ordinary write-backs, which every look-up reads, partitions would double the instructions.
+        table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
+        table.set_partition_filters(true);
+        // The cache bounds the memory of the index, even with long keys.
+        table.set_pin_top_level_index_and_filter(false);
+        table.set_index_block_restart_interval(INDEX_RESTART_INTERVAL);
+    }
+    // The first hit of a new actor looks for a key that does not exist. The bloom filter answers most of these
+    // look-ups.
+    table.set_bloom_filter(10.0, false);
+    table.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
+    table.set_format_version(6);
+
+    let mut options = Options::default();
+    options.set_block_based_table_factory(&table);
+    // LZ4 would save two fifths of the space, and take a third of the instructions of a look-up.
+    options.set_compression_type(DBCompressionType::None);
+    options
+}
+
+/// Returns the cache of the process, which stays warm when a database is reopened. It is not an LRU cache, whose shards
+/// are so small that the filters of short files would evict each other.
+fn block_cache() -> Cache {
+    static CACHE: OnceLock<Cache> = OnceLock::new();
+    CACHE.get_or_init(|| Cache::new_hyper_clock_cache(BLOCK_CACHE_BYTES, 0)).clone()
+}
+
+fn default_options() -> Options {
+    let mut options = Options::default();
+    options.set_compression_type(DBCompressionType::None);
+    options.set_write_buffer_size(4 * MIB);
+    options
+}
+
+fn journal_options() -> Options {
+    // Records are packed already.
+    let mut options = default_options();
+    options.set_write_buffer_size(8 * MIB);
+    // With fewer buffers, RocksDB throttles writes to 16 MB/s whenever a flush falls behind.
+    options.set_max_write_buffer_number(4);
+    options.set_level_zero_slowdown_writes_trigger(64);
+    options.set_level_zero_stop_writes_trigger(128);
+    options
+}
+
+/// Counts of the records that compactions have processed since the store was opened.
+#[derive(Debug, Default)]
+pub struct Swept {
+    /// Expired counters that were dropped.
+    pub expired: AtomicU64,
+    /// Values that could not be read, and were kept.
+    pub unreadable: AtomicU64,
+}
+
+/// Creates a filter for each compaction, which reads the clock once.
+struct ExpiryFilterFactory {
+    clock: Clock,
+    swept: Arc<Swept>,
+}
+
+impl CompactionFilterFactory for ExpiryFilterFactory {
+    type Filter = ExpiryFilter;
+
+    fn create(&mut self, _context: CompactionFilterContext) -> Self::Filter {
+        ExpiryFilter { now: self.clock.now(), swept: Arc::clone(&self.swept) }
+    }
+
+    fn name(&self) -> &CStr {
+        NAME
+    }
+}
+
+struct ExpiryFilter {
+    now: Timestamp,
+    swept: Arc<Swept>,
+}
+
+impl CompactionFilter for ExpiryFilter {
+    fn filter(&mut self, _level: u32, key: &[u8], value: &[u8]) -> CompactionDecision {
+        match value::expiry(value) {
+            Ok(expires) if expires <= self.now => {
+                // Records of reservations and answers are not counters, and neither are exceptions.
+                self.swept.expired.fetch_add(u64::from(record_key::is_counter(key)), Relaxed);
+                CompactionDecision::Remove
+            }
+            Ok(_) => CompactionDecision::Keep,
+            Err(_) => {
+                self.swept.unreadable.fetch_add(1, Relaxed);
+                CompactionDecision::Keep
+            }
+        }
+    }
+
+    fn name(&self) -> &CStr {
+        NAME
+    }
+}
+
 #[cfg(test)]
-mod database_tests {
+mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -438,12 +615,6 @@ mod database_tests {
             }
         }
     }
-}
-
-#[cfg(test)]
-mod exception_tests {
-    use super::*;
-    use proptest::prelude::*;
 
     proptest! {
         #[test]
@@ -465,8 +636,8 @@ mod exception_tests {
         fn foreign_bytes_are_not_an_exception(
             name in prop::collection::vec(any::<u8>(), 0..9), value in prop::collection::vec(any::<u8>(), 0..40),
         ) {
-            prop_assert!(!is_readable_exception(&name, &value));
-            prop_assert!(!is_readable_exception(&[record_key::EXCEPTIONS, &name].concat(), &value));
+            prop_assert!(decode_exception(&name, &value).is_none());
+            prop_assert!(decode_exception(&[record_key::EXCEPTIONS, &name].concat(), &value).is_none());
         }
     }
 }

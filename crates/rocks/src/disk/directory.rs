@@ -3,13 +3,28 @@
 //!
 //! A file names the format. A directory that is not divvy's, has another format or lacks its database is refused and
 //! left unchanged.
+//!
+//! The store's [`SealKey`] is created once, and copied into every backup. Its file contains the layout's number, the key, and a
+//! checksum of both.
+//!
+//! The sync mark says how much of the write-ahead log is on stable storage. After a power cut, the log may end early, but not
+//! before this mark, because synced data does not vanish. The mark is written after a successful fsync, so it never claims too
+//! much. A missing, torn or old mark claims less.
 
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::fs::{self, File, OpenOptions, TryLockError};
+use std::hash::Hasher;
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
+
+use siphasher::{sip, sip128};
+
+use divvy_core::files;
+use divvy_store::SealKey;
 
 /// File that contains the format's number in digits.
 pub const FORMAT_FILE: &str = "DIVVY-FORMAT";
@@ -67,7 +82,7 @@ pub fn claim(path: &Path) -> Result<Content, OpenError> {
             fs::remove_file(path.join(FORMAT_FILE)).map_err(unusable)?;
             write_format(path).map_err(unusable)?;
         }
-        Ok(format) => return Err(OpenError::UnknownFormat { path: path.into(), found: format.trim().into() }),
+        Ok(format) => return Err(OpenError::UnknownFormat(path.into(), format.trim().into())),
         Err(error) if error.kind() == ErrorKind::NotFound && is_empty(path).map_err(unusable)? => {
             write_format(path).map_err(unusable)?;
         }
@@ -98,8 +113,13 @@ fn create(path: &Path) -> Result<(), OpenError> {
             let is_file = fs::metadata(path).is_ok_and(|metadata| !metadata.is_dir());
             if is_file { Err(OpenError::NotADirectory(path.into())) } else { Ok(()) }
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => Err(OpenError::no_parent(path, &error)),
-        Err(error) => Err(OpenError::unusable(path, &error)),
+        Err(error) => {
+            let is_missing = |parent: &&Path| !parent.as_os_str().is_empty() && !parent.exists();
+            match path.parent().filter(is_missing).filter(|_| error.kind() == ErrorKind::NotFound) {
+                Some(parent) => Err(OpenError::NoParent(path.into(), parent.into())),
+                None => Err(OpenError::unusable(path, &error)),
+            }
+        }
     }
 }
 
@@ -133,14 +153,18 @@ pub fn is_in_use(path: &Path) -> bool {
 /// Removes files that RocksDB had not finished when a process was killed. This process must have the database open, so
 /// that no other process writes such files.
 pub fn remove_unfinished(path: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(path)? {
-        let entry = entry?;
-        if entry.file_name().to_str().is_some_and(is_unfinished) {
-            tracing::info!(file = %entry.path().display(), "removing an unfinished file that a killed process left");
-            fs::remove_file(entry.path())?;
+    for file in files_in(path)? {
+        if file.file_name().and_then(OsStr::to_str).is_some_and(is_unfinished) {
+            tracing::info!(file = %file.display(), "removing an unfinished file that a killed process left");
+            fs::remove_file(file)?;
         }
     }
     Ok(())
+}
+
+/// Returns the paths of the files in a directory.
+pub fn files_in(path: &Path) -> io::Result<Vec<PathBuf>> {
+    fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect()
 }
 
 /// Returns whether a file is unfinished: `OPTIONS-000007.dbtmp`, `000007.dbtmp`, or a write-back.
@@ -161,20 +185,13 @@ pub fn is_empty(path: &Path) -> io::Result<bool> {
 /// # Errors
 /// The directory cannot be read.
 pub fn size(path: &Path, is_counted: impl Fn(&Path) -> bool) -> io::Result<u64> {
-    let mut bytes = 0;
-    for file in path.read_dir()? {
-        let file = file?;
-        if !is_counted(&file.path()) {
-            continue;
-        }
-        match file.metadata() {
-            Ok(metadata) => bytes += metadata.len(),
+    let sizes =
+        files_in(path)?.into_iter().filter(|file| is_counted(file)).map(|file| match fs::symlink_metadata(file) {
             // RocksDB has removed the file since.
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(bytes)
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
+            metadata => metadata.map(|metadata| metadata.len()),
+        });
+    sizes.sum()
 }
 
 /// Tests whether the directory's disk takes writes, with a file that is removed again.
@@ -202,13 +219,8 @@ fn is_blank(text: &str) -> bool {
 }
 
 fn holds_data(path: &Path) -> io::Result<bool> {
-    for entry in fs::read_dir(path)? {
-        let name = entry?.path();
-        if name.extension().is_some_and(|extension| extension == "sst" || extension == "log") {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    let is_data = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "sst" || extension == "log");
+    Ok(files_in(path)?.iter().any(is_data))
 }
 
 /// Writes the file that names the format to stable storage.
@@ -275,14 +287,9 @@ pub enum OpenError {
     NotOurs(PathBuf),
     /// This version of divvy does not read the directory's format.
     #[error(
-        "{path} was written in format {found}, and this divvy reads format {FORMAT}; run the divvy that wrote it, or choose another --data-dir (nothing was changed)"
+        "{0} was written in format {1}, and this divvy reads format {FORMAT}; run the divvy that wrote it, or choose another --data-dir (nothing was changed)"
     )]
-    UnknownFormat {
-        /// The data directory.
-        path: PathBuf,
-        /// The format in the directory.
-        found: String,
-    },
+    UnknownFormat(PathBuf, String),
     /// The directory has exceptions of single actors where this version does not look for them.
     #[error(
         "{0} has limits or blocks of actors in a format of builds before the release of 0.2.0; delete them with the build that wrote \
@@ -292,24 +299,14 @@ pub enum OpenError {
     OutdatedExceptions(PathBuf),
     /// RocksDB or divvy cannot read the content.
     #[error(
-        "the database in {path} is damaged ({reason}); restore it from a backup, or move it away to start with empty counters (nothing was changed)"
+        "the database in {0} is damaged ({1}); restore it from a backup, or move it away to start with empty counters (nothing was changed)"
     )]
-    Damaged {
-        /// The data directory.
-        path: PathBuf,
-        /// The error.
-        reason: String,
-    },
+    Damaged(PathBuf, String),
     /// The directory cannot be created, read or written.
     #[error(
-        "cannot open the data directory {path}: {reason}; make room there, make it writable for this user, or choose another --data-dir"
+        "cannot open the data directory {0}: {1}; make room there, make it writable for this user, or choose another --data-dir"
     )]
-    Unusable {
-        /// The data directory.
-        path: PathBuf,
-        /// The system's error.
-        reason: String,
-    },
+    Unusable(PathBuf, String),
     /// The directory is a backup, which must be restored first.
     #[error(
         "{0} is a backup; create a data directory from it with `divvy restore {0} --data-dir DIR`, and serve that (nothing was changed)"
@@ -320,14 +317,9 @@ pub enum OpenError {
     NotADirectory(PathBuf),
     /// The data directory's parent does not exist.
     #[error(
-        "cannot create the data directory {path}, because {parent} does not exist; create that first, or correct --data-dir"
+        "cannot create the data directory {0}, because {1} does not exist; create that first, or correct --data-dir"
     )]
-    NoParent {
-        /// The data directory.
-        path: PathBuf,
-        /// The missing directory.
-        parent: PathBuf,
-    },
+    NoParent(PathBuf, PathBuf),
     /// The system does not start another thread.
     #[error("cannot start a thread for the store: {0}; raise the process limit (ulimit -u)")]
     NoThread(std::io::Error),
@@ -336,27 +328,155 @@ pub enum OpenError {
 impl OpenError {
     /// Returns the error of a directory that cannot be used for this reason.
     pub fn unusable(path: &Path, reason: &dyn Display) -> Self {
-        Self::Unusable { path: path.into(), reason: reason.to_string() }
-    }
-
-    /// Returns the error of a directory that could not be created because something was not found.
-    pub fn no_parent(path: &Path, reason: &dyn Display) -> Self {
-        match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() && !parent.exists() => {
-                Self::NoParent { path: path.into(), parent: parent.into() }
-            }
-            _ => Self::unusable(path, reason),
-        }
+        Self::Unusable(path.into(), reason.to_string())
     }
 
     /// Returns the error of a database that cannot be read for this reason.
     pub fn damaged(path: &Path, reason: &dyn Display) -> Self {
-        Self::Damaged { path: path.into(), reason: reason.to_string() }
+        Self::Damaged(path.into(), reason.to_string())
     }
+}
+
+pub const SEAL_FILE: &str = "DIVVY-SEAL";
+/// Version of the file's layout, which is `version key check`.
+const VERSION: &str = "1";
+/// Maximum size, which is more than the three fields take.
+const MAX_BYTES: u64 = 1024;
+pub const SYNCED_FILE: &str = "DIVVY-SYNCED";
+/// First bytes of the file: its kind, and the version of its layout.
+const MAGIC: &[u8; 8] = b"DIVSYNC1";
+const WORD: usize = size_of::<u64>();
+/// The magic, RocksDB's sequence number and a checksum of both, little-endian.
+const LENGTH: usize = 3 * WORD;
+
+/// Reads the key. If the directory has no key, or a damaged one, creates a new key on stable storage.
+///
+/// # Errors
+/// The file cannot be read or written, or the system provides no random bytes.
+pub fn read_or_make_seal_key(data_dir: &Path) -> Result<SealKey, OpenError> {
+    let file = data_dir.join(SEAL_FILE);
+    let unusable = |reason: &dyn Display| OpenError::unusable(data_dir, &format_args!("{SEAL_FILE}: {reason}"));
+    let is_damaged = match files::read(&file, MAX_BYTES).map(|text| parse(&text)) {
+        Ok(Some(key)) => return Ok(key),
+        Err(error) if error.kind() == ErrorKind::NotFound => false,
+        Err(error) if error.kind() != ErrorKind::FileTooLarge => return Err(unusable(&error)),
+        Ok(None) | Err(_) => true,
+    };
+    if is_damaged {
+        tracing::error!(
+            file = %file.display(),
+            "the key for reservation ids is damaged: a new one replaces it, and earlier reservations expire on their own"
+        );
+    }
+    let key = SealKey::random().map_err(|error| unusable(&error))?;
+    write_seal_key(key, data_dir).map_err(|error| unusable(&error))?;
+    Ok(key)
+}
+
+/// Writes the key into a data directory or a backup, on stable storage.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_seal_key(key: SealKey, dir: &Path) -> io::Result<()> {
+    replace_file(dir, SEAL_FILE, &to_text(key))
+}
+
+fn to_text(key: SealKey) -> String {
+    let content = format!("{VERSION} {}", key.to_text());
+    let check = check(&content);
+    format!("{content} {check:016x}\n")
+}
+
+fn parse(text: &[u8]) -> Option<SealKey> {
+    let text = std::str::from_utf8(text).ok()?;
+    let key = text.strip_prefix(VERSION)?.split(' ').nth(1).and_then(SealKey::parse)?;
+    (to_text(key) == text).then_some(key)
+}
+
+/// Returns a checksum that detects damage. It need not detect forgery, because anyone who can write the file can read
+/// the key.
+fn check(content: &str) -> u64 {
+    sip128::SipHasher13::new_with_keys(0, 0).hash(content.as_bytes()).h1
+}
+
+/// The mark of one data directory.
+pub struct SyncMark {
+    file: File,
+    /// RocksDB's sequence number of the last change that was known to be synced when the file was opened.
+    sequence: Option<u64>,
+}
+
+impl SyncMark {
+    /// Opens the mark in the data directory `path`. Makes an empty one if it does not exist.
+    ///
+    /// # Errors
+    /// The file cannot be opened or read.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let path = path.join(SYNCED_FILE);
+        let sequence = match files::read(&path, LENGTH as u64) {
+            Ok(bytes) => bytes.first_chunk().and_then(decode),
+            Err(error) if [ErrorKind::NotFound, ErrorKind::FileTooLarge].contains(&error.kind()) => None,
+            Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
+        };
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
+        let is_unreadable = sequence.is_none() && file.metadata()?.len() > 0;
+        if is_unreadable {
+            tracing::warn!(file = %path.display(), "the sync marker is damaged: missing parts of the write-ahead log cannot be detected");
+        }
+        Ok(Self { file, sequence })
+    }
+
+    /// Checks that a database with every change up to `recovered` has all changes that were synced when the mark was
+    /// opened.
+    ///
+    /// # Errors
+    /// [`OpenError::Damaged`] if some are missing.
+    pub fn check(&self, recovered: u64, path: &Path) -> Result<(), OpenError> {
+        match self.sequence {
+            Some(synced) if synced > recovered => Err(OpenError::damaged(
+                path,
+                &format_args!(
+                    "the write-ahead log is complete up to change {recovered}, but changes up to {synced} had been synced \
+                     to the disk; to serve the rest anyway, remove the file {SYNCED_FILE} in it"
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Records that every change up to `sequence` is on stable storage. If the mark cannot be written, it stays behind,
+    /// which is safe.
+    pub fn note(&self, sequence: u64) {
+        let _ = self.file.write_all_at(&encode(sequence), 0);
+    }
+
+    /// Forces the mark itself to stable storage.
+    pub fn sync(&self) {
+        let _ = self.file.sync_data();
+    }
+}
+
+fn encode(sequence: u64) -> Vec<u8> {
+    [*MAGIC, sequence.to_le_bytes(), checksum(sequence)].concat()
+}
+
+fn decode(bytes: &[u8; LENGTH]) -> Option<u64> {
+    let [magic, sequence, sum] = bytes.as_chunks::<WORD>().0 else { return None };
+    let sequence_read = u64::from_le_bytes(*sequence);
+    (magic == MAGIC && *sum == checksum(sequence_read)).then_some(sequence_read)
+}
+
+fn checksum(sequence: u64) -> [u8; WORD] {
+    let mut hasher = sip::SipHasher13::new();
+    hasher.write(MAGIC);
+    hasher.write(&sequence.to_le_bytes());
+    hasher.finish().to_le_bytes()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -374,7 +494,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let nested = dir.path().join("mistyped").join("data");
         let error = claim(&nested).unwrap_err();
-        assert!(matches!(error, OpenError::NoParent { .. }) && error.to_string().contains("mistyped does not exist"));
+        assert!(matches!(error, OpenError::NoParent(..)) && error.to_string().contains("mistyped does not exist"));
         assert!(!dir.path().join("mistyped").exists());
         let file = dir.path().join("file");
         fs::write(&file, "mine").unwrap();
@@ -389,7 +509,7 @@ mod tests {
             assert!(matches!(claim(dir.path()), Ok(Content::Nothing)));
             fs::write(dir.path().join(FORMAT_FILE), unfinished).unwrap();
             fs::write(dir.path().join(CURRENT), "MANIFEST-000001\n").unwrap();
-            assert!(matches!(claim(dir.path()), Err(OpenError::UnknownFormat { .. })), "it had been finished");
+            assert!(matches!(claim(dir.path()), Err(OpenError::UnknownFormat(..))), "it had been finished");
         }
     }
 
@@ -418,39 +538,99 @@ mod tests {
     }
 
     #[test]
-    fn foreign_files_are_left_unchanged() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("precious.txt"), "mine").unwrap();
-        assert!(matches!(claim(dir.path()), Err(OpenError::NotOurs(_))));
-        fs::write(dir.path().join("LOCK"), "").unwrap();
-        assert!(matches!(claim(dir.path()), Err(OpenError::NotOurs(_))));
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
-    }
-
-    #[test]
-    fn backup_is_not_served() {
-        let dir = tempfile::tempdir().unwrap();
-        claim(dir.path()).unwrap();
-        write_backup_mark(dir.path()).unwrap();
-        assert!(matches!(claim(dir.path()), Err(OpenError::IsBackup(_))));
-    }
-
-    #[test]
-    fn other_formats_are_refused() {
-        for format in ["1", "99"] {
+    fn directory_that_is_not_a_whole_database_of_this_format_is_refused_and_left_unchanged() {
+        /// Regression test for the last case: RocksDB used to create a new database in such a directory, and deleted the old one's
+        /// files at the second start.
+        type Refusal = fn(&OpenError) -> bool;
+        let cases: [(&[(&str, &str)], Refusal); 6] = [
+            (&[("precious.txt", "mine")], |error| matches!(error, OpenError::NotOurs(_))),
+            (&[("precious.txt", "mine"), ("LOCK", "")], |error| matches!(error, OpenError::NotOurs(_))),
+            (&[(FORMAT_FILE, "2"), (BACKUP_FILE, "")], |error| matches!(error, OpenError::IsBackup(_))),
+            (&[(FORMAT_FILE, "1")], |error| matches!(error, OpenError::UnknownFormat(_, found) if found == "1")),
+            (&[(FORMAT_FILE, "99")], |error| matches!(error, OpenError::UnknownFormat(_, found) if found == "99")),
+            (&[(FORMAT_FILE, "2"), ("000012.sst", "")], |error| matches!(error, OpenError::Damaged(..))),
+        ];
+        for (files, is_expected) in cases {
             let dir = tempfile::tempdir().unwrap();
-            fs::write(dir.path().join(FORMAT_FILE), format).unwrap();
-            assert!(matches!(claim(dir.path()), Err(OpenError::UnknownFormat { found, .. }) if found == format));
+            files.iter().for_each(|(name, content)| fs::write(dir.path().join(name), content).unwrap());
+            let error = claim(dir.path()).unwrap_err();
+            assert!(is_expected(&error), "{files:?}: {error}");
+            assert_eq!(files_in(dir.path()).unwrap().len(), files.len());
         }
     }
 
-    /// Regression test: RocksDB used to create a new database in such a directory, and deleted the old one's files at
-    /// the second start.
+    fn read(dir: &Path) -> SealKey {
+        read_or_make_seal_key(dir).unwrap()
+    }
+
     #[test]
-    fn database_without_its_current_file_is_damaged_not_new() {
+    fn key_is_made_once_and_is_the_same_in_a_copy() {
+        let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let key = read(dir.path());
+        assert_eq!(read(dir.path()), key);
+        write_seal_key(key, copy.path()).unwrap();
+        assert_eq!(read(copy.path()), key);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn other_users_cannot_read_the_key() {
+        use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
-        claim(dir.path()).unwrap();
-        fs::write(dir.path().join("000012.sst"), "").unwrap();
-        assert!(matches!(claim(dir.path()), Err(OpenError::Damaged { .. })));
+        read(dir.path());
+        assert_eq!(fs::metadata(dir.path().join(SEAL_FILE)).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn damaged_key_is_replaced_by_a_new_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join(SEAL_FILE);
+        let key = read(dir.path());
+        let text = fs::read(&file).unwrap();
+        for place in 0..text.len() {
+            let mut damaged = text.clone();
+            damaged[place] ^= 1;
+            assert_eq!(parse(&damaged), None, "at {place}");
+        }
+        for damaged in [&text[..text.len() - 1], b"", &[0; 51], &[b'x'; 2048]] {
+            fs::write(&file, damaged).unwrap();
+            let new = read(dir.path());
+            assert_ne!(new, key);
+            assert_eq!(read(dir.path()), new);
+        }
+    }
+
+    #[test]
+    fn file_that_cannot_be_read_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join(SEAL_FILE)).unwrap();
+        let error = read_or_make_seal_key(dir.path()).unwrap_err().to_string();
+        assert!(error.contains(SEAL_FILE), "{error}");
+        assert!(dir.path().join(SEAL_FILE).is_dir());
+    }
+
+    #[test]
+    fn mark_reads_back_and_the_last_one_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let mark = SyncMark::open(dir.path()).unwrap();
+        assert_eq!(mark.sequence, None);
+        mark.note(u64::MAX);
+        mark.note(7);
+        assert_eq!(SyncMark::open(dir.path()).unwrap().sequence, Some(7));
+    }
+
+    #[test]
+    fn damaged_mark_is_ignored() {
+        let dir = tempfile::tempdir().unwrap();
+        let whole: [u8; LENGTH] = encode(123_456).try_into().unwrap();
+        for at in 0..LENGTH {
+            let mut bytes = whole;
+            bytes[at] ^= 0x10;
+            std::fs::write(dir.path().join(SYNCED_FILE), bytes).unwrap();
+            assert_eq!(SyncMark::open(dir.path()).unwrap().sequence, None, "byte {at}");
+            std::fs::write(dir.path().join(SYNCED_FILE), &whole[..at]).unwrap();
+            assert_eq!(SyncMark::open(dir.path()).unwrap().sequence, None, "the first {at} bytes");
+        }
     }
 }

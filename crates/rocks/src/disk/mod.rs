@@ -4,10 +4,8 @@
 pub mod backup;
 pub mod database;
 pub mod directory;
-pub mod side_files;
-pub mod tuning;
 
-use super::commit::journal::SortedChanges;
+use super::journal::SortedChanges;
 use divvy_core::algorithm::{Limit, Record, State};
 use divvy_core::clock::Timestamp;
 use divvy_store::{StoreError, key, record_key, value};
@@ -113,8 +111,7 @@ impl Decoder {
 /// # Errors
 /// The record cannot be decoded.
 pub fn decode_counter(limit: &Limit, stored: &[u8]) -> Result<(State, Timestamp), StoreError> {
-    let damaged = |damaged: value::DamagedValue| StoreError::new(damaged.to_string());
-    Ok((value::decode(limit, stored).map_err(damaged)?, value::expiry(stored).map_err(damaged)?))
+    Ok((value::decode(limit, stored)?, value::expiry(stored)?))
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use super::Engine;
-use crate::commit::group_commit::Leader;
-use crate::commit::journal::Packer;
 use crate::disk::{Disk, Patience};
+use crate::group_commit::Leader;
 use crate::health::Condition;
+use crate::journal::Packer;
 use crate::sync::run_blocking;
 use crate::table::GroupBarrier;
 use divvy_store::{Durability, StoreError};

@@ -15,9 +15,9 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
 use super::Engine;
-use crate::commit::journal::{self, Change, Packer, SortedChanges};
-use crate::commit::segments::Segment;
 use crate::disk::{Decoder, Disk};
+use crate::journal::Segment;
+use crate::journal::{self, Change, Packer, SortedChanges};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::table::maintenance::{ReplayedChange, ReplayedValue};
 use crate::table::{Table, stripes};
@@ -56,11 +56,16 @@ impl<D: Disk> Engine<D> {
                 (sender, scope.spawn(|| replay.read_all(records)))
             });
             let (senders, threads): (Vec<_>, Vec<_>) = started.unzip();
-            let read = self.each_record(|segment, record| {
-                let record: Arc<[u8]> = record.into();
-                // A thread that takes no more records has failed. Joining it returns its error.
-                let is_taken = senders.iter().all(|sender| sender.send((segment, Arc::clone(&record))).is_ok());
-                if is_taken { Ok(()) } else { Err(ended()) }
+            let read = self.with_disk(|disk| {
+                disk.read_journal(0, u64::MAX, &mut |number, record| {
+                    let shared: SegmentRecord = (self.table.marks.open(), record.into());
+                    // A thread that takes no more records has failed. Joining it returns its error.
+                    if !senders.iter().all(|sender| sender.send(shared.clone()).is_ok()) {
+                        return Err(ended());
+                    }
+                    self.note_appended(number, record);
+                    Ok(())
+                })
             });
             drop(senders);
             let loaded = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(ended())));
@@ -69,17 +74,6 @@ impl<D: Disk> Engine<D> {
         let undecoded = replays.into_iter().map(|replay| replay.undecoded).filter(|changes| !changes.is_empty());
         self.with_disk(|disk| {
             undecoded.into_iter().try_for_each(|changes| disk.write_counters(&SortedChanges::new(&changes)))
-        })
-    }
-
-    fn each_record(&self, mut load: impl FnMut(u32, &[u8]) -> Result<(), StoreError>) -> Result<(), StoreError> {
-        let marks = &self.table.marks;
-        self.with_disk(|disk| {
-            disk.read_journal(0, u64::MAX, &mut |number, record| {
-                load(marks.open(), record)?;
-                self.note_appended(number, record);
-                Ok(())
-            })
         })
     }
 
@@ -101,7 +95,7 @@ impl<D: Disk> Engine<D> {
 
     /// Returns the excess over the table's memory that is tolerated before commits wait (bytes).
     fn tolerated_excess(&self) -> usize {
-        (self.table.memory() / TOLERATED_EXCESS).max(ALWAYS_TOLERATED)
+        (self.table.memory / TOLERATED_EXCESS).max(ALWAYS_TOLERATED)
     }
 
     /// Notes that commit `number` was appended to the journal. Empty records are not written.
@@ -214,12 +208,8 @@ impl<D: Disk> Engine<D> {
         let table = &self.table;
         // Keys with later changes in the journal, after this segment.
         let mut late = HashSet::new();
-        let mut note_late = |record: &[u8]| {
-            journal::each_change(record, |change| {
-                late.insert(table.hasher.hash(change.key));
-                Ok::<_, StoreError>(())
-            })
-        };
+        let mut note_late =
+            |record: &[u8]| journal::each_change(record, |change| late.extend([table.hasher.hash(change.key)]));
         uncommitted.iter().try_for_each(|record| note_late(record))?;
         if segment.last < last {
             disk.read_journal(segment.last + 1, last, &mut |_, record| note_late(record))?;
@@ -233,7 +223,6 @@ impl<D: Disk> Engine<D> {
                     let is_late = |hash| late.contains(&hash);
                     let due = (segment.number, now);
                     forgotten += u64::from(table.write_back(&change, due, &self.admission, is_late, &mut changes));
-                    Ok::<_, StoreError>(())
                 })
             })?;
         }
@@ -288,7 +277,7 @@ impl<'a> Replay<'a> {
         journal::each_change(record, |Change { key, value }| {
             let hash = self.table.hasher.hash_of(key);
             if hash.stripe() % self.parts != self.part {
-                return Ok(());
+                return;
             }
             match self.decode(key, value) {
                 None => drop(journal::stage(&mut self.undecoded, key, |out| out.extend_from_slice(value))),
@@ -299,7 +288,6 @@ impl<'a> Replay<'a> {
                     }
                 }
             }
-            Ok::<_, StoreError>(())
         })?;
         if self.count >= REPLAYED_AT_ONCE * stripes() {
             self.load();

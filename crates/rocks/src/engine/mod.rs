@@ -15,15 +15,15 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use super::commit::group_commit::{Gathering, GroupCommit};
-use super::commit::journal::{Packer, UnsyncedRecords};
-use super::commit::segments::Segments;
 use super::disk::{self, Disk, Reach};
+use super::group_commit::{Gathering, GroupCommit};
 use super::health::{Damage, Health, Timings};
+use super::journal::Segments;
+use super::journal::{Packer, UnsyncedRecords};
 use super::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::sync::{Mutex, RwLock, run_blocking};
-use super::table::lookups::{CacheYield, Lookups};
 use super::table::{ActionResult, Admission, CounterRecord, Table};
+use super::table::{CacheYield, Lookups};
 use divvy_core::algorithm::Limit;
 use divvy_core::clock::Timestamp;
 use divvy_store::group::EntryDecision;
@@ -97,7 +97,7 @@ impl<D: Disk> Engine<D> {
             gathering: Gathering::default(),
             records_swept_at: AtomicU64::new(0),
             damage: Damage::default(),
-            segments: Mutex::new(Segments::new(journal.max_bytes, table.memory() as u64, &table.marks)),
+            segments: Mutex::new(Segments::new(journal.max_bytes, table.memory as u64, &table.marks)),
             write_back_turn: Mutex::new(()),
             expired: AtomicU64::new(0),
             cache_yield: CacheYield::default(),

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::stripe::Stripe;
 use super::{Admission, CounterRecord, KeyHash, Table};
-use crate::commit::journal;
+use crate::journal;
 use crate::sync::MutexGuard;
 use divvy_core::algorithm::{RecordChange, State};
 use divvy_core::clock::Timestamp;

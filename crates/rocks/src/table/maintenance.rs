@@ -11,8 +11,8 @@ use std::collections::HashSet;
 use super::slots::{Slot, Tags};
 use super::stripe::Stripe;
 use super::{Admission, CounterRecord, GroupBarrier, KeyHash, Table};
-use crate::commit::journal;
-use crate::commit::segments::Mark;
+use crate::journal;
+use crate::journal::Mark;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use divvy_core::algorithm::Record;
 use divvy_core::clock::Timestamp;
@@ -219,7 +219,7 @@ impl Table {
             journal::each_change(record, |change| {
                 let hash = self.hasher.hash_of(change.key);
                 if !seen.insert(hash) {
-                    return Ok(());
+                    return;
                 }
                 let mut stripe = self.stripe(hash.stripe());
                 if record_key::is_record(change.key) {
@@ -233,7 +233,6 @@ impl Table {
                     stripe.retag(index, tags);
                     journal::stage(changes, change.key, |out| stripe.write_value(index, out));
                 }
-                Ok::<_, StoreError>(())
             })?;
         }
         Ok(())
@@ -284,11 +283,6 @@ impl Table {
             usage.unrecorded += stripe.unrecorded;
         }
         usage
-    }
-
-    /// Returns the memory for counters that can be evicted (bytes).
-    pub fn memory(&self) -> usize {
-        self.memory
     }
 
     /// Returns the memory beyond that, for counters whose records are not current (bytes).

@@ -3,33 +3,36 @@
 //! The table is striped by key hash. A stripe's mutex makes read-modify-write atomic and gives read-your-writes. A
 //! stripe also keeps the changes that the next commit has to write. A counter stays in the table until its own record
 //! in RocksDB is current. The table never waits for a disk: a counter that may be in RocksDB and is not in the table is
-//! [looked up](lookups) before its stripe is locked.
+//! [looked up](Lookups) before its stripe is locked.
 //!
 //! An entry does not contain its key. Instead, it has 74 bits of a keyed hash, whose secret is drawn at each start. The
 //! probability that two of 100 million keys share them is 3 · 10⁻⁷, and no client can increase it.
+//!
+//! Look-ups of records for a batch: a record does not change while its counter is not in the table. So a record is current if its
+//! counter was absent before the read and is absent now, and if no counter of its eviction group has left the table in between.
 
 mod group;
-pub mod lookups;
 pub mod maintenance;
 mod slots;
 mod stripe;
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 use std::sync::Arc;
 
 use siphasher::sip128::SipHasher13;
 
 use self::slots::Tags;
 use self::stripe::Stripe;
-use super::commit::group_commit::GroupCommit;
-use super::commit::journal::Packer;
-use super::commit::segments::{Mark, SegmentMarks};
+use super::group_commit::GroupCommit;
 use super::health::Health;
+use super::journal::Packer;
+use super::journal::{Mark, SegmentMarks};
 use super::sync::atomic::Ordering::{AcqRel, Relaxed};
-use super::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use super::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use super::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard, is_modeled};
-use divvy_core::algorithm::{Outcome, State};
+use divvy_core::algorithm::{Limit, Outcome, State};
 use divvy_core::clock::Timestamp;
 use divvy_store::{Change, CounterBudget, Entry, RecordBudgets, StoreError, record_key};
 
@@ -46,7 +49,7 @@ pub struct ActionResult {
 }
 
 /// Proof that no group is changing counters: see [`Table::wait_for_groups`].
-pub struct GroupBarrier<'a>(#[expect(dead_code, reason = "held, not read")] RwLockWriteGuard<'a, ()>);
+pub type GroupBarrier<'a> = RwLockWriteGuard<'a, ()>;
 
 /// The striped table.
 pub struct Table {
@@ -62,7 +65,7 @@ pub struct Table {
     /// Whether some stripes do not contain all of their counters.
     needs_records: AtomicBool,
     /// Memory for counters that can be evicted (bytes).
-    memory: usize,
+    pub memory: usize,
     /// Bytes beyond `memory`, taken by counters whose records are not current.
     excess: AtomicUsize,
     pub hasher: KeyHasher,
@@ -76,7 +79,7 @@ impl Table {
             stripes: (0..stripes()).map(|_| Mutex::new(Stripe::new(memory / stripes()))).collect(),
             pending: (0..stripes().div_ceil(WORD_BITS)).map(|_| AtomicU64::new(0)).collect(),
             gate: RwLock::default(),
-            marks: SegmentMarks::new(),
+            marks: SegmentMarks::default(),
             knows_records: AtomicBool::new(false),
             needs_records: AtomicBool::new(true),
             memory,
@@ -209,7 +212,7 @@ impl Table {
 
     /// Waits for groups to finish. While the result is held, every group has changed all of its counters or none.
     pub fn wait_for_groups(&self) -> GroupBarrier<'_> {
-        GroupBarrier(self.gate.write())
+        self.gate.write()
     }
 
     /// Moves every change that no commit has taken yet to `record`.
@@ -317,5 +320,144 @@ impl KeyHasher {
     /// Hashes a record's key. The record is in the stripe of its bucket.
     pub fn hash_of_record(&self, key: &[u8], bucket: KeyHash) -> KeyHash {
         KeyHash { high: self.0.hash(key).h1, low: bucket.low }
+    }
+}
+
+/// Maximum number of times that a batch's records are read in advance. After that, records that are outdated are read
+/// under their stripes' locks.
+const ROUNDS: u32 = 3;
+/// RocksDB is asked for the records that are in its memory in one of `TRIED_EVERY` batches, and in every batch while at
+/// least `WORTH_PERCENT` of them are.
+const TRIED_EVERY: u32 = 32;
+const WORTH_PERCENT: u32 = 75;
+
+/// Decides whether to ask RocksDB first only for records in its memory. If it does, RocksDB searches twice for the
+/// records that are not.
+#[derive(Debug, Default)]
+pub struct CacheYield {
+    /// Recent share of the records that were in memory (percent).
+    percent: AtomicU32,
+    batches: AtomicU32,
+}
+
+impl CacheYield {
+    pub fn is_worth_a_try(&self) -> bool {
+        // An occasional attempt detects a change.
+        let is_due = self.batches.fetch_add(1, Relaxed).is_multiple_of(TRIED_EVERY);
+        is_due || self.percent.load(Relaxed) >= WORTH_PERCENT
+    }
+
+    pub fn note(&self, found: usize, wanted: usize) {
+        let percent = u32::try_from(found * 100 / wanted.max(1)).unwrap_or(100);
+        let before = self.percent.load(Relaxed);
+        self.percent.store((before * 7 + percent).div_ceil(8), Relaxed);
+    }
+}
+
+/// The look-ups of one batch.
+#[derive(Default)]
+pub struct Lookups {
+    /// The look-ups, in the order of the batch's entries.
+    pub lookups: Vec<Lookup>,
+    pub keys: Vec<u8>,
+    rounds: u32,
+}
+
+/// A counter to look up.
+pub struct Lookup {
+    /// The entry's index in its batch.
+    index: usize,
+    pub key: Range<usize>,
+    pub limit: Limit,
+    /// The number of evictions before the record was read.
+    evictions: u32,
+    pub record: Option<Result<CounterRecord, StoreError>>,
+}
+
+impl Lookups {
+    /// Returns look-ups that have used up their rounds, so that records are read under their stripes' locks.
+    pub fn exhausted() -> Self {
+        Self { rounds: ROUNDS, ..Self::default() }
+    }
+
+    /// Takes the record that was read for this entry, if it is still current after this number of evictions.
+    pub fn take(&mut self, index: usize, evictions: u32) -> Option<Result<CounterRecord, StoreError>> {
+        let position = self.lookups.binary_search_by_key(&index, |lookup| lookup.index).ok()?;
+        self.lookups.get_mut(position).filter(|lookup| lookup.evictions == evictions)?.record.take()
+    }
+
+    /// Returns whether records may be read in advance once more.
+    pub fn may_go_on(&self) -> bool {
+        self.rounds < ROUNDS
+    }
+
+    /// Replaces the look-ups with those that `entries` need, and keeps records that are still current.
+    pub fn begin<'a>(&mut self, table: &Table, entries: impl Iterator<Item = (usize, &'a [u8], &'a Entry)>) {
+        self.rounds += 1;
+        self.keys.clear();
+        let mut earlier = std::mem::take(&mut self.lookups).into_iter().peekable();
+        for (index, key, entry) in entries {
+            let key = record_key::bucket(key);
+            let Some(evictions) = table.evictions_if_absent(key) else { continue };
+            while earlier.next_if(|earlier| earlier.index < index).is_some() {}
+            let current = earlier.next_if(|earlier| earlier.index == index && earlier.evictions == evictions);
+            let start = self.keys.len();
+            self.keys.extend_from_slice(key);
+            self.lookups.push(Lookup {
+                index,
+                key: start..self.keys.len(),
+                limit: entry.limit,
+                evictions,
+                record: current.and_then(|lookup| lookup.record),
+            });
+        }
+    }
+
+    /// Returns the number of records that have not been read yet.
+    pub fn unread(&self) -> usize {
+        self.lookups.iter().filter(|lookup| lookup.record.is_none()).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RocksStore;
+    use divvy_core::clock::Clock;
+    use divvy_store::testing::{TAKE, outcomes, wait, window};
+    use divvy_store::{RocksOptions, Store};
+
+    #[test]
+    fn memory_is_searched_first_while_it_has_most_records() {
+        let cache = CacheYield::default();
+        assert!(cache.is_worth_a_try() && !cache.is_worth_a_try());
+        (0..20).for_each(|_| cache.note(30, 30));
+        assert!(cache.is_worth_a_try() && cache.is_worth_a_try());
+        (0..20).for_each(|_| cache.note(10, 30));
+        assert!(!cache.is_worth_a_try());
+        assert_eq!((0..TRIED_EVERY).filter(|_| cache.is_worth_a_try()).count(), 1);
+    }
+
+    #[test]
+    fn counters_missing_from_memory_are_read_from_the_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        // The table keeps only what is not written back.
+        let options = RocksOptions { cache_memory: 0, ..RocksOptions::default() };
+        let store = RocksStore::open(dir.path(), options).unwrap();
+        let (limit, now) = (window(100, 600), Clock::system().now());
+        let keys: Vec<_> = (0..2_000).map(|actor| format!("actor {actor}")).collect();
+        let hits: Vec<_> = keys.iter().map(|key| (key.as_str(), limit, TAKE)).collect();
+        for left in [99, 98, 97] {
+            let lefts: Vec<_> = outcomes(&store, now, &hits).into_iter().map(|outcome| outcome.unwrap().left).collect();
+            assert!(lefts.iter().all(|of_one| *of_one == left), "{left}: {lefts:?}");
+            // All files are new, so none of their blocks is in memory. Then other counters evict these.
+            store.core.engine.write_back().unwrap();
+            let others: Vec<_> = (0..4_000).map(|other| format!("other {left} {other}")).collect();
+            let others: Vec<_> = others.iter().map(|key| (key.as_str(), limit, TAKE)).collect();
+            assert!(outcomes(&store, now, &others).iter().all(Result::is_ok));
+        }
+        assert!(store.core.engine.table.usage().misses > 2_000);
+        assert_eq!(store.core.engine.damage.records.load(Relaxed), 0);
+        wait(store.close()).unwrap();
     }
 }

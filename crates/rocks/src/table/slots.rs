@@ -7,7 +7,7 @@
 //! as possible. A search ends at the first larger hash, growing is one pass from front to back, and the capacity can be
 //! any number.
 
-use crate::commit::segments::Mark;
+use crate::journal::Mark;
 
 const KIND_BITS: u32 = 2;
 const USED: u64 = 1 << 2;
@@ -312,9 +312,13 @@ fn reversed(number: usize, power: usize) -> usize {
 }
 
 #[cfg(test)]
-mod slot_tests {
-    use super::*;
+mod tests {
+    use std::collections::BTreeMap;
+
     use proptest::prelude::*;
+
+    use super::*;
+    use crate::table::slots::{SlotState, Tags};
 
     fn slot_state() -> impl Strategy<Value = SlotState> {
         prop_oneof![
@@ -342,16 +346,6 @@ mod slot_tests {
         assert_eq!(size_of::<Slot>(), 24);
         assert!(Slot::default().is_empty() && Slot::fits(NUMBER_END - 1) && !Slot::fits(NUMBER_END));
     }
-}
-
-#[cfg(test)]
-mod slot_tests2 {
-    use std::collections::BTreeMap;
-
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::table::slots::{SlotState, Tags};
 
     fn slot(hash: u64, left: u64) -> Slot {
         Slot::new(

@@ -9,8 +9,8 @@ use foldhash::fast::FixedState;
 use slab::Slab;
 
 use super::slots::{Slot, SlotState, Slots, Tags};
-use crate::commit::journal;
-use crate::commit::segments::{Mark, SegmentMarks};
+use crate::journal;
+use crate::journal::{Mark, SegmentMarks};
 use divvy_core::algorithm::{Record, State, WindowState};
 use divvy_core::clock::Timestamp;
 use divvy_store::{Records, value};

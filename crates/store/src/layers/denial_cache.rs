@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use siphasher::sip128::SipHasher13;
 
-use crate::codec::record_key;
 use crate::contract::{Action, Batch, Entry, Store, StoreError, Unit};
+use crate::record_key;
 use divvy_core::algorithm::{Limit, Outcome, OutcomeSource, State};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_telemetry::metrics::Metric;
@@ -30,9 +30,11 @@ const TRUST_NS: u64 = NANOS_PER_SECOND;
 /// Places for one hash. With eight, a full table seldom evicts a window while there are free places.
 const WAYS: usize = 8;
 
-/// A window that is used up.
+/// A bucket's window that is used up. Its place is free once the window has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct UsedUp {
+struct Denial {
+    /// The hash of the bucket's key.
+    hash: [u64; 2],
     /// The end of the window.
     until: Timestamp,
     /// Time of the store's answer.
@@ -41,14 +43,6 @@ struct UsedUp {
     credits: u64,
     /// Credits used beyond the limit.
     owed: u64,
-}
-
-/// A slot for a bucket's window. It is free once the window has ended.
-#[derive(Debug, Clone, Copy, Default)]
-struct Denial {
-    /// The hash of the bucket's key.
-    hash: [u64; 2],
-    used_up: UsedUp,
 }
 
 /// Denials of a distant store.
@@ -149,7 +143,7 @@ impl DenialCache {
         if entry.at != now || entry.action.needs_store() {
             return None;
         }
-        let UsedUp { until, learned, credits, owed } = self.used_up(key, now)?;
+        let Denial { until, learned, credits, owed, .. } = self.used_up(key, now)?;
         // The server's clock was set back: the denial is from the future, or lasts longer than a window.
         let is_set_back = now < learned || until.since(now) > limit.window_ns.get();
         if is_set_back || now.since(learned) >= TRUST_NS || limit.credits.get() > credits {
@@ -177,15 +171,15 @@ impl DenialCache {
     }
 
     /// Returns the bucket's window, if it is known to be used up and not over at `now`.
-    fn used_up(&self, key: &[u8], now: Timestamp) -> Option<UsedUp> {
+    fn used_up(&self, key: &[u8], now: Timestamp) -> Option<Denial> {
         let (set, hash) = self.place(key)?;
         let set = set.lock();
-        set.iter().find(|denial| denial.hash == hash).map(|denial| denial.used_up).filter(|known| now < known.until)
+        set.iter().find(|denial| denial.hash == hash).filter(|known| now < known.until).copied()
     }
 
     /// Remembers that the bucket has nothing left, unless `is_stale` returns true once the set is locked. In a full set, the window
     /// that ends first is evicted.
-    fn remember(&self, key: &[u8], used_up: UsedUp, is_stale: impl FnOnce() -> bool) {
+    fn remember(&self, key: &[u8], used_up: Denial, is_stale: impl FnOnce() -> bool) {
         let Some((set, hash)) = self.place(key) else { return };
         let mut set = set.lock();
         if is_stale() {
@@ -194,10 +188,10 @@ impl DenialCache {
         let known = set.iter().position(|denial| denial.hash == hash);
         let place = match known {
             Some(index) => set.get_mut(index),
-            None => set.iter_mut().min_by_key(|denial| denial.used_up.until),
+            None => set.iter_mut().min_by_key(|denial| denial.until),
         };
         if let Some(place) = place {
-            *place = Denial { hash, used_up };
+            *place = Denial { hash, ..used_up };
         }
     }
 
@@ -217,87 +211,15 @@ impl DenialCache {
 }
 
 /// Returns the window, if this outcome shows that it has nothing left.
-fn used_up(entry: &Entry, outcome: &Result<Outcome, StoreError>, now: Timestamp) -> Option<UsedUp> {
+fn used_up(entry: &Entry, outcome: &Result<Outcome, StoreError>, now: Timestamp) -> Option<Denial> {
     let (Ok(outcome), Limit::FixedWindow(limit)) = (outcome, entry.limit) else { return None };
     let is_used_up = outcome.left == 0 && outcome.reset_ns > 0;
     // Reserved credits may come back before the window ends.
     let until = now.plus(outcome.retry_ns.map_or(outcome.reset_ns, |retry_ns| retry_ns.min(outcome.reset_ns)));
     let (credits, owed) = (limit.credits.get(), outcome.owed);
-    let used_up = UsedUp { until, learned: now, credits, owed };
+    let used_up = Denial { hash: [0; 2], until, learned: now, credits, owed };
     (is_used_up && entry.at == now && !entry.action.has_record()).then_some(used_up)
 }
 
 #[cfg(test)]
 mod tests;
-
-#[cfg(test)]
-mod denial_tests {
-    use super::*;
-
-    fn at(seconds: u64) -> Timestamp {
-        Timestamp::from_secs(seconds).unwrap()
-    }
-
-    fn until(seconds: u64) -> UsedUp {
-        UsedUp { until: at(seconds), learned: at(0), credits: 5, owed: 0 }
-    }
-
-    fn known(denials: &DenialCache, key: &[u8], seconds: u64) -> Option<Timestamp> {
-        denials.used_up(key, at(seconds)).map(|known| known.until)
-    }
-
-    fn key(number: u64) -> [u8; 8] {
-        number.to_le_bytes()
-    }
-
-    #[test]
-    fn window_is_known_until_it_ends() {
-        let denials = DenialCache::new(8);
-        denials.remember(b"one", until(60), || false);
-        assert_eq!(known(&denials, b"one", 59), Some(at(60)));
-        assert_eq!(known(&denials, b"one", 60), None);
-        assert_eq!(known(&denials, b"other", 59), None);
-        denials.remember(b"one", until(70), || false);
-        assert_eq!(known(&denials, b"one", 60), Some(at(70)));
-        denials.forget(b"one");
-        assert_eq!(known(&denials, b"one", 60), None);
-    }
-
-    #[test]
-    fn stale_denial_is_not_remembered() {
-        let denials = DenialCache::new(8);
-        denials.remember(b"one", until(60), || true);
-        assert_eq!(known(&denials, b"one", 1), None);
-    }
-
-    #[test]
-    fn window_that_ends_first_is_evicted() {
-        let denials = DenialCache::new(WAYS);
-        for number in 0..=WAYS as u64 {
-            denials.remember(&key(number), until(100 + number), || false);
-        }
-        let known: Vec<_> = (0..=WAYS as u64).filter(|number| known(&denials, &key(*number), 1).is_some()).collect();
-        assert_eq!(known, (1..=WAYS as u64).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn table_stays_bounded_and_never_confuses_buckets() {
-        let denials = DenialCache::new(100);
-        for number in 0..10_000 {
-            denials.remember(&key(number), until(1_000 + number), || false);
-        }
-        let known: Vec<_> =
-            (0..10_000).filter_map(|number| Some((number, known(&denials, &key(number), 1)?))).collect();
-        assert!((50..=104).contains(&known.len()), "{} are known", known.len());
-        assert!(known.iter().all(|(number, until)| *until == at(1_000 + number)));
-    }
-
-    #[test]
-    fn table_of_size_0_is_off() {
-        let denials = DenialCache::new(0);
-        assert!(denials.sets.is_empty());
-        denials.remember(b"one", until(60), || false);
-        assert_eq!(known(&denials, b"one", 1), None);
-        denials.forget(b"one");
-    }
-}

@@ -1,11 +1,12 @@
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use futures_util::poll;
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::testing::{ScriptedStore, TAKE, at, window};
+use crate::contract::SHOW;
+use crate::testing::{LOOK, ScriptedStore, TAKE, at, batch, outcomes, outcomes_together, record, wait, window};
+use divvy_core::algorithm::ReservationAsk;
 
 /// Deadline that is long enough for a busy machine, and ends a hung test.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -19,23 +20,19 @@ async fn until(mut condition: impl FnMut() -> bool) {
     timeout(PATIENCE, waiting).await.unwrap();
 }
 
-fn layered<S: Store + 'static>(store: S) -> LayeredStore<S> {
-    LayeredStore::new(store, 0, FailurePolicy::Error, Clock::system())
-}
+const POLICIES: [FailurePolicy; 4] =
+    [FailurePolicy::Deny, FailurePolicy::Allow, FailurePolicy::Error, FailurePolicy::Local { buckets: 9 }];
 
-fn hit() -> Batch {
-    let mut batch = Batch::default();
-    batch.begin(at(0));
-    batch.push(window(3, 60), TAKE, at(0), |key| key.push(b'a'));
-    batch
+fn one_hit() -> Batch {
+    batch(at(0), &[("a", window(3, 60), TAKE)])
 }
 
 #[tokio::test]
 async fn failure_counts_after_its_client_has_gone() {
-    let store = layered(ScriptedStore::default());
+    let store = fallback(FailurePolicy::Error);
     store.inner().is_down.store(true, Relaxed);
     let held = store.inner().hold_answers.write().await;
-    let mut batch = hit();
+    let mut batch = one_hit();
     let mut applying = Box::pin(store.apply(&mut batch));
     assert!(poll!(&mut applying).is_pending());
     drop(applying);
@@ -46,12 +43,205 @@ async fn failure_counts_after_its_client_has_gone() {
 
 #[tokio::test]
 async fn batch_returns_with_its_outcomes() {
-    let store = layered(ScriptedStore::default());
+    let store = fallback(FailurePolicy::Error);
     let held = store.inner().hold_answers.write().await;
-    let mut batch = hit();
+    let mut batch = one_hit();
     let mut applying = Box::pin(store.apply(&mut batch));
     assert!(poll!(&mut applying).is_pending());
     drop(held);
     applying.await;
     assert_eq!((batch.len(), batch.outcome(0).unwrap().left), (1, 2));
+}
+
+fn fallback(policy: FailurePolicy) -> LayeredStore<ScriptedStore> {
+    LayeredStore::new(ScriptedStore::default(), 0, policy, Clock::system())
+}
+
+/// Returns `(allowed, left, seconds until the reset)` of one hit on `key`, with three credits a minute.
+fn hit(store: &impl Store, seconds: u64, key: &str) -> Result<(bool, u64, u64), String> {
+    let outcome = outcomes(store, at(seconds), &[(key, window(3, 60), TAKE)]).remove(0);
+    outcome.map(|o| (o.allowed, o.left, o.reset_ns / NANOS_PER_SECOND)).map_err(|e| e.to_string())
+}
+
+#[test]
+fn store_that_works_answers_under_any_policy_and_a_policy_says_so() {
+    for policy in POLICIES {
+        let store = fallback(policy);
+        assert_eq!(hit(&store, 0, "a"), Ok((true, 2, 60)));
+        assert_eq!(hit(&store, 1, "a"), Ok((true, 1, 59)));
+        assert_eq!(store.0.fallback.failed.load(Relaxed), 0);
+        let source = || Some(outcomes(&store, at(0), &[("a", window(3, 60), TAKE)]).remove(0).ok()?.source);
+        assert_eq!(source(), Some(OutcomeSource::Store));
+        store.inner().is_down.store(true, Relaxed);
+        let stands_in = policy != FailurePolicy::Error;
+        assert_eq!(source(), stands_in.then_some(OutcomeSource::FailurePolicy), "{policy:?}");
+    }
+}
+
+#[test]
+fn policy_answers_only_while_the_store_fails() {
+    let down = |policy| {
+        let store = fallback(policy);
+        assert_eq!(hit(&store, 0, "a"), Ok((true, 2, 60)));
+        store.inner().is_down.store(true, Relaxed);
+        let answers = [hit(&store, 1, "a"), hit(&store, 1, "a")];
+        store.inner().is_down.store(false, Relaxed);
+        assert_eq!(hit(&store, 1, "a"), Ok((true, 1, 59)), "the store goes on where it was");
+        assert_eq!(store.0.fallback.failed.load(Relaxed), 2);
+        answers
+    };
+    assert_eq!(down(FailurePolicy::Error), [Err("down".to_owned()), Err("down".to_owned())]);
+    assert_eq!(down(FailurePolicy::Deny), [Ok((false, 0, 1)), Ok((false, 0, 1))]);
+    assert_eq!(down(FailurePolicy::Allow), [Ok((true, 2, 60)), Ok((true, 2, 60))]);
+    assert_eq!(down(FailurePolicy::Local { buckets: 9 }), [Ok((true, 2, 60)), Ok((true, 1, 60))]);
+}
+
+#[test]
+fn counter_is_shown_by_the_store_only() {
+    for policy in POLICIES {
+        let store = fallback(policy);
+        store.inner().is_down.store(true, Relaxed);
+        let shown = outcomes(&store, at(0), &[("a", window(3, 60), SHOW)]).remove(0);
+        assert_eq!(shown.unwrap_err().to_string(), "down", "{policy:?}");
+    }
+}
+
+#[test]
+fn policy_answers_a_whole_group_if_one_bucket_fails() {
+    let answers = |policy| {
+        let store = fallback(policy);
+        let group = |seconds| {
+            let group = [("!", window(1, 60), TAKE), ("b", window(5, 60), TAKE)];
+            let told = outcomes_together(&store, at(seconds), &group).into_iter();
+            told.map(|o| o.map(|o| (o.allowed, o.left)).map_err(|_| ())).collect::<Vec<_>>()
+        };
+        [group(0), group(1)]
+    };
+    assert_eq!(answers(FailurePolicy::Error), [[Err(()), Err(())], [Err(()), Err(())]]);
+    assert_eq!(answers(FailurePolicy::Deny), [[Ok((false, 0)), Ok((false, 0))], [Ok((false, 0)), Ok((false, 0))]]);
+    assert_eq!(answers(FailurePolicy::Allow), [[Ok((true, 0)), Ok((true, 4))], [Ok((true, 0)), Ok((true, 4))]]);
+    // The second group is denied as a whole: the other bucket keeps its credit.
+    let local = answers(FailurePolicy::Local { buckets: 9 });
+    assert_eq!(local, [[Ok((true, 0)), Ok((true, 4))], [Ok((false, 0)), Ok((true, 4))]]);
+}
+
+#[test]
+fn failed_reservation_and_its_group_are_errors_under_any_policy() {
+    for policy in POLICIES {
+        let (store, limit, key) = (fallback(policy), window(5, 60), record("a", "it"));
+        store.inner().is_down.store(true, Relaxed);
+        let asks = [
+            ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 },
+            ReservationAsk::Commit { cost: 1, charges: true, run: None },
+            ReservationAsk::Release { run: None },
+            ReservationAsk::Renew { ttl_seconds: Some(60), run: None },
+        ];
+        for ask in asks {
+            assert!(outcomes(&store, at(0), &[(&key, limit, Action::Reservation(ask))])[0].is_err(), "{ask:?}");
+        }
+        let group = [("b", limit, TAKE), (&*key, limit, Action::Reservation(asks[0])), ("c", limit, TAKE)];
+        assert!(outcomes_together(&store, at(0), &group).iter().all(Result::is_err));
+        assert_eq!(store.0.fallback.stood_in.load(Relaxed), 0);
+    }
+}
+
+#[test]
+fn local_count_is_bounded() {
+    let store = fallback(FailurePolicy::Local { buckets: 1 });
+    store.inner().is_down.store(true, Relaxed);
+    let answers: Vec<_> = (0..4).map(|_| hit(&store, 0, "a").map(|(allowed, ..)| allowed)).collect();
+    assert_eq!(answers, [Ok(true), Ok(true), Ok(true), Ok(false)]);
+    assert!(hit(&store, 0, "b").is_err());
+}
+
+#[test]
+fn policy_answers_only_entries_that_failed() {
+    let store = fallback(FailurePolicy::Deny);
+    let limit = window(3, 60);
+    let batch = [("a", limit, TAKE), ("!", limit, TAKE), ("a", limit, LOOK)];
+    let answers: Vec<_> =
+        outcomes(&store, at(0), &batch).into_iter().map(|o| o.map(|o| (o.allowed, o.left)).ok()).collect();
+    assert_eq!(answers, [Some((true, 2)), Some((false, 0)), Some((true, 2))]);
+    assert_eq!(store.0.fallback.failed.load(Relaxed), 1);
+}
+
+#[test]
+fn failed_forget_is_an_error_under_any_policy() {
+    for policy in POLICIES {
+        let store = fallback(policy);
+        let answers = outcomes(&store, at(0), &[("!", window(3, 60), Action::Forget)]);
+        assert!(answers.iter().all(Result::is_err), "{policy:?}");
+    }
+}
+
+#[test]
+fn outage_lasts_until_ten_seconds_after_the_last_failure() {
+    let store = fallback(FailurePolicy::Deny);
+    let lasts_after = |seconds, key| {
+        hit(&store, seconds, key).unwrap();
+        store.0.fallback.outage.lock().lasts
+    };
+    assert!(!lasts_after(0, "a"));
+    assert!(lasts_after(0, "!"));
+    assert!(lasts_after(10, "a"), "a part that works does not end the outage of another");
+    assert!(lasts_after(11, "!"));
+    assert!(lasts_after(21, "a"));
+    assert!(!lasts_after(22, "a"));
+    assert!(lasts_after(23, "!"), "and there may be another");
+}
+
+#[test]
+fn outage_of_an_idle_server_ends() {
+    let store = fallback(FailurePolicy::Deny);
+    assert!(!store.0.fallback.is_out(at(0)));
+    hit(&store, 1, "!").unwrap();
+    assert!(store.0.fallback.is_out(at(11)) && !store.0.fallback.is_out(at(12)));
+}
+
+#[test]
+fn only_a_store_out_of_reach_is_an_outage() {
+    let store = fallback(FailurePolicy::Error);
+    for key in ["?", "+"] {
+        assert!(hit(&store, 0, key).is_err());
+        assert!(!store.0.fallback.is_out(at(0)) && !store.0.fallback.outage.lock().lasts, "{key}");
+    }
+    assert_eq!(store.0.fallback.failed.load(Relaxed), 2);
+}
+
+#[test]
+fn overloaded_store_never_allows_hits() {
+    let answer = |policy, key| hit(&fallback(policy), 0, key).map(|(allowed, ..)| allowed);
+    for policy in [FailurePolicy::Allow, FailurePolicy::Local { buckets: 9 }] {
+        assert_eq!(answer(policy, "+"), Err("no room".to_owned()), "{policy:?}");
+        assert_eq!(answer(policy, "?"), Ok(true), "{policy:?}");
+    }
+    assert_eq!(answer(FailurePolicy::Deny, "+"), Ok(false));
+}
+
+#[test]
+fn check_notices_an_outage_before_the_first_hit_under_any_policy() {
+    for policy in POLICIES {
+        let store = fallback(policy);
+        let checked = || wait(store.check()).is_ok();
+        assert!(checked() && !store.0.fallback.outage.lock().lasts);
+        store.inner().is_down.store(true, Relaxed);
+        assert_eq!(checked(), policy != FailurePolicy::Error);
+        assert!(
+            store.0.fallback.outage.lock().lasts && store.0.fallback.is_out(store.0.fallback.clock.now()),
+            "{policy:?}"
+        );
+        store.inner().is_down.store(false, Relaxed);
+        // The time without failures that ends an outage.
+        store.0.fallback.failed_at.fetch_sub(QUIET_NS + 1, Relaxed);
+        assert!(checked() && !store.0.fallback.outage.lock().lasts, "{policy:?}");
+    }
+}
+
+#[test]
+fn failure_in_the_future_is_not_an_outage() {
+    let store = fallback(FailurePolicy::Deny);
+    hit(&store, 3600, "!").unwrap();
+    assert!(store.0.fallback.is_out(at(3600)) && store.0.fallback.is_out(at(3595)) && !store.0.fallback.is_out(at(0)));
+    hit(&store, 1, "!").unwrap();
+    assert!(store.0.fallback.is_out(at(2)) && !store.0.fallback.is_out(at(12)));
 }

@@ -91,6 +91,11 @@ fn write_back(store: &RocksStore) {
     store.core.engine.write_back().unwrap();
 }
 
+/// Returns the number of reservations that count toward the bound.
+fn remembered(store: &RocksStore) -> u64 {
+    store.core.engine.admission.records.remembered().reservations
+}
+
 #[test]
 fn kills_and_write_backs_lose_no_reservation_and_no_commit() {
     for is_written_back in [false, true] {
@@ -104,7 +109,7 @@ fn kills_and_write_backs_lose_no_reservation_and_no_commit() {
         assert!(apply(&opened.store, "one", TEN).allowed);
         let opened = settle(opened);
         let store = &opened.store;
-        assert_eq!((left(store), store.core.engine.admission.records.remembered().reservations), (90, 1));
+        assert_eq!((left(store), remembered(store)), (90, 1));
         assert_eq!(apply(store, "one", TEN).resolution, Resolution::Repeated);
         let first = apply(store, "one", COMMIT);
         assert_eq!((first.resolution, first.left), (Resolution::Done, 97));
@@ -131,7 +136,7 @@ fn released_reservation_never_returns() {
         }
         let store = opened.kill_and_reopen().store;
         assert_eq!((apply(&store, "one", COMMIT).resolution, left(&store)), (Resolution::Gone, 100));
-        assert_eq!(store.core.engine.admission.records.remembered().reservations, 0);
+        assert_eq!(remembered(&store), 0);
     }
 }
 
@@ -160,7 +165,7 @@ fn reservation_over_the_bound_leaves_no_trace() {
     // All records expire.
     let later = now.plus(200 * NANOS_PER_SECOND);
     store.core.engine.sweep_records(later);
-    assert_eq!(store.core.engine.admission.records.remembered().reservations, 0);
+    assert_eq!(remembered(&store), 0);
 }
 
 /// No request arrives that would detect the change.
@@ -191,7 +196,7 @@ fn clock_set_back_between_two_runs_keeps_no_reservation_longer() {
     let store = opened.kill_and_reopen().store;
     let remembered = |seconds: u64, id| {
         assert!(apply_at(&store, now.plus(seconds * NANOS_PER_SECOND), &[("x", id, TEN)])[0].is_ok());
-        store.core.engine.admission.records.remembered().reservations
+        remembered(&store)
     };
     assert_eq!((remembered(0, "two"), remembered(62, "three")), (2, 1));
 }
@@ -232,7 +237,7 @@ fn reservation_records_do_not_count_as_counters() {
     }
     store.core.survey().unwrap();
     assert_eq!(store.core.engine.admission.counters.count(), 1);
-    assert_eq!(store.core.engine.admission.records.remembered().reservations, 100);
+    assert_eq!(remembered(&store), 100);
 }
 
 /// Regression test: the first member of a group dropped the expired record of the second, and the record that replaced

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::TOLERATED_EXCESS;
 use super::*;
-use crate::commit::segments::SegmentMarks;
+use crate::journal::SegmentMarks;
 use divvy_core::algorithm::{SlidingLogState, TokenBucketState};
 
 const MEMORY: usize = 64 << 10;
@@ -50,7 +50,7 @@ proptest! {
     fn clean_counters_of_all_kinds_stay_within_the_memory_and_fill_it(
         phases in prop::collection::vec((prop::collection::vec(kinds(), 1..4), 1..4_000usize), 1..5),
     ) {
-        let (mut stripe, marks) = (Stripe::new(MEMORY), SegmentMarks::new());
+        let (mut stripe, marks) = (Stripe::new(MEMORY), SegmentMarks::default());
         let mut next = 0u64;
         for (kinds, count) in phases {
             for kind in kinds.iter().cycle().take(count) {
@@ -68,7 +68,7 @@ proptest! {
 fn excess_memory_of_dirty_counters_is_freed() {
     const COUNTERS: u32 = 5_000;
     for kind in [Kind::Window, Kind::Bucket, Kind::Log(20)] {
-        let (mut stripe, marks) = (Stripe::new(MEMORY), SegmentMarks::new());
+        let (mut stripe, marks) = (Stripe::new(MEMORY), SegmentMarks::default());
         for counter in 0..u64::from(COUNTERS) {
             add(&mut stripe, counter << 48, kind, &marks, false);
         }

@@ -5,12 +5,19 @@ use proptest::prelude::*;
 use super::*;
 use crate::layers::{FailurePolicy, LayeredStore};
 use crate::memory::MemoryStore;
-use crate::testing::{LOOK, ScriptedStore, TAKE, at, outcomes, outcomes_together, record, wait, window};
+use crate::testing::{LOOK, ScriptedStore, TAKE, at, batch, outcomes, outcomes_together, record, wait, window};
 use divvy_core::algorithm::{Ask, ReservationAsk, TokenBucket};
 use divvy_core::clock::{Clock, NANOS_PER_MILLI, NANOS_PER_SECOND};
 
 fn cache(entries: usize) -> LayeredStore<ScriptedStore> {
     LayeredStore::new(ScriptedStore::default(), entries, FailurePolicy::Error, Clock::system())
+}
+
+/// Returns the outcomes of a batch, and how many of its actions the store was asked about.
+fn ask(cache: &LayeredStore<ScriptedStore>, now: Timestamp, asks: &[(&str, Limit, Action)]) -> (Vec<Outcome>, u64) {
+    let before = cache.inner().asked.load(Relaxed);
+    let outcomes = outcomes(cache, now, asks).into_iter().map(Result::unwrap).collect();
+    (outcomes, cache.inner().asked.load(Relaxed) - before)
 }
 
 /// Hits `key`, with two credits a minute. Returns `(allowed, left, seconds until the reset)`, and whether the store was
@@ -20,12 +27,10 @@ fn hit(cache: &LayeredStore<ScriptedStore>, seconds: u64, key: &str) -> ((bool, 
 }
 
 fn hit_of(cache: &LayeredStore<ScriptedStore>, now: Timestamp, key: &str, limit: Limit) -> ((bool, u64, u64), bool) {
-    let before = cache.inner().asked.load(Relaxed);
-    let outcome = outcomes(cache, now, &[(key, limit, TAKE)]).remove(0).unwrap();
-    let answer = (outcome.allowed, outcome.left, outcome.reset_ns / NANOS_PER_SECOND);
-    let was_asked = cache.inner().asked.load(Relaxed) != before;
-    assert_eq!(outcome.source == OutcomeSource::Store, was_asked);
-    (answer, was_asked)
+    let (outcomes, asked) = ask(cache, now, &[(key, limit, TAKE)]);
+    let outcome = outcomes[0];
+    assert_eq!(outcome.source == OutcomeSource::Store, asked > 0);
+    ((outcome.allowed, outcome.left, outcome.reset_ns / NANOS_PER_SECOND), asked > 0)
 }
 
 fn after_ms(millis: u64) -> Timestamp {
@@ -51,34 +56,30 @@ fn cache_denies_for_a_second_and_until_the_window_ends() {
 fn hit_after_a_refund_asks_the_store_and_so_does_every_charge() {
     let cache = cache(8);
     let limit = window(2, 60);
-    let ask = |ask| {
-        let before = cache.inner().asked.load(Relaxed);
-        let outcome = outcomes(&cache, at(0), &[("a", limit, Action::Ask(ask))]).remove(0).unwrap();
-        let answer = (outcome.allowed, outcome.left, outcome.owed);
-        (answer, cache.inner().asked.load(Relaxed) != before)
+    let ask_one = |one| {
+        let (outcomes, asked) = ask(&cache, at(0), &[("a", limit, Action::Ask(one))]);
+        ((outcomes[0].allowed, outcomes[0].left, outcomes[0].owed), asked > 0)
     };
-    assert_eq!(ask(Ask::Overdraw { cost: 5 }), ((true, 0, 3), true));
-    assert_eq!(ask(Ask::Overdraw { cost: 1 }), ((false, 0, 3), false), "the debt is known, too");
-    assert_eq!(ask(Ask::Charge { cost: 2 }), ((false, 0, 5), true));
-    assert_eq!(ask(Ask::Look { cost: 1 }), ((false, 0, 5), false));
-    assert_eq!(ask(Ask::Show), ((true, 0, 5), true));
-    assert_eq!(ask(Ask::Refund { cost: 6 }), ((true, 1, 0), true));
-    assert_eq!(ask(Ask::Take { cost: 1 }), ((true, 0, 0), true));
+    assert_eq!(ask_one(Ask::Overdraw { cost: 5 }), ((true, 0, 3), true));
+    assert_eq!(ask_one(Ask::Overdraw { cost: 1 }), ((false, 0, 3), false), "the debt is known, too");
+    assert_eq!(ask_one(Ask::Charge { cost: 2 }), ((false, 0, 5), true));
+    assert_eq!(ask_one(Ask::Look { cost: 1 }), ((false, 0, 5), false));
+    assert_eq!(ask_one(Ask::Show), ((true, 0, 5), true));
+    assert_eq!(ask_one(Ask::Refund { cost: 6 }), ((true, 1, 0), true));
+    assert_eq!(ask_one(Ask::Take { cost: 1 }), ((true, 0, 0), true));
     // The same happens within one batch.
-    let take = Action::Ask(Ask::Take { cost: 1 });
-    let both = outcomes(&cache, at(0), &[("a", limit, Action::Ask(Ask::Refund { cost: 1 })), ("a", limit, take)]);
-    assert!(both.into_iter().all(|outcome| outcome.unwrap().allowed));
+    let both = ask(&cache, at(0), &[("a", limit, Action::Ask(Ask::Refund { cost: 1 })), ("a", limit, TAKE)]).0;
+    assert!(both.into_iter().all(|outcome| outcome.allowed));
 }
 
 #[test]
 fn store_answers_for_reservations_and_for_hits_after_they_free_credits() {
     let cache = cache(8);
     let (limit, key) = (window(2, 60), record("a", "it"));
-    let about = |ask| {
-        let before = cache.inner().asked.load(Relaxed);
-        let outcome = outcomes(&cache, at(0), &[(&key, limit, Action::Reservation(ask))]).remove(0).unwrap();
-        assert_eq!(cache.inner().asked.load(Relaxed), before + 1, "{ask:?}: never from memory");
-        (outcome.allowed, outcome.left)
+    let about = |one| {
+        let (outcomes, asked) = ask(&cache, at(0), &[(&key, limit, Action::Reservation(one))]);
+        assert_eq!(asked, 1, "{one:?}: never from memory");
+        (outcomes[0].allowed, outcomes[0].left)
     };
     let hit = || hit(&cache, 0, "a");
     let reserve = ReservationAsk::Reserve { credits: 2, ttl_seconds: 60 };
@@ -96,8 +97,7 @@ fn store_answers_for_reservations_and_for_hits_after_they_free_credits() {
     let late = ReservationAsk::Commit { cost: 1, charges: true, run: None };
     let other = record("a", "other");
     let batch = [("a", limit, TAKE), (&*other, limit, Action::Reservation(late)), ("a", limit, TAKE)];
-    let answers: Vec<_> = outcomes(&cache, at(0), &batch).into_iter().map(|o| o.map(|o| o.owed).unwrap()).collect();
-    assert_eq!(answers, [0, 1, 1]);
+    assert_eq!(ask(&cache, at(0), &batch).0.iter().map(|outcome| outcome.owed).collect::<Vec<_>>(), [0, 1, 1]);
     // The store answers for a whole group that reserves, even if it is known to be denied.
     assert_eq!((hit().1, hit().1), (true, false));
     let before = cache.inner().asked.load(Relaxed);
@@ -115,13 +115,9 @@ fn hit_after_a_group_that_frees_credits_asks_the_store() {
     let reserved = outcomes_together(&cache, at(0), &[(&of_a, limit, reserve), (&of_b, limit, reserve)]);
     assert!(reserved.into_iter().all(|outcome| outcome.unwrap().allowed));
     assert_eq!((hit(&cache, 0, "a").1, hit(&cache, 0, "a").1), (true, false));
-    let mut batch = Batch::default();
-    batch.begin(at(0));
-    let mut push = |key: &str, action| batch.push(limit, action, at(0), |out| out.extend_from_slice(key.as_bytes()));
-    push(&of_a, Action::Reservation(ReservationAsk::Release { run: None }));
-    push(&of_b, Action::Reservation(ReservationAsk::Release { run: None }));
-    batch.group(0);
-    batch.push(limit, TAKE, at(0), |out| out.push(b'a'));
+    let release = Action::Reservation(ReservationAsk::Release { run: None });
+    let mut batch = batch(at(0), &[(&of_a, limit, release), (&of_b, limit, release), ("a", limit, TAKE)]);
+    batch.groups.push(0..2);
     wait(cache.apply(&mut batch));
     assert_eq!([0, 1, 2].map(|index| batch.outcome(index).map(|outcome| outcome.allowed).ok()), [Some(true); 3]);
 }
@@ -165,6 +161,10 @@ fn cache_of_size_0_asks_the_store_each_time() {
     let answers: Vec<_> = (0..4).map(|_| hit(&cache, 0, "a")).collect();
     assert_eq!(answers[3], ((false, 0, 60), true));
     assert_eq!(cache.0.denials.answered.load(Relaxed), 0);
+    let denials = DenialCache::new(0);
+    denials.remember(b"one", until(60), || false);
+    assert_eq!(known(&denials, b"one", 1), None);
+    denials.forget(b"one");
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn hit_after_a_forget_in_the_same_batch_asks_the_store() {
     let limit = window(1, 60);
     outcomes(&cache, at(0), &[("a", limit, TAKE), ("b", limit, TAKE)]);
     let batch = [("a", limit, TAKE), ("b", limit, TAKE), ("a", limit, Action::Forget), ("a", limit, TAKE)];
-    let answers: Vec<_> = outcomes(&cache, after_ms(10), &batch).into_iter().map(|o| o.unwrap().allowed).collect();
+    let answers = ask(&cache, after_ms(10), &batch).0.iter().map(|outcome| outcome.allowed).collect::<Vec<_>>();
     assert_eq!(answers, [false, false, true, true]);
     assert_eq!(cache.0.denials.answered.load(Relaxed), 2);
 }
@@ -194,9 +194,7 @@ fn answer_from_before_a_forget_is_not_remembered() {
     hit(&cache, 0, "a");
     hit(&cache, 0, "a");
     let returns_before = cache.0.denials.returns.load(Ordering::SeqCst);
-    let mut late = Batch::default();
-    late.begin(at(0));
-    late.push(window(2, 60), TAKE, at(0), |out| out.push(b'a'));
+    let mut late = batch(at(0), &[("a", window(2, 60), TAKE)]);
     wait(cache.inner().apply(&mut late));
     outcomes(&cache, at(1), &[("a", window(2, 60), Action::Forget), ("b", limit, LOOK)]);
     cache.0.denials.learn(&late, returns_before);
@@ -209,12 +207,7 @@ fn answer_from_before_a_forget_is_not_remembered() {
 async fn forget_reaches_the_cache_after_its_client_has_gone() {
     let cache = cache(8);
     let limit = window(1, 60);
-    let batch_of = |action| {
-        let mut batch = Batch::default();
-        batch.begin(at(0));
-        batch.push(limit, action, at(0), |out| out.push(b'a'));
-        batch
-    };
+    let batch_of = |action| batch(at(0), &[("a", limit, action)]);
     let returns_before = cache.0.denials.returns.load(Ordering::SeqCst);
     let mut late = batch_of(TAKE);
     cache.inner().apply(&mut late).await;
@@ -288,4 +281,52 @@ fn denial_does_not_outlive_its_window_when_the_clock_is_set_back() {
     assert_eq!(hit(&cache, 3600, "a"), ((false, 0, 60), false));
     let (_, was_asked) = hit(&cache, 0, "a");
     assert!(was_asked, "an hour earlier nothing is known");
+}
+
+fn until(seconds: u64) -> Denial {
+    Denial { hash: [0; 2], until: at(seconds), learned: at(0), credits: 5, owed: 0 }
+}
+
+fn known(denials: &DenialCache, key: &[u8], seconds: u64) -> Option<Timestamp> {
+    denials.used_up(key, at(seconds)).map(|known| known.until)
+}
+
+fn key(number: u64) -> [u8; 8] {
+    number.to_le_bytes()
+}
+
+#[test]
+fn window_is_known_until_it_ends() {
+    let denials = DenialCache::new(8);
+    denials.remember(b"one", until(60), || false);
+    assert_eq!(known(&denials, b"one", 59), Some(at(60)));
+    assert_eq!(known(&denials, b"one", 60), None);
+    assert_eq!(known(&denials, b"other", 59), None);
+    denials.remember(b"one", until(70), || false);
+    assert_eq!(known(&denials, b"one", 60), Some(at(70)));
+    denials.forget(b"one");
+    assert_eq!(known(&denials, b"one", 60), None);
+    denials.remember(b"one", until(60), || true);
+    assert_eq!(known(&denials, b"one", 1), None, "a stale denial");
+}
+
+#[test]
+fn window_that_ends_first_is_evicted() {
+    let denials = DenialCache::new(WAYS);
+    for number in 0..=WAYS as u64 {
+        denials.remember(&key(number), until(100 + number), || false);
+    }
+    let known: Vec<_> = (0..=WAYS as u64).filter(|number| known(&denials, &key(*number), 1).is_some()).collect();
+    assert_eq!(known, (1..=WAYS as u64).collect::<Vec<_>>());
+}
+
+#[test]
+fn table_stays_bounded_and_never_confuses_buckets() {
+    let denials = DenialCache::new(100);
+    for number in 0..10_000 {
+        denials.remember(&key(number), until(1_000 + number), || false);
+    }
+    let known: Vec<_> = (0..10_000).filter_map(|number| Some((number, known(&denials, &key(number), 1)?))).collect();
+    assert!((50..=104).contains(&known.len()), "{} are known", known.len());
+    assert!(known.iter().all(|(number, until)| *until == at(1_000 + number)));
 }

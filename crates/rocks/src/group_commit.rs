@@ -307,22 +307,3 @@ impl Gathering {
 
 #[cfg(test)]
 mod tests;
-
-#[cfg(test)]
-mod gathering_tests {
-    use super::*;
-
-    #[test]
-    fn lone_commits_are_not_worth_a_wait() {
-        let gathering = Gathering::default();
-        let mut now = Timestamp::from_nanos(NANOS_PER_MILLI);
-        for _ in 0..3 {
-            assert!(!gathering.is_worthwhile(now, 0));
-            now = now.plus(CLOSE_NS);
-        }
-        assert!(gathering.is_worthwhile(now, 1), "another connection waits");
-        assert!(gathering.is_worthwhile(now.plus(CLOSE_NS - 1), 0), "right after another commit");
-        gathering.found_others.store(true, Relaxed);
-        assert!(gathering.is_worthwhile(now.plus(NANOS_PER_MILLI), 0), "others joined the last one");
-    }
-}

@@ -1,4 +1,4 @@
-//! Journal records: the changes of one commit, packed into one value.
+//! The journal: its records, each with the changes of one commit, packed into one value, and its segments.
 //!
 //! Values are absolute. So a record can be replayed twice, and even after its changes have reached the counters. A
 //! value of length 0 means that the bucket is forgotten.
@@ -10,9 +10,17 @@
 //!
 //! Write-backs sort staged changes by key. Records that no fsync has covered are kept in memory, because a failing disk may lose
 //! them even after they were written.
+//!
+//! The journal is divided into numbered segments. A change carries the number of the segment that was open when it was
+//! made. The change is in that segment or in the first commit of the next one: see [`SegmentMarks::open`]. Another mark
+//! names the last segment whose counters are all written back.
 
+use std::collections::VecDeque;
+
+use crate::sync::atomic::AtomicU32;
+use crate::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use divvy_store::StoreError;
-use divvy_store::codec::{read_bytes, read_number, write_number};
+use divvy_store::key::{read_bytes, read_number, write_number};
 
 const LENGTH: usize = size_of::<u32>();
 /// Size of a fixed window's value (bytes).
@@ -34,18 +42,6 @@ pub struct Change<'a> {
     pub key: &'a [u8],
     /// The bucket's new value; empty if the bucket is forgotten.
     pub value: &'a [u8],
-}
-
-/// The error for a record that begins differently, ends in the middle of a change, or refers to more bytes of a key than the
-/// key had.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a journal record does not consist of whole changes")]
-pub struct Truncated;
-
-impl From<Truncated> for StoreError {
-    fn from(truncated: Truncated) -> Self {
-        StoreError::new(truncated.to_string())
-    }
 }
 
 /// Stages a change whose value `write_value` appends. Returns the offset of the value.
@@ -82,23 +78,12 @@ pub fn restage(staged: &mut Vec<u8>, offset: usize, write_value: impl FnOnce(&mu
     is_replaced
 }
 
-/// Returns the staged changes, oldest first. Ends after the first error.
-pub fn staged(mut staged: &[u8]) -> impl Iterator<Item = Result<Change<'_>, Truncated>> {
+/// Returns the staged changes, oldest first. Ends if one is incomplete.
+pub fn staged(mut staged: &[u8]) -> impl Iterator<Item = Change<'_>> {
     std::iter::from_fn(move || {
-        if staged.is_empty() {
-            return None;
-        }
-        let change = read_staged(&mut staged);
-        if change.is_err() {
-            staged = &[];
-        }
-        Some(change)
+        let key = read_staged(&mut staged)?;
+        Some(Change { key, value: read_staged(&mut staged)? })
     })
-}
-
-/// Returns the number of bytes that a change takes when it is staged.
-pub fn staged_length(change: &Change<'_>) -> usize {
-    2 * LENGTH + change.key.len() + change.value.len()
 }
 
 /// Packs staged changes into a record. It is reused from record to record.
@@ -118,8 +103,7 @@ impl Packer {
             record.extend_from_slice(&MAGIC);
         }
         let mut last = None;
-        // This process has staged them, so they are not damaged.
-        for Change { key, value } in self::staged(staged).map_while(Result::ok) {
+        for Change { key, value } in self::staged(staged) {
             let shared = shared_length(last.unwrap_or(&self.key_before), key);
             let rest = key.get(shared..).unwrap_or_default();
             write_number(record, shared as u64);
@@ -143,25 +127,25 @@ impl Packer {
 /// Calls `each` with the changes of a record, oldest first.
 ///
 /// # Errors
-/// Returns the first error of `each`. Fails if the record is damaged, after `each` has seen the changes before the
-/// damage.
-pub fn each_change<E: From<Truncated>>(
-    record: &[u8],
-    mut each: impl FnMut(Change<'_>) -> Result<(), E>,
-) -> Result<(), E> {
+/// The record begins differently, ends in the middle of a change, or refers to more bytes of a key than the key had. `each` has then
+/// seen the changes before the damage.
+pub fn each_change(record: &[u8], each: impl FnMut(Change<'_>)) -> Result<(), StoreError> {
+    read_changes(record, each).ok_or_else(|| StoreError::new("a journal record does not consist of whole changes"))
+}
+
+fn read_changes(record: &[u8], mut each: impl FnMut(Change<'_>)) -> Option<()> {
     if record.is_empty() {
-        return Ok(());
+        return Some(());
     }
-    let mut rest = record.strip_prefix(&MAGIC).ok_or(Truncated)?;
+    let mut rest = record.strip_prefix(&MAGIC)?;
     let mut key = Vec::new();
     while !rest.is_empty() {
-        let shared = read_number(&mut rest).and_then(|shared| usize::try_from(shared).ok());
-        key.truncate(shared.filter(|shared| *shared <= key.len()).ok_or(Truncated)?);
-        key.extend_from_slice(read_bytes(&mut rest).ok_or(Truncated)?);
-        let value = read_bytes(&mut rest).ok_or(Truncated)?;
-        each(Change { key: &key, value })?;
+        let shared = usize::try_from(read_number(&mut rest)?).ok()?;
+        key.truncate(Some(shared).filter(|shared| *shared <= key.len())?);
+        key.extend_from_slice(read_bytes(&mut rest)?);
+        each(Change { key: &key, value: read_bytes(&mut rest)? });
     }
-    Ok(())
+    Some(())
 }
 
 /// Returns the number of leading bytes that two keys share.
@@ -181,17 +165,11 @@ pub fn shared_length(one: &[u8], other: &[u8]) -> usize {
     shared + one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }
 
-fn read_staged<'a>(staged: &mut &'a [u8]) -> Result<Change<'a>, Truncated> {
-    let key = read_staged_bytes(staged)?;
-    let value = read_staged_bytes(staged)?;
-    Ok(Change { key, value })
-}
-
-fn read_staged_bytes<'a>(staged: &mut &'a [u8]) -> Result<&'a [u8], Truncated> {
-    let (length, rest) = staged.split_first_chunk::<LENGTH>().ok_or(Truncated)?;
-    let (bytes, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or(Truncated)?;
+fn read_staged<'a>(staged: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (length, rest) = staged.split_first_chunk::<LENGTH>()?;
+    let (bytes, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
     *staged = rest;
-    Ok(bytes)
+    Some(bytes)
 }
 
 fn length_of(bytes: &[u8]) -> [u8; LENGTH] {
@@ -221,17 +199,19 @@ impl<'a> SortedChanges<'a> {
     /// Sorts staged changes.
     pub fn new(changes: &'a [u8]) -> Self {
         let (shared, count) = shared_by_all(changes);
-        let mut order = Vec::with_capacity(count);
-        let mut rest = staged(changes);
-        let mut offset = 0;
-        while let Some(Ok(change)) = rest.next() {
-            order.push(SortKey { word: word_at(change.key, shared), offset });
-            offset += staged_length(&change);
+        let (mut order, mut offset) = (Vec::with_capacity(count), 0);
+        for Change { key, value } in staged(changes) {
+            order.push(SortKey { word: word_at(key, shared), offset });
+            offset += 2 * LENGTH + key.len() + value.len();
         }
         order.sort_unstable();
-        let mut sorted = Self { changes, order };
-        sorted.break_ties();
-        sorted
+        // Keys with the same word are sorted by all their bytes. The last change of each comes first, and stays.
+        let key = |sort_key: &SortKey| change_at(changes, *sort_key).map(|change| change.key);
+        for tied in order.chunk_by_mut(|one, other| one.word == other.word).filter(|tied| tied.len() > 1) {
+            tied.sort_by(|one, other| key(one).cmp(&key(other)).then(other.offset.cmp(&one.offset)));
+        }
+        order.dedup_by(|later, kept| later.word == kept.word && key(later) == key(kept));
+        Self { changes, order }
     }
 
     /// Returns the average length of a change.
@@ -243,26 +223,15 @@ impl<'a> SortedChanges<'a> {
     pub fn iter(&self) -> impl Iterator<Item = Change<'a>> {
         self.order.iter().filter_map(|sort_key| change_at(self.changes, *sort_key))
     }
-
-    /// Sorts keys with the same word by all their bytes, and keeps the last change of each.
-    fn break_ties(&mut self) {
-        let changes = self.changes;
-        let key = |sort_key: &SortKey| change_at(changes, *sort_key).map(|change| change.key);
-        let ties = self.order.chunk_by_mut(|one, other| one.word == other.word);
-        for tied in ties.filter(|tied| tied.len() > 1) {
-            tied.sort_by(|one, other| key(one).cmp(&key(other)).then(other.offset.cmp(&one.offset)));
-        }
-        self.order.dedup_by(|later, kept| later.word == kept.word && key(later) == key(kept));
-    }
 }
 
 fn change_at(changes: &[u8], sort_key: SortKey) -> Option<Change<'_>> {
-    staged(changes.get(sort_key.offset..)?).next()?.ok()
+    staged(changes.get(sort_key.offset..)?).next()
 }
 
 /// Returns the number of leading bytes that all keys share, and the number of keys.
 fn shared_by_all(changes: &[u8]) -> (usize, usize) {
-    let mut keys = staged(changes).map_while(Result::ok).map(|change| change.key);
+    let mut keys = staged(changes).map(|change| change.key);
     let Some(first) = keys.next() else { return (0, 0) };
     keys.fold((first.len(), 1), |(shared, count), key| {
         (shared_length(first.get(..shared).unwrap_or(first), key), count + 1)
@@ -324,14 +293,177 @@ impl UnsyncedRecords {
 
     /// Iterates over the records, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        self.chunks.iter().flat_map(|chunk| staged(chunk).map_while(Result::ok).map(|record| record.value))
+        self.chunks.iter().flat_map(|chunk| staged(chunk).map(|record| record.value))
+    }
+}
+
+/// The low bits of a segment's number, which fit into a slot of the table. If a counter does not change for 65,536
+/// segments, it looks as if it had changed recently, while that segment is kept. The only effect is that it stays in
+/// memory.
+pub type Mark = u16;
+/// Minimum number of segments in a full journal.
+const SEGMENTS: u64 = 32;
+/// Minimum ratio of the table's length to a segment's. Otherwise, the counters of one segment might fill the table, and
+/// none of them could be evicted.
+const TABLE_TO_SEGMENT: u64 = 32;
+/// Length that a segment may have regardless of the table (bytes).
+const SHORTEST_SEGMENT: u64 = 64 << 10;
+
+/// The number of the open segment, and of the last one whose counters are all written back.
+#[derive(Debug)]
+pub struct SegmentMarks {
+    open: AtomicU32,
+    clean: AtomicU32,
+}
+
+impl Default for SegmentMarks {
+    fn default() -> Self {
+        Self { open: AtomicU32::new(1), clean: AtomicU32::new(0) }
+    }
+}
+
+impl SegmentMarks {
+    /// Returns the number of the open segment.
+    ///
+    /// A change must read it under its stripe's lock, after the stripe is marked as pending. If a commit has taken the
+    /// stripe's changes before that, the change sees the segments that were closed by then. So no change is later than
+    /// in the first commit after its segment.
+    pub fn open(&self) -> u32 {
+        self.open.load(Acquire)
+    }
+
+    /// Closes the open segment, and returns its number.
+    pub fn close(&self) -> u32 {
+        self.open.fetch_add(1, AcqRel)
+    }
+
+    /// Returns the last segment that is written back: the own record of every counter whose last change is in this
+    /// segment or earlier is current.
+    pub fn clean(&self) -> u32 {
+        self.clean.load(Acquire)
+    }
+
+    /// Records that every counter whose last change is in segment `number` or earlier is written back.
+    pub fn set_clean(&self, number: u32) {
+        self.clean.fetch_max(number, Release);
+    }
+
+    /// Returns the segment that `mark` stands for: the last one with these low bits.
+    pub fn number(&self, mark: Mark) -> u32 {
+        let open = self.open();
+        open.wrapping_sub(u32::from((open as Mark).wrapping_sub(mark)))
+    }
+
+    /// Returns whether the counter's own record contains its last change, which has this mark.
+    pub fn is_clean(&self, mark: Mark) -> bool {
+        // A mark from before the first segment becomes a number near the largest.
+        let number = self.number(mark);
+        number <= self.clean() || number > self.open()
+    }
+
+    /// Returns a mark for a counter whose own record is current.
+    pub fn clean_mark(&self) -> Mark {
+        self.clean() as Mark
+    }
+}
+
+/// A run of commits whose counters are written back together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// Its number.
+    pub number: u32,
+    /// The first commit in the segment. In an empty segment, it is after the last commit.
+    pub first: u64,
+    /// The last commit in the segment.
+    pub last: u64,
+    /// The length of its records.
+    pub bytes: u64,
+}
+
+/// The segments that are not written back. The last one is open.
+#[derive(Debug)]
+pub struct Segments {
+    segments: VecDeque<Segment>,
+    bytes: u64,
+    max_bytes: u64,
+    /// A segment is closed at this length (bytes).
+    segment_bytes: u64,
+}
+
+impl Segments {
+    /// Creates an empty journal of at most `max_bytes`, for a table with `table_bytes`.
+    pub fn new(max_bytes: u64, table_bytes: u64, marks: &SegmentMarks) -> Self {
+        let longest_segment = (table_bytes / TABLE_TO_SEGMENT).max(SHORTEST_SEGMENT);
+        let segment_bytes = (max_bytes / SEGMENTS).min(longest_segment);
+        let mut segments = Self { segments: VecDeque::new(), bytes: 0, max_bytes, segment_bytes };
+        segments.open(marks, 0);
+        segments
+    }
+
+    fn open(&mut self, marks: &SegmentMarks, last: u64) {
+        self.segments.push_back(Segment { number: marks.open(), first: last + 1, last, bytes: 0 });
+    }
+
+    /// Returns the bytes of all segments.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Notes that commit `number` was appended to the open segment, and closes a segment that is long enough.
+    pub fn grew(&mut self, number: u64, bytes: u64, marks: &SegmentMarks) {
+        self.bytes += bytes;
+        if let Some(open) = self.segments.back_mut() {
+            if open.bytes == 0 {
+                open.first = number;
+            }
+            open.last = number;
+            open.bytes += bytes;
+            if open.bytes >= self.segment_bytes {
+                self.close(marks);
+            }
+        }
+    }
+
+    /// Closes the open segment. Returns its number.
+    pub fn close(&mut self, marks: &SegmentMarks) -> u32 {
+        let last = self.segments.back().map_or(0, |open| open.last);
+        let closed = marks.close();
+        self.open(marks, last);
+        closed
+    }
+
+    /// Returns whether the journal exceeds its maximum length.
+    pub fn is_full(&self) -> bool {
+        self.bytes > self.max_bytes
+    }
+
+    /// Returns whether a segment should be written back, to make room for the next ones.
+    pub fn is_long(&self) -> bool {
+        self.bytes > self.max_bytes - 2 * self.segment_bytes
+    }
+
+    /// Returns the oldest segment, if it is closed, and the first commit after it, if there is one.
+    pub fn oldest(&self) -> Option<(Segment, Option<u64>)> {
+        let oldest = self.segments.front()?;
+        let next = self.segments.get(1)?;
+        Some((*oldest, (next.bytes > 0).then_some(next.first)))
+    }
+
+    /// Notes that the oldest segment was written back, and its commits were dropped.
+    pub fn drop_oldest(&mut self) {
+        if let Some(dropped) = self.segments.pop_front() {
+            self.bytes -= dropped.bytes;
+        }
     }
 }
 
 #[cfg(test)]
-mod journal_tests {
-    use super::*;
+mod tests {
+    use std::collections::BTreeMap;
+
     use proptest::prelude::*;
+
+    use super::*;
 
     type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -351,13 +483,10 @@ mod journal_tests {
         staged
     }
 
-    fn changes(record: &[u8]) -> Result<Pairs, Truncated> {
+    fn changes(record: &[u8]) -> Option<Pairs> {
         let mut changes = Vec::new();
-        each_change(record, |change| {
-            changes.push((change.key.to_vec(), change.value.to_vec()));
-            Ok(())
-        })
-        .map(|()| changes)
+        each_change(record, |change| changes.push((change.key.to_vec(), change.value.to_vec()))).ok()?;
+        Some(changes)
     }
 
     proptest! {
@@ -368,7 +497,7 @@ mod journal_tests {
             packer.pack(&staged_of(&more), &mut vec![]);
             packer.pack(&staged, &mut record);
             packer.pack(&staged_of(&more), &mut record);
-            prop_assert_eq!(changes(&record), Ok([pairs, more].concat()));
+            prop_assert_eq!(changes(&record), Some([pairs, more].concat()));
         }
 
         #[test]
@@ -392,19 +521,10 @@ mod journal_tests {
 
     #[test]
     fn record_with_a_dangling_reference_is_damaged() {
-        assert_eq!(changes(&[&MAGIC[..], &[1, 0, 0]].concat()), Err(Truncated));
-        assert_eq!(changes(&[&MAGIC[..], &[0, 2, b'a']].concat()), Err(Truncated));
-        assert_eq!(changes(&[&MAGIC[..], &[0xff; 11]].concat()), Err(Truncated));
+        for dangling in [&[1, 0, 0][..], &[0, 2, b'a'], &[0xff; 11]] {
+            assert_eq!(changes(&[&MAGIC[..], dangling].concat()), None);
+        }
     }
-}
-
-#[cfg(test)]
-mod sorted_change_tests {
-    use std::collections::BTreeMap;
-
-    use proptest::prelude::*;
-
-    use super::*;
 
     proptest! {
         #[test]
@@ -423,5 +543,25 @@ mod sorted_change_tests {
             let read: Vec<_> = sorted.iter().map(|change| (change.key.to_vec(), change.value.to_vec())).collect();
             prop_assert_eq!(read, model.into_iter().collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn change_is_clean_once_its_segment_is() {
+        let marks = SegmentMarks::default();
+        assert!(marks.is_clean(marks.clean_mark()));
+        let mark = marks.open() as Mark;
+        assert!(!marks.is_clean(mark));
+        assert_eq!(marks.close(), 1);
+        assert!(!marks.is_clean(mark) && !marks.is_clean(marks.open() as Mark));
+        marks.set_clean(1);
+        assert!(marks.is_clean(mark) && !marks.is_clean(marks.open() as Mark));
+    }
+
+    #[test]
+    fn marks_wrap_and_stay_distinct() {
+        let marks = SegmentMarks::default();
+        (0..70_000).for_each(|_| marks.set_clean(marks.close()));
+        assert!(!marks.is_clean(marks.open() as Mark));
+        assert!((1..65_000).all(|ago| marks.is_clean((marks.open() - ago) as Mark)));
     }
 }

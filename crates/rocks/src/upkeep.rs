@@ -1,4 +1,6 @@
-//! The store's threads: they write back, fsync, commit changes that no hit waits for, load counters after a start, reopen the
+//! The store's core, which its public handle and its threads share: listings, backups, metrics, and the end of the store.
+//!
+//! The threads write back, fsync, commit changes that no hit waits for, load counters after a start, reopen the
 //! database after a disk failure, and enforce the bounds. Hits wait only for commits.
 //!
 //! After a start, a thread reads all records once, while hits are served. If all counters found room, the table is then complete: a
@@ -8,24 +10,34 @@
 //! To find that out would take another pass over all records, and room that expired counters still occupy.
 //!
 //! To enforce the bounds, a thread measures the disk, counts the counters after a start, and reclaims expired ones when little room is
-//! left. The [budget](divvy_store::bounds::CounterBudget) counts each counter that is made or forgotten. It has no count of
+//! left. The [budget](divvy_store::CounterBudget) counts each counter that is made or forgotten. It has no count of
 //! the counters that an earlier process left, and does not know which ones compactions drop. RocksDB's own estimate
 //! cannot decide about hits: it includes each version of a counter and all records of reservations and answers, and it
 //! is too low while a file deletes counters that no other file has. So the counters are counted by a scan, once after a
 //! start, and whenever the bound is near, after a compaction has dropped the expired ones. Both are done so rarely that
 //! they use only a small part of a processor.
 
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rocksdb::properties;
+use parking_lot::{Condvar, Mutex};
+use rocksdb::properties::{
+    ACTUAL_DELAYED_WRITE_RATE, BACKGROUND_ERRORS, BLOCK_CACHE_USAGE, CUR_SIZE_ALL_MEM_TABLES, ESTIMATE_NUM_KEYS,
+    ESTIMATE_PENDING_COMPACTION_BYTES, ESTIMATE_TABLE_READERS_MEM, IS_WRITE_STOPPED, LIVE_SST_FILES_SIZE,
+    NUM_RUNNING_COMPACTIONS, NUM_RUNNING_FLUSHES,
+};
 
-use super::StoreCore;
-use crate::disk::database::Database;
-use crate::disk::tuning::MAX_WAL_BYTES;
-use crate::disk::{Decoder, directory};
-use divvy_store::{Outage, RoomLog, StoreError};
+use super::disk::database::{Database, MAX_WAL_BYTES, Swept};
+use super::disk::directory;
+use super::disk::{self, Decoder};
+use super::engine::Engine;
+use divvy_core::clock::Clock;
+use divvy_store::{Bounds, Listing, Outage, Page, RoomLog, Seal, StoreError};
+use divvy_telemetry::metrics::Metric;
 
 /// Pause between checks whether a write-back is due.
 const WRITE_BACK_INTERVAL: Duration = Duration::from_millis(50);
@@ -51,6 +63,186 @@ const WAL_ALLOWANCE: u64 = MAX_WAL_BYTES + (64 << 20);
 const SURVEY_PAUSE: u32 = 20;
 /// Number of records between two checks whether the store is being closed.
 const CHECK_INTERVAL: u64 = 4096;
+
+/// The open store.
+pub struct StoreCore {
+    pub engine: Arc<Engine<Database>>,
+    pub path: PathBuf,
+    pub seal: Seal,
+    /// Counts of the records that compactions have dropped, in all databases that this store has opened.
+    pub swept: Arc<Swept>,
+    /// Kept while the database is reopened, because another process may be waiting for it.
+    pub _lock: Option<File>,
+    pub bounds: Bounds,
+    pub clock: Clock,
+    pub stopping: Mutex<bool>,
+    pub stop: Condvar,
+}
+
+impl StoreCore {
+    /// Returns the number of expired counters that compactions and write-backs have dropped.
+    pub fn expired_dropped(&self) -> u64 {
+        self.swept.expired.load(Relaxed) + self.engine.expired.load(Relaxed)
+    }
+
+    /// Reads a page of counters.
+    ///
+    /// # Errors
+    /// Fails if RocksDB cannot read.
+    pub fn list(&self, listing: &Listing) -> Result<Page, StoreError> {
+        let engine = &self.engine;
+        let mut page = Page::default();
+        let after = listing.start_after()?;
+        let listed = engine.with_disk(|database| {
+            for (looked_at, entry) in (1..).zip(database.entries(&listing.prefix, after.as_deref())) {
+                let (key, stored) = entry?;
+                let state = engine.table.peek(&key).unwrap_or_else(|| {
+                    // A damaged record must not prevent the others from being listed.
+                    let decoded = disk::decode_counter(&listing.limit, &stored);
+                    decoded.inspect_err(|error| engine.damage.note_record(&key, error)).ok().map(|(state, _)| state)
+                });
+                let actor = key.get(listing.prefix.len()..).unwrap_or_default();
+                if !page.add(listing, actor, state.as_ref(), looked_at) {
+                    break;
+                }
+            }
+            Ok(())
+        });
+        listed.inspect_err(|error| engine.damage.note_read(error, self.clock.now()))?;
+        Ok(page)
+    }
+
+    /// Copies the database and the key for ids into the new directory `dir`.
+    ///
+    /// # Errors
+    /// The disk refuses reads or writes.
+    pub fn checkpoint(&self, dir: &Path) -> Result<(), StoreError> {
+        self.engine.write_back()?;
+        self.engine.with_disk(|database| database.checkpoint(dir))?;
+        directory::write_seal_key(self.seal.key()?, dir)
+            .map_err(|error| StoreError::new(format!("cannot copy the key for reservation ids: {error}")))
+    }
+
+    /// Ends the threads, and writes everything to stable storage. The last thread enforces the bounds.
+    ///
+    /// # Errors
+    /// The disk refuses writes.
+    pub fn shut_down(&self, mut threads: Vec<JoinHandle<()>>) -> Result<(), StoreError> {
+        let engine = &self.engine;
+        engine.admission.commits.close();
+        *self.stopping.lock() = true;
+        self.stop.notify_all();
+        let bound = threads.pop();
+        for thread in threads {
+            let _ = thread.join();
+        }
+        if !engine.is_well() {
+            self.heal();
+        }
+        let result = engine.commit_rest().and_then(|()| engine.sync());
+        let stopped = engine.with_disk(|database| {
+            database.stop_background_work();
+            Ok(())
+        });
+        // This thread may have waited for a compaction of all counters, which has been cancelled.
+        bound.map(JoinHandle::join);
+        result.and(stopped)
+    }
+
+    pub fn metrics(&self) -> Vec<Metric> {
+        let (engine, usage) = (&self.engine, self.engine.table.usage());
+        let mut metrics = vec![
+            Metric::histogram(
+                "divvy_commit_duration_seconds",
+                "Time of commits to the write-ahead log, each of many hits; includes the fsync with --durability sync.",
+                &engine.timings.commits,
+            ),
+            Metric::histogram(
+                "divvy_fsync_duration_seconds",
+                "Time of the fsyncs of the write-ahead log that run every second, outside commits.",
+                &engine.timings.fsyncs,
+            ),
+            Metric::gauge("divvy_commits_failing", "1 while commits fail.", u64::from(!engine.is_well())),
+            Metric::gauge(
+                "divvy_journal_bytes",
+                "Size of the journal: changes that are kept until their counters are written back.",
+                engine.journal_bytes(),
+            ),
+            Metric::gauge("divvy_hot_counters", "Counters in the hot table.", usage.counters),
+            Metric::gauge("divvy_hot_table_bytes", "Memory of the hot table.", usage.bytes),
+            Metric::counter("divvy_hot_table_hits_total", "Actions on counters in the hot table.", usage.hits),
+            Metric::counter(
+                "divvy_hot_table_misses_total",
+                "Actions on counters that had to be looked up in RocksDB.",
+                usage.misses,
+            ),
+            Metric::counter(
+                "divvy_expired_dropped_total",
+                "Expired counters that compactions and write-backs have dropped.",
+                self.expired_dropped(),
+            ),
+            Metric::counter(
+                "divvy_unreadable_kept_total",
+                "Records that a compaction could not read, and kept.",
+                self.swept.unreadable.load(Relaxed),
+            ),
+            Metric::counter(
+                "divvy_failed_reads_total",
+                "Failed reads of counters: a damaged file or a failing disk.",
+                engine.damage.reads.load(Relaxed),
+            ),
+            Metric::counter(
+                "divvy_damaged_records_total",
+                "How often a hit or a listing encountered a damaged record.",
+                engine.damage.records.load(Relaxed),
+            ),
+        ];
+        metrics.extend(engine.admission.counters.metrics());
+        metrics.extend(engine.admission.records.metrics());
+        // There are no numbers while the database is being reopened.
+        metrics.extend(engine.with_disk(|database| Ok(rocksdb_metrics(database))).into_iter().flatten());
+        if let Ok(bytes) = directory::size(&self.path, |_| true) {
+            metrics.push(Metric::gauge("divvy_rocksdb_disk_bytes", "Size of the files in the data directory.", bytes));
+        }
+        metrics
+    }
+}
+
+fn rocksdb_metrics(database: &Database) -> [Metric; 9] {
+    let number = |name, help, property| Metric::gauge(name, help, database.number(property));
+    let sum = |name, help, property| Metric::gauge(name, help, database.sum(property));
+    [
+        sum("divvy_rocksdb_block_cache_bytes", "Memory of RocksDB's block caches.", BLOCK_CACHE_USAGE),
+        sum("divvy_rocksdb_write_buffer_bytes", "Memory of RocksDB's write buffers.", CUR_SIZE_ALL_MEM_TABLES),
+        sum(
+            "divvy_rocksdb_table_reader_bytes",
+            "Approximate memory of RocksDB's indexes and filters outside of the block caches.",
+            ESTIMATE_TABLE_READERS_MEM,
+        ),
+        sum(
+            "divvy_rocksdb_pending_compaction_bytes",
+            "Approximate bytes that compactions have yet to rewrite.",
+            ESTIMATE_PENDING_COMPACTION_BYTES,
+        ),
+        number(
+            "divvy_rocksdb_delayed_write_bytes_per_second",
+            "Rate to which RocksDB slows down writes because it is behind; 0: not slowed down.",
+            ACTUAL_DELAYED_WRITE_RATE,
+        ),
+        number(
+            "divvy_rocksdb_writes_stopped",
+            "1 while RocksDB accepts no writes because it is behind.",
+            IS_WRITE_STOPPED,
+        ),
+        number("divvy_rocksdb_running_compactions", "Running compactions.", NUM_RUNNING_COMPACTIONS),
+        number("divvy_rocksdb_running_flushes", "Running flushes.", NUM_RUNNING_FLUSHES),
+        Metric::counter(
+            "divvy_rocksdb_background_errors_total",
+            "Errors of RocksDB's background work.",
+            database.number(BACKGROUND_ERRORS),
+        ),
+    ]
+}
 
 impl StoreCore {
     pub fn write_back_loop(&self) {
@@ -188,17 +380,14 @@ impl StoreCore {
     }
 
     fn measure(&self) {
-        let measured = self.engine.with_disk(|database| {
+        let is_full = self.engine.with_disk(|database| {
             let log = database.wal_bytes().map_err(|error| StoreError::new(error.to_string()))?;
             let unrecorded = u64::try_from(self.engine.table.usage().unrecorded).unwrap_or(0);
-            let counters = database.counters_number(properties::LIVE_SST_FILES_SIZE)?;
-            Ok(is_disk_full(
-                counters.saturating_add(unrecorded.saturating_mul(RECORD_BYTES)),
-                log,
-                self.bounds.max_disk,
-            ))
+            let counters = database.counters_number(LIVE_SST_FILES_SIZE)?;
+            let counters = counters.saturating_add(unrecorded.saturating_mul(RECORD_BYTES));
+            Ok(is_disk_full(counters, log, self.bounds.max_disk))
         });
-        if let Ok(is_full) = measured {
+        if let Ok(is_full) = is_full {
             self.engine.admission.counters.disk_is_full.store(is_full, Relaxed);
         }
     }
@@ -256,8 +445,8 @@ impl StoreCore {
     }
 
     /// Estimates the number of counters from RocksDB's estimate.
-    pub fn estimate(&self, database: &Database) -> Result<u64, StoreError> {
-        let entries = database.counters_number(properties::ESTIMATE_NUM_KEYS)?;
+    pub fn estimate(&self) -> Result<u64, StoreError> {
+        let entries = self.engine.with_disk(|database| database.counters_number(ESTIMATE_NUM_KEYS))?;
         Ok(entries.saturating_add_signed(self.engine.table.usage().unrecorded))
     }
 }

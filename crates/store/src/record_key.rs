@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::VERSION;
+use crate::key::VERSION;
 
 /// The tag, in place of the algorithm in a bucket's key. Never reuse one.
 const RECORD: u8 = 8;

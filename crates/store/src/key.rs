@@ -1,13 +1,15 @@
-//! Keys of buckets: their spaces, and how they are written and read.
+//! Keys of buckets: their spaces, how they are written and read, and the numbers in them.
 //!
 //! A key consists of `version, algorithm, space, name, limit, actor`. The fields that identify the rule come first, so
 //! one rule's buckets are one range of keys, and a changed limit has new buckets. Every field but the last has a
 //! self-delimiting encoding, so no two buckets share a key. The prefix is the part that a rule's buckets share.
 
-use super::{VERSION, read_bytes, read_number, write_number};
 use divvy_core::algorithm::{CalendarWindow, CountBasis, Kind, Limit};
 use divvy_core::calendar::Calendar;
 use divvy_core::clock::NANOS_PER_SECOND;
+
+/// First byte of every key. Another layout gets another number.
+pub const VERSION: u8 = 1;
 
 /// The kind of name that a bucket has. On disk, the spaces 4 to 15 are reserved for records of groups, reservations, leases,
 /// limits of single actors, and idempotent requests.
@@ -40,27 +42,15 @@ pub enum Space {
 }
 
 impl Space {
-    pub(super) const ALL: [Self; 11] = [
-        Self::Rule,
-        Self::TokenBucket,
-        Self::Throttle,
-        Self::Named,
-        Self::SlotOfActor,
-        Self::SlotOfFirstField,
-        Self::NamedInSlotOfActor,
-        Self::NamedInSlotOfFirstField,
-        Self::Debt,
-        Self::DebtInSlotOfActor,
-        Self::DebtInSlotOfFirstField,
-    ];
-
-    pub(super) fn is_named(self) -> bool {
-        matches!(self, Self::Named | Self::NamedInSlotOfActor | Self::NamedInSlotOfFirstField)
-    }
+    /// The spaces of named counters.
+    const NAMED: [Self; 3] = [Self::Named, Self::NamedInSlotOfActor, Self::NamedInSlotOfFirstField];
+    const DEBT: [Self; 3] = [Self::Debt, Self::DebtInSlotOfActor, Self::DebtInSlotOfFirstField];
+    const OTHERS: [Self; 5] =
+        [Self::Rule, Self::TokenBucket, Self::Throttle, Self::SlotOfActor, Self::SlotOfFirstField];
 }
 
 /// The byte that stands for calendar windows on disk, which are fixed windows otherwise.
-pub(super) const CALENDAR_WINDOW: u8 = 7;
+const CALENDAR_WINDOW: u8 = 7;
 
 /// A key without its actor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -167,7 +157,7 @@ fn tag_of(kind: Kind) -> u8 {
 }
 
 /// Returns the algorithm with this byte; `None` for an unknown one and that of calendar windows.
-pub(super) fn kind_of(tag: u8) -> Option<Kind> {
+fn kind_of(tag: u8) -> Option<Kind> {
     Kind::ALL.into_iter().find(|kind| tag_of(*kind) == tag)
 }
 
@@ -219,11 +209,12 @@ fn read<'a>(
 ) -> Option<(Space, Option<Limit>, &'a [u8])> {
     let [VERSION, tag, space, rest @ ..] = key else { return None };
     let (tag, mut rest) = (*tag, rest);
-    let space = Space::ALL.into_iter().find(|known| *known as u8 == *space)?;
+    let mut spaces = Space::OTHERS.into_iter().chain(Space::NAMED).chain(Space::DEBT);
+    let space = spaces.find(|known| *known as u8 == *space)?;
     for _ in 0..read_number(&mut rest)? {
         pair(read_text(&mut rest)?, read_text(&mut rest)?);
     }
-    let is_named = space.is_named();
+    let is_named = Space::NAMED.contains(&space);
     let kind = kind_of(tag);
     // Named counters and leases have no credits in their keys.
     let credits = if is_named || kind == Some(Kind::Concurrency) { 1 } else { read_number(&mut rest)? };
@@ -255,10 +246,43 @@ fn read_text<'a>(from: &mut &'a [u8]) -> Option<&'a str> {
     str::from_utf8(read_bytes(from)?).ok()
 }
 
+/// Appends a number.
+#[inline]
+pub fn write_number(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// Reads a number at the front of `from`, and removes it.
+#[inline]
+pub fn read_number(from: &mut &[u8]) -> Option<u64> {
+    let mut number = 0u64;
+    for shift in (0..u64::BITS).step_by(7) {
+        let (byte, rest) = from.split_first()?;
+        *from = rest;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+/// Reads bytes at the front of `from`, preceded by their number, and removes them.
+#[inline]
+pub fn read_bytes<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = usize::try_from(read_number(from)?).ok()?;
+    let (bytes, rest) = from.split_at_checked(length)?;
+    *from = rest;
+    Some(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::VERSION;
     use divvy_core::algorithm::{CountBasis, FixedWindow, Kind, LeakyBucket, Limit, SlidingWindow, TokenBucket};
     use proptest::prelude::*;
 

@@ -1,13 +1,12 @@
 //! Leadership passes on when its holder leaves, and every waiter is released.
 
-use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
 use super::*;
 
 /// Polls once. While there is a leader, this puts a waiter into the queue.
-fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
@@ -58,24 +57,11 @@ fn remaining_waiter_inherits_from_one_that_leaves() {
 fn hundred_thousand_departed_waiters_are_skipped_without_recursion() {
     let group = GroupCommit::new(0);
     let leader = group.try_lead().unwrap();
-    let stays = {
-        let group = Arc::clone(&group);
-        let mut stays = Box::pin(async move { group.wait_for(1).await });
-        assert!(poll_once(stays.as_mut()).is_pending());
-        stays
-    };
-    let left: Vec<_> = (0..100_000)
-        .map(|_| {
-            let group = Arc::clone(&group);
-            let mut leaves = Box::pin(async move { group.wait_for(1).await });
-            assert!(poll_once(leaves.as_mut()).is_pending());
-            leaves
-        })
-        .collect();
+    let mut stays = waiting(&group, &Arc::default());
+    let left: Vec<_> = (0..100_000).map(|_| waiting(&group, &Arc::default())).collect();
     drop(left);
     // The stack is so small that recursion would end the process.
     std::thread::Builder::new().stack_size(64 << 10).spawn(move || drop(leader)).unwrap().join().unwrap();
-    let mut stays = stays;
     assert!(matches!(poll_once(stays.as_mut()), Poll::Ready(Ok(Some(_)))));
 }
 
@@ -144,4 +130,18 @@ fn departed_waiters_do_not_accumulate_while_a_commit_hangs() {
         assert!(poll_once(pin!(group.wait_for(1))).is_pending());
     }
     assert!(group.queue.lock().waiters.len() <= MIN_SWEEP);
+}
+
+#[test]
+fn lone_commits_are_not_worth_a_wait() {
+    let gathering = Gathering::default();
+    let mut now = Timestamp::from_nanos(NANOS_PER_MILLI);
+    for _ in 0..3 {
+        assert!(!gathering.is_worthwhile(now, 0));
+        now = now.plus(CLOSE_NS);
+    }
+    assert!(gathering.is_worthwhile(now, 1), "another connection waits");
+    assert!(gathering.is_worthwhile(now.plus(CLOSE_NS - 1), 0), "right after another commit");
+    gathering.found_others.store(true, Relaxed);
+    assert!(gathering.is_worthwhile(now.plus(NANOS_PER_MILLI), 0), "others joined the last one");
 }

@@ -86,10 +86,7 @@ fn drop_without_closing(store: RocksStore) {
     *store.core.stopping.lock() = true;
     store.core.engine.admission.commits.close();
     store.core.stop.notify_all();
-    let threads = std::mem::take(&mut *store.threads.lock());
-    for thread in threads.writers.into_iter().chain(threads.bound) {
-        thread.join().unwrap();
-    }
+    store.threads.lock().drain(..).for_each(|thread| thread.join().unwrap());
 }
 
 #[test]
@@ -232,7 +229,8 @@ proptest! {
             let counted = live.difference(&dropped).count();
             prop_assert!(count >= counted as u64, "{} of {:?} without {:?}", count, live, dropped);
         }
-        write_back_all(&store);
+        // A counter in the table whose record was dropped, and that was hit since, counts once it has a record again.
+        store.core.engine.write_back().unwrap();
         let count = count(&store);
         prop_assert!((live.len() as u64..=12).contains(&count), "{} of {:?}", count, live);
         close(store);
