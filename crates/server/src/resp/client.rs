@@ -10,7 +10,8 @@ use crate::error_log;
 use crate::net::auth::Gate;
 use crate::net::session::NextStep;
 use crate::operations::{Admission, Operator, caller_name};
-use crate::protocol::command::{Command, CommandMatch, Credentials, Hello, LibraryInfo, ReplyMode};
+use crate::protocol::command::table::Spec;
+use crate::protocol::command::{Command, Credentials, Hello, LibraryInfo, ReplyMode};
 use crate::protocol::resp::{ReplyWriter, Version};
 use divvy_access::audit::Caller;
 use divvy_access::{Category, DEFAULT_USER, Given, LoginError};
@@ -94,7 +95,7 @@ impl Client {
     }
 
     /// Records the client's activity for `CLIENT LIST`.
-    pub fn record_activity(&mut self, command: Option<CommandMatch>, queued: Option<usize>) {
+    pub fn record_activity(&mut self, command: Option<&'static Spec>, queued: Option<usize>) {
         self.registration.record_activity(command, queued);
     }
 
@@ -233,7 +234,7 @@ impl Client {
     }
 
     /// Returns the error for a command that the client may not send.
-    pub fn refusal(&self, found: CommandMatch) -> String {
+    pub fn refusal(&self, found: &Spec) -> String {
         if !self.gate.is_open() {
             return NO_AUTH.to_owned();
         }

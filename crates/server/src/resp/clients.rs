@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::protocol::command::{ClientFilter, CommandMatch};
+use crate::protocol::command::ClientFilter;
+use crate::protocol::command::table::Spec;
 use crate::protocol::resp::Version;
 use divvy_access::DEFAULT_USER;
 
@@ -39,7 +40,7 @@ struct ClientRecord {
 #[derive(Debug, Clone, Copy, Default)]
 struct Activity {
     /// The last command.
-    command: Option<CommandMatch>,
+    command: Option<&'static Spec>,
     /// Number of requests that wait for `EXEC`; `None` without a `MULTI`.
     queued: Option<usize>,
 }
@@ -106,7 +107,7 @@ impl Registration {
 
     /// Records the client's activity. Without a command, the last command stays.
     #[expect(clippy::disallowed_methods, reason = "how long a client has been idle")]
-    pub fn record_activity(&mut self, command: Option<CommandMatch>, queued: Option<usize>) {
+    pub fn record_activity(&mut self, command: Option<&'static Spec>, queued: Option<usize>) {
         let active = Instant::now().saturating_duration_since(self.record.since);
         self.record.active.store(u64::try_from(active.as_millis()).unwrap_or(u64::MAX), Relaxed);
         let activity = Activity { command: command.or(self.activity.command), queued };
@@ -138,7 +139,7 @@ impl Drop for Registration {
 
 impl Activity {
     fn is_same(self, other: Self) -> bool {
-        let spec = |activity: Self| activity.command.map(|command| std::ptr::from_ref(command.spec));
+        let spec = |activity: Self| activity.command.map(std::ptr::from_ref);
         (spec(self), self.queued) == (spec(other), other.queued)
     }
 }
@@ -164,7 +165,7 @@ impl ClientRecord {
             age.as_secs(),
             idle.as_secs(),
             if activity.queued.is_some() { "x" } else { "N" },
-            activity.command.map_or_else(|| "NULL".to_owned(), |command| command.full_name()),
+            activity.command.map_or("NULL".into(), Spec::full_name),
             profile.user.as_deref().unwrap_or(DEFAULT_USER),
             profile.version.number(),
             text(&profile.library),

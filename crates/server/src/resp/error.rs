@@ -2,7 +2,8 @@
 
 use super::client::Client;
 use crate::error_text::{self, Terms};
-use crate::protocol::command::{Command, CommandError};
+use crate::protocol::command::table::is_optional;
+use crate::protocol::command::{CommandError, Mistake};
 use crate::protocol::resp::{Arguments, ProtocolError, ReplyWriter};
 use divvy_limiter::{ErrorClass, Limiter, LimiterError};
 use divvy_telemetry::metrics::{Bound, ErrorKind};
@@ -46,9 +47,9 @@ pub fn count_limit(limiter: &Limiter, limit: Option<Bound>) {
 
 /// Counts a request that is not a command, unless clients work without it.
 pub fn count_command_error(limiter: &Limiter, client: &Client, request: Arguments, error: &CommandError) {
-    let kind = match error {
-        _ if Command::is_optional(request) => return,
-        CommandError::UnknownCommand { .. } | CommandError::UnknownSubcommand { .. } => ErrorKind::UnknownCommand,
+    let kind = match error.mistake {
+        _ if is_optional(request) => return,
+        Mistake::UnknownCommand => ErrorKind::UnknownCommand,
         _ => ErrorKind::Unknown,
     };
     client.count_error(limiter, kind, error);

@@ -13,7 +13,8 @@ use crate::net::memory::BudgetExceeded;
 use crate::net::session::{NextStep, Output};
 use crate::net::work_slots::WorkSlot;
 use crate::operations::Operator;
-use crate::protocol::command::{Command, CommandError, CommandMatch};
+use crate::protocol::command::table::Spec;
+use crate::protocol::command::{Command, CommandError, Mistake};
 use crate::protocol::resp::{ReplyWriter, Version};
 use divvy_api::Arguments as Given;
 use divvy_limiter::Policy;
@@ -31,7 +32,7 @@ pub async fn answer(
     shared: &Arc<RespState>,
     client: &mut Client,
     policy: Option<Arc<Policy>>,
-    row: Option<CommandMatch>,
+    row: Option<&'static Spec>,
     command: Command<'_>,
     output: &mut Output<'_>,
 ) -> Result<NextStep, BudgetExceeded> {
@@ -45,7 +46,7 @@ pub async fn answer(
     // The user may have lost the right while the command waited.
     client.gate.refresh();
     if let Some(found) = row
-        && client.gate.may(found.spec.category).is_err()
+        && client.gate.may(found.category).is_err()
     {
         let refusal = client.refusal(found);
         if let Some(change) = change_of(&command) {
@@ -55,14 +56,14 @@ pub async fn answer(
         return Ok(NextStep::Continue);
     }
     let start = output.bytes.len();
-    let operator = client.operator(row.map(|found| found.spec.category));
+    let operator = client.operator(row.map(|found| found.category));
     match reply(shared, client.version, operator, policy, command) {
         Ok(reply) => match slot.run(reply).await {
             Ok(reply) => output.bytes.extend_from_slice(&reply),
             Err(error) => ReplyWriter::new(output.bytes, version).error(format_args!("ERR {error}")),
         },
         Err(error) => {
-            if let CommandError::TooManyPairs { .. } = error {
+            if error.mistake == Mistake::TooManyPairs {
                 count_limit(&shared.limiter, Some(Bound::Pairs));
             }
             if let Some(change) = change_of(&command) {

@@ -8,7 +8,8 @@ use super::client::Client;
 use super::error::{count_command_error, count_limit};
 use super::info::RespState;
 use crate::operations;
-use crate::protocol::command::{Command, CommandError, START};
+use crate::protocol::command::table::find_request;
+use crate::protocol::command::{Command, CommandError, Mistake, START};
 use crate::protocol::resp::{Arguments, ReplyWriter};
 use divvy_access::audit::Change;
 use divvy_api::{Arguments as Given, Member, Shape};
@@ -27,7 +28,7 @@ pub fn change_of(command: &Command<'_>) -> Option<Change> {
 
 /// Records a refused request, if it asks for a change. Its arguments may be wrong.
 pub fn record_refusal(shared: &RespState, client: &Client, request: Arguments, error: impl Display) {
-    let action = Command::find(request).ok().and_then(|found| found.spec.endpoint).and_then(|endpoint| endpoint.action);
+    let action = find_request(request).ok().and_then(|found| found.endpoint).and_then(|endpoint| endpoint.action);
     if let Some(action) = action {
         let change = Command::parse(request).ok().as_ref().and_then(change_of).unwrap_or_else(|| Change::new(action));
         shared.operations.audit().refuse(client.caller(), change, error);
@@ -37,7 +38,7 @@ pub fn record_refusal(shared: &RespState, client: &Client, request: Arguments, e
 /// Counts an invalid request, records it if it asks for a change, and writes the error.
 pub fn write_error(shared: &RespState, client: &Client, request: Arguments, error: CommandError, output: &mut Vec<u8>) {
     let limiter = &shared.limiter;
-    if let CommandError::TooManyPairs { .. } = error {
+    if error.mistake == Mistake::TooManyPairs {
         count_limit(limiter, Some(Bound::Pairs));
     }
     count_command_error(limiter, client, request, &error);

@@ -10,7 +10,8 @@ use super::large;
 use crate::net::memory::BudgetExceeded;
 use crate::net::session::{NextStep, Output};
 use crate::protocol::command::describe::{self, commands_of};
-use crate::protocol::command::{AclAsk, Command, CommandMatch, Pairs};
+use crate::protocol::command::table::Spec;
+use crate::protocol::command::{AclAsk, Command, Pairs};
 use crate::protocol::resp::ReplyWriter;
 use divvy_access::{Category, DEFAULT_USER, Grants, User};
 use divvy_limiter::rules::{hits_of, listed};
@@ -39,7 +40,7 @@ pub async fn answer_alone(
     shared: &Arc<RespState>,
     batch: &mut Batch,
     client: &mut Client,
-    row: Option<CommandMatch>,
+    row: Option<&'static Spec>,
     command: Command<'_>,
     output: &mut Output<'_>,
 ) -> Result<NextStep, BudgetExceeded> {

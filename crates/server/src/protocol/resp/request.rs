@@ -312,6 +312,11 @@ impl<'a> Arguments<'a> {
         self.ranges.get(index).map(|range| self.slice(range))
     }
 
+    /// Returns the argument at this position; empty beyond the last.
+    pub fn word(&self, index: usize) -> &'a [u8] {
+        self.get(index).unwrap_or_default()
+    }
+
     /// Returns the arguments without the first `count`.
     pub fn skip(&self, count: usize) -> Self {
         Self { text: self.text, ranges: self.ranges.get(count..).unwrap_or_default() }
