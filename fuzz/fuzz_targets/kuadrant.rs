@@ -3,9 +3,9 @@
 
 #![no_main]
 
-use divvy::protocol::envoy::messages::envoy::service::ratelimit::v3::RateLimitRequest;
-use divvy::protocol::envoy::messages::kuadrant::service::ratelimit::v1::{CommitRequest, ReserveRequest};
-use divvy::protocol::kuadrant::{MAX_DESCRIPTORS, Subject, reported_cost, ttl_seconds};
+use divvy::server::grpc::messages::envoy::service::ratelimit::v3::RateLimitRequest;
+use divvy::server::grpc::messages::kuadrant::service::ratelimit::v1::{CommitRequest, ReserveRequest};
+use divvy::server::grpc::kuadrant::{MAX_DESCRIPTORS, Subject, reported_cost, ttl_seconds};
 use divvy::rules::Operation;
 use libfuzzer_sys::fuzz_target;
 use prost::Message;

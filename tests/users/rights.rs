@@ -6,7 +6,7 @@ mod table;
 
 use divvy::access::Category;
 use divvy::protocol::command::table::commands;
-use divvy::protocol::rpc::Rpc;
+use divvy::server::grpc::Rpc;
 
 use self::answer::Expected;
 use self::table::{LISTINGS, OF_CONNECTIONS, OPERATIONS, Operation, PUBLIC, RESTRICTED, expand, operations, parts};

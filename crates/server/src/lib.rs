@@ -21,7 +21,7 @@
 
 mod error_log;
 mod error_text;
-mod grpc;
+pub mod grpc;
 mod health;
 pub mod http;
 mod keep_running;

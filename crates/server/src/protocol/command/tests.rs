@@ -1,7 +1,10 @@
 use super::pairs::{not_a_pair, not_utf8, repeated};
 use super::*;
-use crate::protocol::resp::client::{Frame, decode_reply, write_request};
 use crate::protocol::resp::{Decoder, Limits, Queue, ReplyWriter};
+use crate::protocol::resp::{
+    tests::{Frame, decode_reply},
+    write_request,
+};
 use divvy_core::rules::Operation;
 use proptest::prelude::*;
 
@@ -48,7 +51,7 @@ fn described(request: &[&str], version: Version) -> Frame {
         let Ok(Command::Describe(question)) = command else { panic!("{command:?}") };
         let mut out = Vec::new();
         describe::write(&mut ReplyWriter::new(&mut out, version), question);
-        let (frame, consumed) = decode_reply(&out, version).unwrap().unwrap();
+        let (frame, consumed) = decode_reply(&out, version);
         assert_eq!(consumed, out.len());
         frame
     })

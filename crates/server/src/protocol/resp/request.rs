@@ -1,5 +1,6 @@
-//! Decodes requests: finds the ranges of the arguments in one pass, which continues where it stopped.
+//! Decodes requests: finds the ranges of the arguments in one pass, which continues where it stopped. Keeps requests for later.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::inline;
@@ -292,11 +293,6 @@ pub struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Creates arguments from their ranges in `text`.
-    pub(super) fn new(text: &'a [u8], ranges: &'a [Range<usize>]) -> Self {
-        Self { text, ranges }
-    }
-
     /// Returns the number of arguments, including the command's name.
     pub fn len(&self) -> usize {
         self.ranges.len()
@@ -344,6 +340,82 @@ impl<'a> Arguments<'a> {
     fn slice(&self, range: &Range<usize>) -> &'a [u8] {
         self.text.get(range.clone()).unwrap_or_default()
     }
+}
+
+/// Requests that wait to be answered later, in order of arrival: those between `MULTI` and `EXEC`.
+///
+/// Each request has its own allocations, of exactly its size. So the memory can be computed before a request is added,
+/// and removing a request frees its share.
+#[derive(Debug, Default)]
+pub struct Queue {
+    requests: VecDeque<QueuedRequest>,
+    /// Memory that the requests themselves hold (bytes).
+    held: usize,
+}
+
+/// A request that owns its arguments.
+#[derive(Debug)]
+pub struct QueuedRequest {
+    text: Box<[u8]>,
+    /// The arguments' ranges in `text`.
+    arguments: Box<[Range<usize>]>,
+}
+
+impl Queue {
+    /// Returns the number of requests.
+    pub fn count(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Adds a request.
+    pub fn push(&mut self, request: Arguments) {
+        let mut text = Vec::with_capacity(text_length(request));
+        let mut arguments = Vec::with_capacity(request.len());
+        for argument in request.iter() {
+            let start = text.len();
+            text.extend_from_slice(argument);
+            arguments.push(start..text.len());
+        }
+        let request = QueuedRequest { text: text.into(), arguments: arguments.into() };
+        self.held += request.memory();
+        self.requests.push_back(request);
+    }
+
+    /// Removes the oldest request, and returns it.
+    pub fn pop(&mut self) -> Option<QueuedRequest> {
+        let request = self.requests.pop_front()?;
+        self.held -= request.memory();
+        Some(request)
+    }
+
+    /// Returns the memory that the queue holds (bytes).
+    pub fn memory(&self) -> usize {
+        self.held + self.requests.capacity() * size_of::<QueuedRequest>()
+    }
+
+    /// Returns the memory that the queue would hold with `request` (bytes).
+    pub fn memory_with(&self, request: Arguments) -> usize {
+        let is_full = self.requests.len() == self.requests.capacity();
+        // The list doubles when it grows, and begins with four places.
+        let places = if is_full { (2 * self.requests.capacity()).max(4) } else { self.requests.capacity() };
+        let added = text_length(request) + request.len() * size_of::<Range<usize>>();
+        self.held + added + places * size_of::<QueuedRequest>()
+    }
+}
+
+impl QueuedRequest {
+    /// Returns the arguments in the order of arrival, the command's name first.
+    pub fn arguments(&self) -> Arguments<'_> {
+        Arguments { text: &self.text, ranges: &self.arguments }
+    }
+
+    fn memory(&self) -> usize {
+        self.text.len() + size_of_val::<[Range<usize>]>(&self.arguments)
+    }
+}
+
+fn text_length(request: Arguments) -> usize {
+    request.iter().map(<[u8]>::len).sum()
 }
 
 #[cfg(test)]

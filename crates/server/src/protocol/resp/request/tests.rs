@@ -1,5 +1,5 @@
 use super::*;
-use crate::protocol::resp::client::write_request;
+use crate::protocol::resp::write_request;
 use proptest::prelude::*;
 use redis_protocol::resp2::decode::{decode as reference, decode_range};
 use redis_protocol::resp2::types::OwnedFrame;
@@ -209,5 +209,29 @@ proptest! {
                 prop_assert_eq!(decode_range(&bytes).unwrap().map(|(_, consumed)| consumed), Some(consumed));
             }
         }
+    }
+}
+
+proptest! {
+    #[test]
+    fn queued_requests_are_unchanged_and_their_memory_is_known_in_advance(
+        requests in prop::collection::vec(prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 1..5), 0..30),
+    ) {
+        let mut queue = Queue::default();
+        for request in &requests {
+            let mut bytes = Vec::new();
+            write_request(&mut bytes, request);
+            let mut decoder = Decoder::default();
+            prop_assert_eq!(decoder.decode(&bytes), Ok(Some(bytes.len())));
+            let expected = queue.memory_with(decoder.arguments(&bytes));
+            queue.push(decoder.arguments(&bytes));
+            prop_assert_eq!(queue.memory(), expected);
+        }
+        prop_assert_eq!(queue.count(), requests.len());
+        let popped: Vec<Vec<Vec<u8>>> = std::iter::from_fn(|| queue.pop())
+            .map(|request| request.arguments().iter().map(<[u8]>::to_vec).collect())
+            .collect();
+        prop_assert_eq!(popped, requests);
+        prop_assert_eq!(queue.held, 0);
     }
 }
