@@ -8,12 +8,11 @@ use std::sync::{Arc, LazyLock};
 
 use parking_lot::Mutex;
 
+use crate::net::front::Protocol;
 use divvy_core::clock::{Clock, Timestamp};
 use divvy_telemetry::logging::{Escaped, LogThrottle};
 use divvy_telemetry::metrics::{ErrorKind, Metrics};
 
-/// The fronts whose errors are kept.
-const FRONTS: [&str; 4] = ["line", "resp", "http", "grpc"];
 /// Maximum length of a reason that is kept (bytes).
 const MAX_REASON: usize = 200;
 
@@ -60,7 +59,7 @@ struct Sample {
 /// Counts an error, and notes it as the last one of its kind.
 pub fn count(
     metrics: &Metrics,
-    front: &'static str,
+    front: Protocol,
     kind: ErrorKind,
     client: impl FnOnce() -> ErrorClient,
     reason: impl Display,
@@ -70,7 +69,7 @@ pub fn count(
 }
 
 /// Notes an error as the last one of its kind. Does not count it.
-pub fn note(front: &'static str, kind: ErrorKind, client: impl FnOnce() -> ErrorClient, reason: impl Display) {
+pub fn note(front: Protocol, kind: ErrorKind, client: impl FnOnce() -> ErrorClient, reason: impl Display) {
     LOG.note(front, kind, client, reason);
 }
 
@@ -82,11 +81,15 @@ pub fn last() -> Vec<LastError> {
 impl ErrorLog {
     fn new() -> Self {
         let sample = |front, kind| Sample { front, kind, throttle: LogThrottle::at_rate(1), last: Mutex::default() };
-        let samples = FRONTS.into_iter().flat_map(|front| ErrorKind::ALL.map(|kind| sample(front, kind)));
+        let samples = Protocol::ALL
+            .map(Protocol::front)
+            .into_iter()
+            .flat_map(|front| ErrorKind::ALL.map(|kind| sample(front, kind)));
         Self { clock: Clock::system(), samples: samples.collect() }
     }
 
-    fn note(&self, front: &'static str, kind: ErrorKind, client: impl FnOnce() -> ErrorClient, reason: impl Display) {
+    fn note(&self, front: Protocol, kind: ErrorKind, client: impl FnOnce() -> ErrorClient, reason: impl Display) {
+        let front = front.front();
         let Some(sample) = self.samples.iter().find(|sample| sample.front == front && sample.kind == kind) else {
             return;
         };
@@ -128,9 +131,9 @@ mod tests {
     fn last_error_of_each_kind_and_front_is_kept() {
         let log = ErrorLog::new();
         let client = || ErrorClient { peer: Some(([192, 0, 2, 7], 5).into()), user: Some("ann".into()) };
-        log.note("http", ErrorKind::Unknown, client, "first");
-        log.note("resp", ErrorKind::Unknown, ErrorClient::default, "x".repeat(1_000));
-        log.note("http", ErrorKind::Unauthenticated, client, "no password");
+        log.note(Protocol::Http, ErrorKind::Unknown, client, "first");
+        log.note(Protocol::Resp, ErrorKind::Unknown, ErrorClient::default, "x".repeat(1_000));
+        log.note(Protocol::Http, ErrorKind::Unauthenticated, client, "no password");
         let last = log.last();
         let shown: Vec<_> =
             last.iter().map(|last| format!("{} {} {}", last.front, last.kind.name(), last.client)).collect();
@@ -142,7 +145,7 @@ mod tests {
     fn last_error_of_a_flood_is_kept() {
         let log = ErrorLog::new();
         for number in 0..10_000 {
-            log.note("line", ErrorKind::Unknown, ErrorClient::default, number);
+            log.note(Protocol::Line, ErrorKind::Unknown, ErrorClient::default, number);
         }
         assert_eq!(log.last()[0].reason, "9999");
     }

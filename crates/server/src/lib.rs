@@ -32,7 +32,6 @@ mod operations;
 pub mod protocol;
 mod reload_log;
 mod resp;
-mod wrong_port;
 
 #[cfg(test)]
 #[path = "../../../tests/support/interruption.rs"]
@@ -59,17 +58,14 @@ use self::http::{BodyBounds, HttpFront};
 pub use self::keep_running::{keep_running, survive};
 pub use self::limits::{DEFAULT_MAX_BODY, DEFAULT_MAX_BUFFER_MEMORY, DEFAULT_MAX_CONNECTIONS, Limits};
 use self::line::LineFront;
-pub use self::net::accept::bind;
-use self::net::accept::{Acceptor, MAX_PARTINGS};
-use self::net::admission::Admission;
+use self::net::accept::{Acceptor, Admission, MAX_PARTINGS, Workers};
+pub use self::net::accept::{BLOCKING_KEEP_ALIVE, MAX_BLOCKING_THREADS, bind, default_threads};
 use self::net::auth::Access;
-pub use self::net::connection::{DEFAULT_REQUEST_TIMEOUT, DEFAULT_WRITE_TIMEOUT};
+pub use self::net::connection::{DEFAULT_REQUEST_TIMEOUT, DEFAULT_WRITE_TIMEOUT, Timeouts};
 use self::net::memory::BufferMemory;
 use self::net::tls::Tls;
-use self::net::work_slots::{MAX_AT_ONCE, WorkSlots};
-use self::net::workers::Workers;
-pub use self::net::workers::{BLOCKING_KEEP_ALIVE, MAX_BLOCKING_THREADS, default_threads};
-pub use self::net::{auth, connection, sessions, tls};
+use self::net::work::{MAX_AT_ONCE, WorkSlots};
+pub use self::net::{auth, sessions, tls};
 use self::operations::Operations;
 pub use self::reload_log::{Reload, ReloadLog};
 use self::resp::RespFront;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use super::error_text;
-use super::net::work_slots::{MAX_AT_ONCE, WorkSlot, WorkSlots};
+use super::net::work::{MAX_AT_ONCE, WorkSlot, WorkSlots};
 use divvy_access::audit::{Action, AuditLog, Caller, Change, PendingChange, State, Unavailable};
 use divvy_access::{Authority, Category, DEFAULT_USER, Identity, User};
 use divvy_api::{Arguments, Endpoint, Task};

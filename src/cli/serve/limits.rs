@@ -5,8 +5,8 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use divvy_core::units::{self, Bytes, MAX_IN_MEMORY, MAX_SECONDS, Time};
-use divvy_server::connection::Timeouts;
-use divvy_server::{self as server, Limits};
+
+use divvy_server::{self as server, Limits, Timeouts};
 
 /// Minimum for the size of a body. It leaves room for a short operation.
 const MIN_BODY: u64 = 64;

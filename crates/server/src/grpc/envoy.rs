@@ -21,10 +21,9 @@ use super::messages::envoy::r#type::v3::RateLimitUnit;
 use crate::error_log;
 use crate::error_text::{self, Terms};
 use crate::http::{Answer, RateLimitHeaders};
-use crate::net::memory::BufferMemory;
-use crate::net::origin::Origin;
-use crate::net::pool::{self, pooled};
-use crate::net::request_memory::{RequestMemory, SMALL};
+use crate::net::auth::Origin;
+use crate::net::front::Protocol;
+use crate::net::memory::{self, BufferMemory, RequestMemory, SMALL, pooled};
 use divvy_core::algorithm::{FixedWindow, Limit};
 use divvy_core::clock::{NANOS_PER_SECOND, ceil_seconds};
 use divvy_core::rules::Operation;
@@ -35,8 +34,6 @@ use divvy_limiter::{
 };
 use divvy_telemetry::metrics::{Bound, ErrorKind, FrontRequests, RequestKind};
 
-/// Name of the front.
-pub(super) const FRONT: &str = "grpc";
 /// A short call with at most this number of descriptors needs no permit for memory.
 const FEW: usize = 4;
 
@@ -93,7 +90,7 @@ impl RateLimits {
 
     /// Takes buffers from the pool, and begins a plan for the client of a call.
     pub(super) fn begin(&self, origin: &Origin) -> Box<Work> {
-        let mut work: Box<Work> = pool::take();
+        let mut work: Box<Work> = memory::take();
         origin.begin(&self.limiter, &mut work.builder);
         work
     }
@@ -107,12 +104,12 @@ impl RateLimits {
         decided: Result<T, Status>,
     ) -> Result<T, Status> {
         work.builder.release();
-        pool::give(work);
+        memory::give(work);
         let is_invalid = decided.as_ref().is_err_and(|status| status.code() == TonicCode::InvalidArgument);
         self.counts.count(if is_invalid { RequestKind::Invalid } else { kind });
         if let Err(status) = &decided {
             let metrics = self.limiter.metrics();
-            error_log::count(metrics, FRONT, ErrorKind::Unknown, || origin.error_client(), status.message());
+            error_log::count(metrics, Protocol::Grpc, ErrorKind::Unknown, || origin.error_client(), status.message());
         }
         decided
     }

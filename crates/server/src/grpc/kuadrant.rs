@@ -21,9 +21,9 @@ use super::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimit
 use super::messages::kuadrant::service::ratelimit::v1::{
     CommitRequest, CommitResponse, ReserveRequest, ReserveResponse,
 };
-use crate::net::calls_in_flight::{CallGuard, CallsInFlight};
-use crate::net::origin::Origin;
-use crate::net::request_memory::RequestMemory;
+use crate::net::auth::Origin;
+use crate::net::memory::RequestMemory;
+use crate::net::work::{CallGuard, CallsInFlight};
 use divvy_core::clock::NANOS_PER_SECOND;
 use divvy_core::rules::Operation;
 use divvy_limiter::{Applied, Intent, Limiter, Plan, PlanBuilder, Refusal, Report, Scope, Settlement, Together};

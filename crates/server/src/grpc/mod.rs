@@ -25,7 +25,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 pub use self::envoy::GrpcSettings;
-use self::envoy::{FRONT, RateLimits, RpcCall};
+use self::envoy::{RateLimits, RpcCall};
 use self::kuadrant::ReservingCalls;
 use self::messages::{DESCRIPTORS, read, write};
 use super::Limits;
@@ -36,15 +36,13 @@ use super::http::transport::bounds::{Account, BoundedBody, Incoming};
 use super::http::transport::reply::{Reply, refuse};
 use super::http::transport::serve::{Responder, serve};
 use super::http::transport::unsent_replies::Call;
-use super::http::{self, BodyBounds, StreamBounds};
+use super::http::{BodyBounds, StreamBounds};
 use super::keep_running::keep_running;
-use super::net::accept::Front;
 use super::net::auth::Guard;
+use super::net::auth::Origin;
 use super::net::connection::{ConnectionContext, Timeouts};
-use super::net::origin::Origin;
-use super::net::stream::{AnswerToOthers, Stream};
-use super::net::tls::Alpn;
-use super::wrong_port::Protocol;
+use super::net::front::{Front, Protocol};
+use super::net::stream::Stream;
 use divvy_access::{Category, LoginError};
 use divvy_limiter::Limiter;
 use divvy_telemetry::metrics::{Bound, Task};
@@ -169,7 +167,7 @@ impl GrpcFront {
         let metrics = Arc::clone(limiter.metrics());
         let bounds = BodyBounds { expansion: DECODED, ..bounds };
         let (reporter, checks) = tonic_health::server::health_reporter();
-        let counts = metrics.requests.front(Self::NAME);
+        let counts = metrics.requests.front(Protocol::Grpc.front());
         tokio::spawn(async move {
             keep_running(Task::Probe, &metrics, || health.follow(|state| report(reporter.clone(), state.is_ok())))
                 .await;
@@ -212,13 +210,7 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
 }
 
 impl Front for GrpcFront {
-    const NAME: &'static str = FRONT;
-    // Nothing may be sent before HTTP/2's preface.
-    const TOO_MANY: &'static [u8] = b"";
-    const NO_TLS: &'static [u8] = http::NO_TLS;
-    const ONLY_TLS: &'static [u8] = http::ONLY_TLS;
-    const ANSWER_TO_OTHERS: AnswerToOthers = |first| Protocol::Grpc.answer_to_others(first);
-    const ALPN: Alpn = Alpn::Http;
+    const PROTOCOL: Protocol = Protocol::Grpc;
 
     fn serve(
         &self,
@@ -246,7 +238,7 @@ impl Responder for Services {
             // The future is boxed because it is large, and every call would otherwise include its size.
             None => Box::pin(self.answer_by_library(request, &origin, call)).await,
         };
-        count_error(&response, self.rate_limits.limiter.metrics(), FRONT, &origin);
+        count_error(&response, self.rate_limits.limiter.metrics(), Protocol::Grpc, &origin);
         response
     }
 }

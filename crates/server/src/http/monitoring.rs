@@ -9,7 +9,7 @@ use super::response::{of_type, text};
 use super::transport::reply::Reply;
 use crate::error_text;
 use crate::health::Health;
-use crate::net::work_slots::{WorkSlot, WorkSlots};
+use crate::net::work::{WorkSlot, WorkSlots};
 use divvy_limiter::Limiter;
 use divvy_telemetry::metrics::Metric;
 

@@ -13,8 +13,8 @@ use tonic::Status;
 use super::transport::reply::Reply;
 use crate::error_log;
 use crate::error_text::{self, Terms};
-use crate::net::origin::Origin;
-use crate::wrong_port::Protocol;
+use crate::net::auth::Origin;
+use crate::net::front::Protocol;
 use divvy_limiter::{ErrorClass, LimiterError, RefusedMember};
 use divvy_telemetry::metrics::{Bound, ErrorKind, Metrics};
 
@@ -83,7 +83,7 @@ pub struct ErrorCount {
 
 /// Counts a response of a front if it is an error.
 #[inline]
-pub fn count_error<B>(response: &Response<B>, metrics: &Metrics, front: &'static str, origin: &Origin) {
+pub fn count_error<B>(response: &Response<B>, metrics: &Metrics, front: Protocol, origin: &Origin) {
     let Some(ErrorCount { kind, limit, reason }) = response.extensions().get() else { return };
     error_log::count(metrics, front, *kind, || origin.error_client(), reason);
     if let Some(limit) = limit {

@@ -8,7 +8,8 @@ use super::clients::{Profile, Registration};
 use super::info::REDIS_VERSION;
 use crate::error_log;
 use crate::net::auth::Gate;
-use crate::net::session::NextStep;
+use crate::net::connection::NextStep;
+use crate::net::front::Protocol;
 use crate::operations::{Admission, Operator, caller_name};
 use crate::protocol::command::table::Spec;
 use crate::protocol::command::{Command, Credentials, Hello, LibraryInfo, ReplyMode};
@@ -30,8 +31,6 @@ const CLIENT_LEFT: &str = "ERR the connection was closed before the login was ve
 pub const NO_AUTH: &str = "NOAUTH Authentication required.";
 /// Stands in `CLIENT LIST` for the user of a client that has not logged in. No user has such a name.
 const NO_USER: &str = "(none)";
-/// Name of the front.
-pub const FRONT: &str = "resp";
 
 /// Result of an attempt to log in.
 #[derive(Debug, Clone, Copy)]
@@ -67,7 +66,7 @@ impl Client {
 
     /// Counts an error of this client, and notes it as the last one of its kind.
     pub fn count_error(&self, limiter: &Limiter, kind: ErrorKind, reason: impl Display) {
-        error_log::count(limiter.metrics(), FRONT, kind, || self.gate.error_client(), reason);
+        error_log::count(limiter.metrics(), Protocol::Resp, kind, || self.gate.error_client(), reason);
     }
 
     /// Counts an error, and writes it unless the client wants no reply.
@@ -80,7 +79,7 @@ impl Client {
 
     /// Notes an error of this client as the last one of its kind, without counting it.
     pub fn note_error(&self, kind: ErrorKind, reason: impl Display) {
-        error_log::note(FRONT, kind, || self.gate.error_client(), reason);
+        error_log::note(Protocol::Resp, kind, || self.gate.error_client(), reason);
     }
 
     /// Records the client's user for `CLIENT LIST`.
@@ -112,7 +111,7 @@ impl Client {
 
     /// Returns the client as the caller of a change.
     pub fn caller(&self) -> Caller {
-        Caller::client(FRONT, Some(self.gate.peer()), caller_name(self.gate.identity()))
+        Caller::client(Protocol::Resp.front(), Some(self.gate.peer()), caller_name(self.gate.identity()))
     }
 
     /// Begins a request. Returns whether the client does not want its reply.

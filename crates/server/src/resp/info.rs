@@ -13,7 +13,7 @@ use crate::error_log::{self, LastError};
 use crate::error_text;
 use crate::net::auth::Guard;
 use crate::net::memory::BufferMemory;
-use crate::net::work_slots::WorkSlots;
+use crate::net::work::WorkSlots;
 use crate::operations::Operations;
 use crate::protocol::resp::{Arguments, ReplyWriter};
 use divvy_core::clock::NANOS_PER_SECOND;

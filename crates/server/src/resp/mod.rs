@@ -29,18 +29,16 @@ use std::time::Instant;
 
 use tokio::net::TcpListener;
 
-use self::client::FRONT;
 use self::info::{RespState, run_id};
 use self::session::RespSession;
 use super::Limits;
-use super::net::accept::Front;
 use super::net::auth::Guard;
 use super::net::connection::{self, ConnectionContext};
+use super::net::front::{Front, Protocol};
 use super::net::memory::BufferMemory;
-use super::net::stream::{AnswerToOthers, Stream};
-use super::net::work_slots::WorkSlots;
+use super::net::stream::Stream;
+use super::net::work::WorkSlots;
 use super::operations::Operations;
-use super::wrong_port::Protocol;
 use divvy_limiter::Limiter;
 
 /// The front.
@@ -62,7 +60,7 @@ impl RespFront {
         slots: WorkSlots,
     ) -> Self {
         let shared = RespState {
-            requests: limiter.metrics().requests.front(Self::NAME),
+            requests: limiter.metrics().requests.front(Protocol::Resp.front()),
             limiter,
             operations,
             limits,
@@ -79,11 +77,7 @@ impl RespFront {
 }
 
 impl Front for RespFront {
-    const NAME: &'static str = FRONT;
-    const TOO_MANY: &'static [u8] = b"-ERR max number of clients reached\r\n";
-    const NO_TLS: &'static [u8] = b"-ERR this port does not speak TLS: connect without it\r\n";
-    const ONLY_TLS: &'static [u8] = b"-ERR this port speaks TLS only: connect with it (redis-cli --tls)\r\n";
-    const ANSWER_TO_OTHERS: AnswerToOthers = |first| Protocol::Resp.answer_to_others(first);
+    const PROTOCOL: Protocol = Protocol::Resp;
 
     fn serve(
         &self,

@@ -16,10 +16,10 @@ use super::transaction::{
 };
 use super::unbatched::{answer_alone, answer_client};
 use crate::net::auth::Gate;
+use crate::net::connection::{Cut, NextStep, Output, Session};
 use crate::net::memory::BudgetExceeded;
-use crate::net::pool::{self, pooled};
-use crate::net::request_memory::{RequestMemory, SMALL};
-use crate::net::session::{Cut, NextStep, Output, Session};
+use crate::net::memory::{self, pooled};
+use crate::net::memory::{RequestMemory, SMALL};
 use crate::protocol::command::table::{self, Spec, find_request, is_optional};
 use crate::protocol::command::{Command, CommandError};
 use crate::protocol::resp::{Arguments, Decoder, ReplyWriter};
@@ -80,7 +80,7 @@ impl Session for RespSession {
     }
 
     async fn answer(&mut self, input: &mut BytesMut, output: &mut Output<'_>) -> NextStep {
-        let mut batch: Box<Batch> = pool::take();
+        let mut batch: Box<Batch> = memory::take();
         let answered = self.answer_all(&mut batch, input, output).await;
         self.request_memory.give_back();
         self.shared.requests.take(&mut self.tally);
@@ -88,7 +88,7 @@ impl Session for RespSession {
         match answered {
             Ok(next) => {
                 batch.release();
-                pool::give(batch);
+                memory::give(batch);
                 next
             }
             Err(BudgetExceeded) => {

@@ -13,9 +13,9 @@ use super::state::Api;
 use crate::http::response::{Answered, Problem};
 use crate::http::transport::bounds::Incoming;
 use crate::http::transport::reply::Reply;
-use crate::net::calls_in_flight::CallGuard;
-use crate::net::origin::Origin;
-use crate::net::pool::{self, pooled};
+use crate::net::auth::Origin;
+use crate::net::memory::{self, pooled};
+use crate::net::work::CallGuard;
 use divvy_core::json::WholeNumber;
 use divvy_core::rules::Operation;
 use divvy_limiter::{Intent, Payload, PlanBuilder};
@@ -56,10 +56,10 @@ impl Api {
     pub async fn ask(&self, intent: Intent, headers: HeaderMap, body: impl Incoming, origin: &Origin) -> Answered {
         let body = self.read(&headers, body).await?;
         let _request_memory = self.request_memory(body.len(), 1).await;
-        let mut work: Box<Work> = pool::take();
+        let mut work: Box<Work> = memory::take();
         let answered = self.answer(intent, headers, &body, origin, &mut work).await;
         work.builder.release();
-        pool::give(work);
+        memory::give(work);
         answered
     }
 

@@ -7,11 +7,12 @@ use super::answer::Answer;
 use super::body;
 use super::hit::HitRequest;
 use super::idempotency::{self, IdempotencyKey, mark_replayed};
-use super::state::{Api, FRONT};
+use super::state::Api;
 use crate::error_log;
 use crate::http::response::{Answered, Problem, json, refused_member};
 use crate::http::transport::bounds::Incoming;
-use crate::net::origin::Origin;
+use crate::net::auth::Origin;
+use crate::net::front::Protocol;
 use divvy_core::json::Object;
 use divvy_core::rules::Operation;
 use divvy_limiter::{ErrorClass, Intent, LimiterError, MAX_TOGETHER, Payload, PlanBuilder, Refusal, Report, Together};
@@ -134,7 +135,13 @@ impl Api {
             Ok(answer) => AnswerOrProblem::Answer(answer),
             Err(refusal) => {
                 let problem = Problem::from(refusal);
-                error_log::count(metrics, FRONT, ErrorKind::Unknown, || origin.error_client(), problem.detail());
+                error_log::count(
+                    metrics,
+                    Protocol::Http,
+                    ErrorKind::Unknown,
+                    || origin.error_client(),
+                    problem.detail(),
+                );
                 AnswerOrProblem::Problem(problem)
             }
         };

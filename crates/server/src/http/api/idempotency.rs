@@ -5,7 +5,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use hyper::{HeaderMap, StatusCode};
 
 use crate::http::response::Problem;
-use crate::net::calls_in_flight::{CallGuard, CallsInFlight};
+use crate::net::work::{CallGuard, CallsInFlight};
 use divvy_limiter::{MAX_IDEMPOTENCY_KEY, Payload};
 
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");

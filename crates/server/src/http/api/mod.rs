@@ -21,6 +21,6 @@ mod web_origins;
 #[cfg(test)]
 pub(super) use self::openapi::DESCRIPTION;
 pub(super) use self::openapi::describe;
+pub(super) use self::state::Api;
 pub use self::state::ApiSettings;
-pub(super) use self::state::{Api, FRONT};
 pub use self::web_origins::{InvalidOrigin, WebOrigin, WebOrigins};

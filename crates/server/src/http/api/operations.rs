@@ -14,11 +14,12 @@ use url::form_urlencoded;
 use super::body;
 use super::operation::Pairs;
 use super::query;
-use super::state::{Api, FRONT};
+use super::state::Api;
 use crate::http::response::{Answered, Problem, json};
 use crate::http::same_origin::check_origin;
 use crate::http::transport::bounds::Incoming;
-use crate::net::origin::Origin;
+use crate::net::auth::Origin;
+use crate::net::front::Protocol;
 use crate::operations::Operator;
 use divvy_access::audit::{Action, Caller, Change};
 use divvy_api::{ArgumentError, Arguments, Endpoint, Task};
@@ -58,7 +59,7 @@ impl<'a> Attempt<'a> {
 
     fn caller(&self, is_admitted: bool) -> Caller {
         let name = is_admitted.then(|| self.origin.caller_name()).flatten();
-        let caller = Caller::client(FRONT, Some(self.origin.peer()), name);
+        let caller = Caller::client(Protocol::Http.front(), Some(self.origin.peer()), name);
         if self.origin.has_actor_token() { caller.as_stranger() } else { caller }
     }
 }

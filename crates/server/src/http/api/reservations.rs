@@ -16,7 +16,7 @@ use super::state::Api;
 use crate::http::response::{Answered, Problem, json};
 use crate::http::transport::bounds::Incoming;
 use crate::http::transport::reply::Reply;
-use crate::net::origin::Origin;
+use crate::net::auth::Origin;
 use divvy_core::clock::ceil_seconds;
 use divvy_core::json::WholeNumber;
 use divvy_core::rules::Operation;

@@ -13,16 +13,11 @@ use super::web_origins::WebOrigins;
 use crate::Limits;
 use crate::http::response::Problem;
 use crate::http::transport::bounds::Incoming;
-use crate::net::calls_in_flight::CallsInFlight;
-use crate::net::memory::BufferMemory;
-use crate::net::request_memory::{RequestMemory, SMALL};
-use crate::net::work_slots::WorkSlots;
+use crate::net::memory::{BufferMemory, RequestMemory, SMALL};
+use crate::net::work::{CallsInFlight, WorkSlots};
 use crate::operations::Operations;
 use divvy_limiter::Limiter;
 use divvy_telemetry::metrics::FrontRequests;
-
-/// Name of the front.
-pub const FRONT: &str = "http";
 
 /// Settings of the API.
 #[derive(Debug, Clone)]

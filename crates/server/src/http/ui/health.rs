@@ -17,7 +17,7 @@ use crate::error_log::{self, LastError};
 use crate::error_text;
 use crate::health::Health;
 use crate::keep_running::keep_running;
-use crate::net::work_slots::WorkSlots;
+use crate::net::work::WorkSlots;
 use divvy_core::clock::NANOS_PER_SECOND;
 use divvy_limiter::Limiter;
 use divvy_telemetry::metrics::Task;

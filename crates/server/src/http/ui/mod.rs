@@ -38,7 +38,7 @@ pub use self::values::StoreBounds;
 use super::response::{Answered, Problem, empty, not_found};
 use super::transport::bounds::Incoming;
 use super::transport::reply::Reply;
-use crate::net::origin::Origin;
+use crate::net::auth::Origin;
 use divvy_access::Category;
 use divvy_telemetry::metrics::{FrontRequests, RequestKind};
 

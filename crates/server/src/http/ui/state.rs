@@ -14,7 +14,7 @@ use super::health::PageHealth;
 use super::history::Sampler;
 use super::values::StoreBounds;
 use crate::net::auth::Guard;
-use crate::net::work_slots::WorkSlots;
+use crate::net::work::WorkSlots;
 use crate::reload_log::ReloadLog;
 use divvy_limiter::Limiter;
 

@@ -17,7 +17,7 @@ use crate::http::transport::bounds::Incoming;
 use crate::http::transport::reply::Reply;
 use crate::http::{auth, session_cookie};
 use crate::net::auth::Guard;
-use crate::net::origin::Origin;
+use crate::net::auth::Origin;
 use crate::net::sessions::SessionKey;
 use divvy_access::{Category, DEFAULT_USER, Given, Identity, LoginError};
 

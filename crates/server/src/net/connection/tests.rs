@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tokio::net::TcpListener;
 
 use super::*;
+use crate::net::front::Protocol;
 use crate::net::memory::BufferMemory;
-use crate::net::stream::{Greeting, Plain};
+use crate::net::stream::Plain;
 
 /// A session that counts its input.
 struct CountingSession(Arc<AtomicUsize>);
@@ -80,7 +81,7 @@ async fn connected() -> (Stream, Client) {
     let client = Client::connect(listener.local_addr().unwrap()).unwrap();
     client.set_nonblocking(true).unwrap();
     let (stream, peer) = listener.accept().await.unwrap();
-    (Stream::Plain(Plain::new(stream, Greeting { front: "test", peer, answer: b"" })), client)
+    (Stream::Plain(Plain::new(stream, Protocol::Line, peer)), client)
 }
 
 #[tokio::test]

@@ -9,12 +9,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::RespFront;
 use super::*;
-use crate::net::accept::Front;
 use crate::net::auth::Guard;
 use crate::net::connection::{ConnectionContext, Timeouts};
+use crate::net::front::{Front, Protocol};
 use crate::net::memory::BufferMemory;
-use crate::net::stream::{Greeting, Plain, Stream};
-use crate::net::work_slots::{MAX_AT_ONCE, WorkSlots};
+use crate::net::stream::{Plain, Stream};
+use crate::net::work::{MAX_AT_ONCE, WorkSlots};
 use crate::operations::Operations;
 use crate::protocol::command::ClientFilter;
 use crate::{DEFAULT_MAX_BUFFER_MEMORY, Limits};
@@ -72,7 +72,7 @@ async fn rights_are_those_after_the_wait_for_a_slot() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, peer) = listener.accept().await.unwrap();
-        let stream = Stream::Plain(Plain::new(stream, Greeting { front: "test", peer, answer: b"" }));
+        let stream = Stream::Plain(Plain::new(stream, Protocol::Resp, peer));
         tokio::spawn(front.serve(stream, peer, context));
 
         let taken = futures_util::future::join_all((0..MAX_AT_ONCE).map(|_| slots.take())).await;
