@@ -16,13 +16,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use self::api::Api;
+pub use self::api::ApiSettings;
 pub(super) use self::api::answer::Answer;
+pub use self::api::answer::RateLimitHeaders;
 pub use self::api::check::{CheckFrom, CheckId, CheckOperation, CheckSettings};
-pub use self::api::ratelimit::RateLimitHeaders;
-pub use self::api::{ApiSettings, InvalidOrigin, WebOrigin, WebOrigins};
 pub use self::monitoring::{DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
 pub use self::response::describe_error;
 use self::routes::Routes;
+pub use self::same_origin::{WebOrigin, WebOrigins};
 pub(super) use self::transport::bounds::BodyBounds;
 pub use self::transport::bounds::StreamBounds;
 use self::transport::serve::serve;

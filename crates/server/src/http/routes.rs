@@ -12,13 +12,12 @@ use hyper::header::{CACHE_CONTROL, CONTENT_LENGTH, HeaderValue, ORIGIN};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 
-use super::api::operations::{Attempt, change_of};
-use super::api::{Api, describe};
+use super::api::{Api, Attempt, change_of, describe};
 use super::response::{Answered, Problem, count_error, empty, not_found};
 use super::transport::bounds::{Account, BodyBounds, BoundedBody, Incoming, StreamBounds};
+use super::transport::reply::Call;
 use super::transport::reply::{Reply, refuse};
 use super::transport::serve::Responder;
-use super::transport::unsent_replies::Call;
 use super::ui::{self, Ui};
 use super::{auth, monitoring};
 use crate::health::Health;

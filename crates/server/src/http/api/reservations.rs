@@ -8,11 +8,10 @@ use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::Api;
 use super::answer::Answer;
-use super::body;
-use super::idempotency::IdempotencyKey;
-use super::operation::Pairs;
-use super::state::Api;
+use super::body::{self, Pairs};
+use super::hits::IdempotencyKey;
 use crate::http::response::{Answered, Problem, json};
 use crate::http::transport::bounds::Incoming;
 use crate::http::transport::reply::Reply;

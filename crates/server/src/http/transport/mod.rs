@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`serve`] | one connection, from its first byte to its end |
 //! | [`bounds`] | the library's settings; bounds on request bodies |
-//! | [`unsent_replies`], [`reply`] | memory of calls, and of replies that the client has not read |
+//! | [`reply`] | bodies of responses; memory of calls, and of replies that the client has not read |
 //! | [`timed_stream`] | how long a client may be slow, even while it reads a stream of events, and how much of its input is read in one run |
 //! | [`wakeups`] | fewer wake-ups and timers than the library alone would cause |
 
@@ -13,5 +13,4 @@ pub mod bounds;
 pub mod reply;
 pub mod serve;
 pub mod timed_stream;
-pub mod unsent_replies;
 mod wakeups;

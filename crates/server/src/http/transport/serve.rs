@@ -5,7 +5,6 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,14 +12,13 @@ use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, poll};
 use hyper::service::service_fn;
-use hyper::{Request, Response, Version};
+use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio_util::sync::CancellationToken;
 
 use super::bounds::{Incoming, StreamBounds, builder, discard, is_flood};
-use super::reply::{AccountedBody, Reply, refuse};
-use super::timed_stream::{Endless, EndlessResponses, ReadBudget, TimedStream};
-use super::unsent_replies::{Call, UnsentReplies};
+use super::reply::{AccountedBody, Call, Reply, UnsentReplies, refuse};
+use super::timed_stream::{Requests, TimedStream};
 use super::wakeups::ConnectionWaker;
 use crate::net::auth::Origin;
 use crate::net::connection::{ConnectionContext, Timeouts};
@@ -61,19 +59,12 @@ pub async fn serve(
     let ConnectionContext { closing, memory, metrics } = context;
     let streams = responder.stream_bounds();
     let certificate = stream.certificate_name();
-    let budget = ReadBudget::default();
-    let endless = EndlessResponses::default();
-    let stream = TimedStream::new(stream, timeouts, budget.clone(), endless.clone(), Arc::clone(&metrics));
-    let has_begun = Arc::new(AtomicBool::new(false));
-    let begun = Arc::clone(&has_begun);
+    let requests = Requests::default();
+    let stream = TimedStream::new(stream, timeouts, requests.clone(), Arc::clone(&metrics));
     let unsent = UnsentReplies::new(memory);
-    let replies = Arc::clone(&unsent);
-    let reads = budget.clone();
+    let (replies, seen) = (Arc::clone(&unsent), requests.clone());
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-        begun.store(true, Relaxed);
-        if request.version() < Version::HTTP_2 {
-            reads.lift();
-        }
+        seen.begin(request.version());
         // This comes before any work or allocation for the call.
         let mut call = match replies.begin(request.version()) {
             Ok(call) => call,
@@ -85,14 +76,12 @@ pub async fn serve(
                 }));
             }
         };
-        let (responder, endless) = (Arc::clone(&responder), endless.clone());
+        let (responder, seen) = (Arc::clone(&responder), seen.clone());
         let origin = Origin::new(peer, certificate.clone());
         // The future is boxed because the library moves it several times per request, and it is kilobytes large.
         Either::Right(Box::pin(async move {
             let response = responder.answer(request, origin, &mut call).await;
-            if response.extensions().get::<Endless>().is_some() {
-                endless.begin();
-            }
+            seen.note_response(&response);
             Ok(AccountedBody::respond(call, response))
         }))
     });
@@ -101,12 +90,12 @@ pub async fn serve(
     let mut connection = pin!(connection);
     let mut waker = ConnectionWaker::default();
     let mut run = |connection: &mut Pin<&mut _>, context: &mut Context<'_>| {
-        budget.renew();
+        requests.begin_run();
         waker.poll(connection, context)
     };
     // In its own set the future is polled only when it was woken, not whenever the connection is polled, which would cost as
     // much as one or two timers each time.
-    let mut over: FuturesUnordered<_> = [over(&closing, &has_begun, &unsent, timeouts)].into_iter().collect();
+    let mut over: FuturesUnordered<_> = [over(&closing, &requests, &unsent, timeouts)].into_iter().collect();
     let served = tokio::select! {
         biased;
         served = poll_fn(|context| run(&mut connection, context)) => served,
@@ -117,7 +106,7 @@ pub async fn serve(
                 for _ in 0..LAST_RUNS {
                     tokio::task::yield_now().await;
                     polled = poll!(poll_fn(|context| run(&mut connection, context)));
-                    if polled.is_ready() || !budget.is_used_up() {
+                    if polled.is_ready() || !requests.have_used_up_run() {
                         break;
                     }
                 }
@@ -160,23 +149,23 @@ enum ConnectionEnd {
 
 async fn over(
     closing: &CancellationToken,
-    has_begun: &AtomicBool,
+    requests: &Requests,
     unsent: &UnsentReplies,
     timeouts: Timeouts,
 ) -> ConnectionEnd {
     tokio::select! {
         biased;
         () = closing.cancelled() => ConnectionEnd::Closing,
-        () = no_request(has_begun, timeouts.request) => ConnectionEnd::Passed(Bound::RequestTimeout),
+        () = no_request(requests, timeouts.request) => ConnectionEnd::Passed(Bound::RequestTimeout),
         () = unsent.stalled(timeouts.write) => ConnectionEnd::Passed(Bound::WriteTimeout),
     }
 }
 
 /// Ends if the connection's first request does not begin in time. The library has no timeout for the bytes that
 /// distinguish HTTP's versions.
-async fn no_request(has_begun: &AtomicBool, limit: Duration) {
+async fn no_request(requests: &Requests, limit: Duration) {
     tokio::time::sleep(limit).await;
-    if has_begun.load(Relaxed) {
+    if requests.have_begun() {
         std::future::pending().await
     }
 }
