@@ -8,8 +8,7 @@ use std::sync::Arc;
 use bytes::{Buf, BytesMut};
 
 use super::Limits;
-use super::error_log;
-use super::error_text::{self, Terms};
+use super::errors::{self, Terms};
 use super::net::auth::{Gate, Guard};
 use super::net::connection::{self, ConnectionContext, Cut, NextStep, Output, Session};
 use super::net::front::{Front, Protocol};
@@ -138,7 +137,7 @@ impl Work {
                             metrics,
                             gate,
                             ErrorCode::Unknown,
-                            error_text::describe(&refusal, &TERMS),
+                            errors::describe(&refusal, &TERMS),
                         ),
                     }
                     index += 1;
@@ -154,7 +153,7 @@ fn write_counted_error(output: &mut Vec<u8>, metrics: &Metrics, gate: &Gate, cod
         ErrorCode::Unauthenticated => ErrorKind::Unauthenticated,
         ErrorCode::Unknown => ErrorKind::Unknown,
     };
-    error_log::count(metrics, Protocol::Line, kind, || gate.error_client(), &reason);
+    errors::count(metrics, Protocol::Line, kind, || gate.error_client(), &reason);
     write_error(output, code, reason);
 }
 

@@ -18,8 +18,7 @@ use super::messages::envoy::service::ratelimit::v3::rate_limit_response::rate_li
 use super::messages::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use super::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use super::messages::envoy::r#type::v3::RateLimitUnit;
-use crate::error_log;
-use crate::error_text::{self, Terms};
+use crate::errors::{self, Terms};
 use crate::http::{Answer, RateLimitHeaders};
 use crate::net::auth::Origin;
 use crate::net::front::Protocol;
@@ -109,7 +108,7 @@ impl RateLimits {
         self.counts.count(if is_invalid { RequestKind::Invalid } else { kind });
         if let Err(status) = &decided {
             let metrics = self.limiter.metrics();
-            error_log::count(metrics, Protocol::Grpc, ErrorKind::Unknown, || origin.error_client(), status.message());
+            errors::count(metrics, Protocol::Grpc, ErrorKind::Unknown, || origin.error_client(), status.message());
         }
         decided
     }
@@ -275,7 +274,7 @@ pub(super) fn refuse(refusal: Refusal) -> Status {
         ErrorClass::Full => TonicCode::ResourceExhausted,
         ErrorClass::StoreFailure => TonicCode::Unavailable,
     };
-    Status::new(code, error_text::describe(&refusal, &Terms::NONE))
+    Status::new(code, errors::describe(&refusal, &Terms::NONE))
 }
 
 /// The domain is a pair, too.

@@ -26,7 +26,7 @@ use self::routes::Routes;
 pub use self::same_origin::{WebOrigin, WebOrigins};
 pub(super) use self::transport::bounds::BodyBounds;
 pub use self::transport::bounds::StreamBounds;
-use self::transport::serve::serve;
+use self::transport::serve;
 use self::ui::Ui;
 use super::Limits;
 use super::health::Health;

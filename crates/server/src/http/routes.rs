@@ -14,10 +14,10 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 
 use super::api::{Api, Attempt, change_of, describe};
 use super::response::{Answered, Problem, count_error, empty, not_found};
+use super::transport::Responder;
 use super::transport::bounds::{Account, BodyBounds, BoundedBody, Incoming, StreamBounds};
 use super::transport::reply::Call;
 use super::transport::reply::{Reply, refuse};
-use super::transport::serve::Responder;
 use super::ui::{self, Ui};
 use super::{auth, monitoring};
 use crate::health::Health;

@@ -30,7 +30,7 @@ use super::memory::BufferMemory;
 use super::stream::{Plain, Stream};
 use super::tls::{NoHandshake, Tls};
 use crate::Limits;
-use crate::keep_running::keep_running;
+use crate::health::keep_running;
 use divvy_telemetry::logging::LogThrottle;
 use divvy_telemetry::metrics::{Bound, FrontConnections, Metrics, Task};
 

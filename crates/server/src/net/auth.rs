@@ -11,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::accept::network;
 use super::sessions::Sessions;
-use crate::error_log::ErrorClient;
+use crate::errors::ErrorClient;
 use crate::operations::{self, Admission};
 use divvy_access::{Authority, Category, Forbidden, Given, Identity, LoginError, TokenError};
 use divvy_core::clock::Clock;

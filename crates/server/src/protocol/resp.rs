@@ -5,7 +5,6 @@
 //! builds a tree where a list of ranges is enough. [`ReplyWriter`] writes the server's replies. A client writes requests with
 //! [`write_request`].
 
-mod inline;
 mod request;
 #[cfg(test)]
 pub(crate) mod tests;

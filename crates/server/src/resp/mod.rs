@@ -4,23 +4,17 @@
 //! |---|---|
 //! | [`session`] | one connection: decodes requests, and answers them in order |
 //! | [`batch`] | the requests of one read that need the limiter, applied together |
-//! | [`unbatched`] | commands that are answered alone: about the connection, the rules, the users, the server |
-//! | [`large`] | commands that take long or have long replies: they wait for a work slot |
-//! | [`operations`] | the operations of operators, and refused ones in the audit log |
+//! | [`commands`] | commands that are answered alone: about the connection, the rules, the users, the server; operations of operators |
 //! | [`transaction`] | `MULTI`, `EXEC` and the requests between them |
-//! | [`client`], [`clients`] | one client's state; all clients, for `CLIENT LIST` |
-//! | [`info`], [`error`] | `INFO` and what else clients ask about the server; error replies, and their counts |
+//! | [`client`] | one client's state; all clients, for `CLIENT LIST` |
+//! | [`info`] | `INFO` and what else clients ask about the server |
 
 mod batch;
 mod client;
-mod clients;
-mod error;
+mod commands;
 mod info;
-mod large;
-mod operations;
 mod session;
 mod transaction;
-mod unbatched;
 
 use std::future::Future;
 use std::net::SocketAddr;

@@ -7,14 +7,12 @@ use bytes::{Buf, BytesMut};
 
 use super::batch::Batch;
 use super::client::{Client, NO_AUTH};
-use super::error::{count_limit, exceeded_limit};
+use super::commands::{answer_alone, answer_client, count_limit, exceeded_limit, record_refusal, write_error};
 use super::info::RespState;
-use super::operations::{record_refusal, write_error};
 use super::transaction::{
     EXEC_ABORTED, EXEC_WITH_ARGUMENTS, EXEC_WITHOUT_MULTI, Execution, Transaction, begin_or_end,
     is_exec_with_arguments, queue,
 };
-use super::unbatched::{answer_alone, answer_client};
 use crate::net::auth::Gate;
 use crate::net::connection::{Cut, NextStep, Output, Session};
 use crate::net::memory::BudgetExceeded;

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use super::client::Client;
+use super::commands::write_error;
 use super::info::RespState;
-use super::operations::write_error;
 use crate::net::memory::{BudgetExceeded, Share};
 use crate::protocol::command::table::Spec;
 use crate::protocol::command::{Command, CommandError, Mistake};

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::Api;
 use super::answer::Answer;
 use super::body::{self, Pairs};
-use crate::error_log;
+use crate::errors;
 use crate::http::response::{Answered, Problem, json, refused_member};
 use crate::http::transport::bounds::Incoming;
 use crate::http::transport::reply::Reply;
@@ -227,13 +227,7 @@ impl Api {
             Ok(answer) => AnswerOrProblem::Answer(answer),
             Err(refusal) => {
                 let problem = Problem::from(refusal);
-                error_log::count(
-                    metrics,
-                    Protocol::Http,
-                    ErrorKind::Unknown,
-                    || origin.error_client(),
-                    problem.detail(),
-                );
+                errors::count(metrics, Protocol::Http, ErrorKind::Unknown, || origin.error_client(), problem.detail());
                 AnswerOrProblem::Problem(problem)
             }
         };

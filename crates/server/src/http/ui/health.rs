@@ -13,10 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::values::{StoreBounds, Value, describe_problems, describe_values, list_errors};
 use crate::Limits;
-use crate::error_log::{self, LastError};
-use crate::error_text;
+use crate::errors::{self, LastError};
 use crate::health::Health;
-use crate::keep_running::keep_running;
+use crate::health::keep_running;
 use crate::net::work::WorkSlots;
 use divvy_core::clock::NANOS_PER_SECOND;
 use divvy_limiter::Limiter;
@@ -133,7 +132,7 @@ impl PageHealth {
         let metrics = self.limiter.metrics();
         let numbers = metrics.server_numbers(self.limiter.store_metrics());
         let state = self.health.state();
-        let not_ready = state.as_ref().err().map(error_text::hide_paths);
+        let not_ready = state.as_ref().err().map(errors::hide_paths);
         let errors = list_errors(&numbers).into_iter();
         let event = HealthEvent {
             ready: state.is_ok(),
@@ -142,7 +141,7 @@ impl PageHealth {
             durability: self.durability,
             store: self.limiter.store().name(),
             errors: errors.map(|(kind, count)| ErrorEvent { kind, count }).collect(),
-            last_errors: error_log::last().into_iter().map(|last| self.describe(last)).collect(),
+            last_errors: errors::last().into_iter().map(|last| self.describe(last)).collect(),
         };
         serde_json::to_string(&event).ok().map(Arc::from)
     }

@@ -12,7 +12,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::keep_running::keep_running;
+use crate::health::keep_running;
 use divvy_core::clock::NANOS_PER_SECOND;
 use divvy_core::rules::Rule;
 use divvy_core::rules::diff::find_origins;

@@ -3,8 +3,6 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::inline;
-
 /// Maximum number of digits of a length: more than any limit needs, and too few to overflow.
 const MAX_DIGITS: usize = 9;
 
@@ -235,7 +233,7 @@ impl Decoder {
     }
 
     fn split_inline(&mut self, line: &[u8]) -> Result<(), ProtocolError> {
-        inline::split(line, &mut self.unquoted, &mut self.arguments).ok_or(ProtocolError::UnbalancedQuotes)?;
+        split_words(line, &mut self.unquoted, &mut self.arguments).ok_or(ProtocolError::UnbalancedQuotes)?;
         if self.arguments.len() > self.limits.max_arguments {
             return Err(ProtocolError::InlineTooBig);
         }
@@ -246,6 +244,97 @@ impl Decoder {
             return Err(ProtocolError::Http);
         }
         Ok(())
+    }
+}
+
+// Inline commands: words on a line, with redis-cli's quoting. Double quotes, at the start of a word or within it, allow the escapes
+// `\n \r \t \b \a \xHH`, and `\` before any other character stands for that character. Single quotes allow only `\'`. A closing
+// quote ends its word.
+
+/// Appends the words of `line` to `text`, and their ranges to `words`. Returns `None` if a quote is not closed, or not followed
+/// by white space.
+fn split_words(line: &[u8], text: &mut Vec<u8>, words: &mut Vec<Range<usize>>) -> Option<()> {
+    let mut rest = line.trim_ascii_start();
+    while !rest.is_empty() {
+        let start = text.len();
+        let after = read_word(rest, text)?;
+        words.push(start..text.len());
+        rest = after.trim_ascii_start();
+        if rest.len() == after.len() && !rest.is_empty() {
+            return None;
+        }
+    }
+    Some(())
+}
+
+/// Appends the word at the front of `rest` to `text`, and returns the rest after it.
+fn read_word<'a>(mut rest: &'a [u8], text: &mut Vec<u8>) -> Option<&'a [u8]> {
+    while let Some((&byte, after)) = rest.split_first() {
+        match byte {
+            b'"' => return read_double_quoted(after, text),
+            b'\'' => return read_single_quoted(after, text),
+            byte if byte.is_ascii_whitespace() => break,
+            byte => text.push(byte),
+        }
+        rest = after;
+    }
+    Some(rest)
+}
+
+fn read_double_quoted<'a>(mut rest: &'a [u8], text: &mut Vec<u8>) -> Option<&'a [u8]> {
+    loop {
+        rest = match rest {
+            [] => return None,
+            [b'"', after @ ..] => return Some(after),
+            [b'\\', b'x', high, low, after @ ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                text.push(hex_value(*high) << 4 | hex_value(*low));
+                after
+            }
+            [b'\\', escaped, after @ ..] => {
+                text.push(unescape(*escaped));
+                after
+            }
+            [byte, after @ ..] => {
+                text.push(*byte);
+                after
+            }
+        }
+    }
+}
+
+fn read_single_quoted<'a>(mut rest: &'a [u8], text: &mut Vec<u8>) -> Option<&'a [u8]> {
+    loop {
+        rest = match rest {
+            [] => return None,
+            [b'\'', after @ ..] => return Some(after),
+            [b'\\', b'\'', after @ ..] => {
+                text.push(b'\'');
+                after
+            }
+            [byte, after @ ..] => {
+                text.push(*byte);
+                after
+            }
+        }
+    }
+}
+
+fn unescape(byte: u8) -> u8 {
+    match byte {
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        b'b' => 0x08,
+        b'a' => 0x07,
+        other => other,
+    }
+}
+
+/// Returns the value of a hexadecimal digit.
+fn hex_value(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        _ => (digit | 0x20) - b'a' + 10,
     }
 }
 

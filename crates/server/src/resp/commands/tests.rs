@@ -93,3 +93,17 @@ async fn rights_are_those_after_the_wait_for_a_slot() {
         assert_eq!(has_changed, expected == "+OK\r\n");
     }
 }
+
+use crate::protocol::resp::Version;
+use divvy_limiter::Refusal;
+
+#[test]
+fn request_out_of_scope_has_the_code_for_a_lack_of_permission() {
+    let text = |refusal: Refusal| {
+        let mut output = Vec::new();
+        write_limiter_error(&refusal, &mut ReplyWriter::new(&mut output, Version::Resp2));
+        String::from_utf8(output).unwrap()
+    };
+    assert_eq!(text(Refusal::OutOfScope), "-NOPERM this is outside the scope of your user\r\n");
+    assert!(text(Refusal::NoCredits).starts_with("-ERR "));
+}
