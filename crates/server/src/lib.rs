@@ -3,7 +3,10 @@
 //! | module | purpose |
 //! |---|---|
 //! | [`net`] | everything that does not depend on a protocol: listeners, TLS, logins, connections, bounds on memory and work |
+//! | [`protocol`] | bytes ↔ requests and replies, of RESP and the line protocol |
 //! | [`operations`] | what operators ask for, and its lines in the audit log |
+//! | [`errors`] | texts of errors for clients; the last error of each kind |
+//! | [`mod@health`] | readiness, and tasks that restart after a panic |
 //! | [`reload_log`] | the last reloads of the rules |
 //! | [`mod@line`] | the front for Divvy's line protocol |
 //! | [`resp`] | the front for Redis clients |

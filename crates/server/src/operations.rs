@@ -531,13 +531,13 @@ fn rankings_value(rule: &str, order: Order, window: Window, rankings: &[RuleRank
 /// Returns a rule: its name, its operation, its hits, and its settings under their names in a rules file, without settings that
 /// were not given.
 fn rule_value(index: usize, rule: &Rule, hits: Option<RuleCount>) -> Value {
-    let operation: Map<_, _> = rule.pairs().map(|(key, value)| (key.to_string(), json!(value.to_string()))).collect();
+    let operation: Map<_, _> = rule.pairs().map(|(key, value)| (key.to_owned(), json!(value))).collect();
     let mut object =
         Map::from_iter([("name".to_owned(), json!(rule.name(index))), ("operation".to_owned(), operation.into())]);
     if let Some(RuleCount { allowed, denied }) = hits {
         object.extend([("allowed".to_owned(), json!(allowed)), ("denied".to_owned(), json!(denied))]);
     }
-    object.extend(rule.named_settings().into_iter().map(|setting| {
+    object.extend(rule.named_settings().map(|setting| {
         let value = match &setting.value {
             SettingValue::Text(text) => json!(text),
             SettingValue::Number(digits) => json!(number(digits)),

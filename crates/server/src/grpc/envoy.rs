@@ -450,4 +450,4 @@ fn seconds(unit: Unit) -> u64 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

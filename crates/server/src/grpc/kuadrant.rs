@@ -48,7 +48,7 @@ impl RateLimits {
         let _request_memory = self.request_memory(*bytes, request.descriptors.len()).await;
         let mut work = self.begin(origin);
         let cost = |descriptor: &RateLimitDescriptor| reported_cost(request, descriptor);
-        let decided = self.charge(request.into(), cost, &mut work).await;
+        let decided = self.charge(Subject::new(&request.domain, &request.descriptors), cost, &mut work).await;
         let decided = decided.map(|()| RateLimitResponse { overall_code: Code::Ok.into(), ..Default::default() });
         self.done(work, RequestKind::Charge, origin, decided)
     }
@@ -80,7 +80,7 @@ impl RateLimits {
             builder.add(operation, Intent::Peek, Some(1));
             brought.push(None);
         };
-        self.read(request.into(), operation, push)?;
+        self.read(Subject::new(&request.domain, &request.descriptors), operation, push)?;
         if let Some((_, refusal)) = builder.plan().refusals().next() {
             return Err(refuse(refusal.clone()));
         }
@@ -143,7 +143,7 @@ impl RateLimits {
         work: &mut Work,
     ) -> Result<ReserveResponse, Status> {
         let Work { builder, operation, .. } = work;
-        let subject = Subject::from(request);
+        let subject = Subject::new(&request.domain, &request.descriptors);
         let ttl_seconds = request.ttl.as_ref().map(ttl_seconds);
         self.add_as_one(subject, builder, |builder| {
             self.read(subject, operation, |operation, _| match request.amount {
@@ -172,7 +172,7 @@ impl RateLimits {
     /// Commits a reservation. If the reservation does not exist, charges the amount as a report instead. Returns
     /// whether a reservation was released.
     async fn settle(&self, request: &CommitRequest, origin: &Origin, work: &mut Work) -> Result<bool, Status> {
-        let subject = Subject::from(request);
+        let subject = Subject::new(&request.domain, &request.descriptors);
         // The request is checked even if the reservation exists, because it may be gone when the call is repeated.
         self.read(subject, &mut work.operation, |_, _| {})?;
         let id = match self.limiter.read_id(&request.reservation_id) {
@@ -223,7 +223,12 @@ pub struct Subject<'a> {
     descriptors: &'a [RateLimitDescriptor],
 }
 
-impl Subject<'_> {
+impl<'a> Subject<'a> {
+    /// Returns the descriptors of a call with this domain.
+    pub fn new(domain: &'a [u8], descriptors: &'a [RateLimitDescriptor]) -> Self {
+        Self { domain, descriptors }
+    }
+
     /// Returns whether there are several operations.
     pub fn is_of_several(&self) -> bool {
         self.descriptors.len() > 1
@@ -268,24 +273,6 @@ impl Subject<'_> {
             take(operation, descriptor);
         }
         Ok(())
-    }
-}
-
-impl<'a> From<&'a RateLimitRequest> for Subject<'a> {
-    fn from(RateLimitRequest { domain, descriptors, .. }: &'a RateLimitRequest) -> Self {
-        Self { domain, descriptors }
-    }
-}
-
-impl<'a> From<&'a ReserveRequest> for Subject<'a> {
-    fn from(ReserveRequest { domain, descriptors, .. }: &'a ReserveRequest) -> Self {
-        Self { domain, descriptors }
-    }
-}
-
-impl<'a> From<&'a CommitRequest> for Subject<'a> {
-    fn from(CommitRequest { domain, descriptors, .. }: &'a CommitRequest) -> Self {
-        Self { domain, descriptors }
     }
 }
 

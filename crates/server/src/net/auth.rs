@@ -328,6 +328,7 @@ mod tests {
     use std::future::pending;
 
     use super::*;
+    use crate::tests::{authority, user, users};
     use divvy_access::{User, Users};
 
     fn guard() -> Guard {
@@ -355,9 +356,8 @@ mod tests {
     #[tokio::test]
     async fn logins_without_a_place_in_the_queue_are_counted() {
         let file = format!("user app on {} +@hit ~*\n", divvy_access::SlowHash::of("secret").unwrap());
-        let users = Users::new(divvy_access::parse(&file, "users.acl", None).unwrap().users).unwrap();
         let metrics = metrics::Metrics::new();
-        let authority = Authority::new(users, metrics.access.password_hashes.clone());
+        let authority = authority(&file, &metrics);
         let guard = Guard::new(Arc::new(authority), "resp", true, &metrics.access);
         let peer = Some(SocketAddr::from(([127, 0, 0, 1], 1)));
         let passwords: Vec<_> = (0..100).map(|number| number.to_string()).collect();
@@ -390,11 +390,10 @@ mod tests {
 
     #[tokio::test]
     async fn lost_login_is_not_replaced_by_the_certificate() {
-        let users = |file: &str| Users::new(divvy_access::parse(file, "users.acl", None).unwrap().users).unwrap();
         let up = "user up on cert:up +@all ~*\n";
-        let app = format!("user app on {} +@hit ~*\n", divvy_access::Digest::of(b"secret").to_word());
+        let app = user("app", "secret", "+@hit ~*");
         let metrics = metrics::Metrics::new();
-        let authority = Authority::new(users(&(up.to_owned() + &app)), metrics.access.password_hashes.clone());
+        let authority = authority(&(up.to_owned() + &app), &metrics);
         let guard = Arc::new(Guard::new(Arc::new(authority), "resp", true, &metrics.access));
         let mut gate = Gate::new(Some(Arc::clone(&guard)), SocketAddr::from(([127, 0, 0, 1], 1)), Some("up".into()));
         assert_eq!(gate.identity().name(), Some("up"));

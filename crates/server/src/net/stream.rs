@@ -303,20 +303,13 @@ mod tests {
     use futures_util::poll;
     use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
 
     use super::*;
-
-    async fn pair() -> (Stream, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (stream, peer) = listener.accept().await.unwrap();
-        (Stream::Plain(Plain::new(stream, Protocol::Line, peer)), client)
-    }
+    use crate::tests::connect;
 
     #[tokio::test]
     async fn closed_connection_is_noticed_even_with_unread_input() {
-        let (server, mut client) = pair().await;
+        let (server, mut client) = connect(Protocol::Line).await;
         client.write_all(b"unread").await.unwrap();
         let mut left = pin!(server.left());
         assert!(poll!(left.as_mut()).is_pending());
@@ -327,7 +320,7 @@ mod tests {
     #[tokio::test]
     async fn pieces_of_any_size_are_written_in_order() {
         for length in [0, 1, GATHERED / 2, GATHERED - 1, GATHERED] {
-            let (mut server, mut client) = pair().await;
+            let (mut server, mut client) = connect(Protocol::Line).await;
             let (first, last) = (vec![b'a'; length], [b'b'; 2]);
             let pieces = [IoSlice::new(&first), IoSlice::new(&[]), IoSlice::new(&last)];
             let written = poll_fn(|context| Pin::new(&mut server).poll_write_vectored(context, &pieces)).await;
@@ -341,7 +334,7 @@ mod tests {
 
     #[tokio::test]
     async fn bytes_that_the_client_does_not_read_are_unsent() {
-        let (mut server, client) = pair().await;
+        let (mut server, client) = connect(Protocol::Line).await;
         assert_eq!(server.unsent(), 0);
         let chunk = [0; 1 << 16];
         // Writes until the kernel accepts no more.

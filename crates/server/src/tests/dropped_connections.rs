@@ -52,8 +52,7 @@ struct Served {
 impl Served {
     fn new(limiter: Limiter) -> Self {
         let second = Duration::from_secs(1);
-        let timeouts =
-            Timeouts { idle: None, request: 30 * second, write: 30 * second, auth: second, handshake: second };
+        let timeouts = Timeouts { auth: second, handshake: second, ..super::timeouts(30 * second) };
         let limits = Limits::for_tests(timeouts);
         let memory = BufferMemory::new(limits.max_buffer_memory, Arc::clone(limiter.metrics()));
         Self { limiter: Arc::new(limiter), limits, memory }

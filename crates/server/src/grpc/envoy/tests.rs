@@ -5,7 +5,7 @@ use prost::Message;
 use super::*;
 use crate::grpc::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 
-fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
+pub fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
     let entries =
         entries.iter().map(|(key, value)| Entry { key: (*key).to_owned().into(), value: (*value).to_owned().into() });
     RateLimitDescriptor { entries: entries.collect(), ..Default::default() }

@@ -1,25 +1,15 @@
 use super::*;
-use crate::grpc::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
-    Entry, RateLimitOverride,
-};
+use crate::grpc::envoy::tests::descriptor;
+use crate::grpc::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use crate::interruption::{DropMoment, WAYS, poll_then_drop};
-use divvy_core::clock::Clock;
-use divvy_core::config::{self, Format};
-use divvy_limiter::store::{Backend, MemoryStore};
-use divvy_limiter::{CounterNames, Intent, Policy};
-use divvy_telemetry::metrics::Metrics;
+use crate::tests::limiter;
+use divvy_limiter::Intent;
 use proptest::prelude::*;
 use prost::Message;
 
-fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
-    let entry =
-        |(key, value): &(&str, &str)| Entry { key: (*key).to_owned().into(), value: (*value).to_owned().into() };
-    RateLimitDescriptor { entries: entries.iter().map(entry).collect(), ..Default::default() }
-}
-
 fn read(domain: &str, descriptors: &[RateLimitDescriptor]) -> Result<Vec<String>, InvalidRequest> {
     let mut read = Vec::new();
-    let subject = Subject { domain: domain.as_bytes(), descriptors };
+    let subject = Subject::new(domain.as_bytes(), descriptors);
     subject.read(3, &mut Operation::new(), |operation, _| {
         read.push(operation.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" "));
     })?;
@@ -76,7 +66,7 @@ proptest! {
     #[test]
     fn any_request_is_handled_without_a_panic(bytes: Vec<u8>, entries in prop::collection::vec((".{0,3}", ".{0,3}"), 0..4), times in 0..20_usize) {
         if let Ok(request) = ReserveRequest::decode(&*bytes) {
-            let _ = Subject::from(&request).read(3, &mut Operation::new(), |_, _| {});
+            let _ = Subject::new(&request.domain, &request.descriptors).read(3, &mut Operation::new(), |_, _| {});
             request.ttl.as_ref().map(ttl_seconds);
         }
         let entries: Vec<_> = entries.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
@@ -101,11 +91,7 @@ fn calls() -> ReservingCalls {
         "[job=* id=*]\ncreditLimit = {LEASES}\nresetSeconds = 600\nalgorithm = concurrency\nholdField = id\n\n\
          [default]\ncreditLimit = 0\n"
     );
-    let rules = config::parse(&rules, Format::Ini, "rules.ini").unwrap().rules;
-    let metrics = Metrics::new();
-    let policy = Policy::new(rules, &metrics, CounterNames::Usual);
-    let store = Backend::Memory(MemoryStore::default());
-    ReservingCalls::new(Arc::new(Limiter::new(Some(policy), store, Clock::system(), metrics)))
+    ReservingCalls::new(limiter(&rules))
 }
 
 async fn ask(calls: &ReservingCalls, id: &str, intent: Intent) -> Option<u64> {

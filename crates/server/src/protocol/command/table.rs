@@ -137,6 +137,14 @@ impl Spec {
         }
     }
 
+    const fn flagged(self, flags: &'static [&'static str]) -> Self {
+        Self { flags, ..self }
+    }
+
+    const fn for_category(self, category: Category) -> Self {
+        Self { category, ..self }
+    }
+
     /// Makes it the row of a subcommand.
     const fn below(self, command: &'static str) -> Self {
         Self { command: (command, self.command.0), ..self }
@@ -306,16 +314,14 @@ const HIT: Spec = Spec::credits(
 /// All commands. The search for a name starts at the top, so frequent ones come first.
 pub(super) static COMMANDS: &[Spec] = &[
     HIT,
-    Spec {
-        flags: READ,
-        ..Spec::credits(
-            "divvy.peek",
-            -1,
-            RequestKind::Peek,
-            pairs::peek,
-            "Returns what DIVVY.HIT would return, without taking credit.",
-        )
-    },
+    Spec::credits(
+        "divvy.peek",
+        -1,
+        RequestKind::Peek,
+        pairs::peek,
+        "Returns what DIVVY.HIT would return, without taking credit.",
+    )
+    .flagged(READ),
     Spec::credits(
         "divvy.charge",
         -1,
@@ -324,17 +330,15 @@ pub(super) static COMMANDS: &[Spec] = &[
         "Counts credits that an operation has used already, n of them with COST n, even if fewer are left. Returns \
          the balance, which may be negative, and the seconds until there are more. Counts once with ID.",
     ),
-    Spec {
-        flags: WRITE,
-        ..Spec::credits(
-            "divvy.refund",
-            -1,
-            RequestKind::Refund,
-            |words| PricedOperation::read(words).map(Command::Refund),
-            "Gives back credits of an operation, n of them with COST n, at most all that were used. Returns the balance, and the seconds \
-             until there are more. Counts once with ID.",
-        )
-    },
+    Spec::credits(
+        "divvy.refund",
+        -1,
+        RequestKind::Refund,
+        |words| PricedOperation::read(words).map(Command::Refund),
+        "Gives back credits of an operation, n of them with COST n, at most all that were used. Returns the \
+         balance, and the seconds until there are more. Counts once with ID.",
+    )
+    .flagged(WRITE),
     Spec::credits(
         "divvy.reserve",
         -3,
@@ -352,27 +356,23 @@ pub(super) static COMMANDS: &[Spec] = &[
         "Counts the used credits of a reservation, n of them with COST n, and releases the rest. Returns the \
          balance, the seconds until there are more, and settled, late or repeated.",
     ),
-    Spec {
-        flags: WRITE,
-        ..Spec::credits(
-            "divvy.release",
-            2,
-            RequestKind::Release,
-            |words| Ok(Command::Release(words.word(0))),
-            "Releases a reservation. Returns 1, or 0 if nothing was reserved.",
-        )
-    },
-    Spec {
-        flags: WRITE,
-        ..Spec::credits(
-            "divvy.renew",
-            -2,
-            RequestKind::Renew,
-            pairs::renew,
-            "Extends a reservation by the seconds of TTL from now, or by its original time. A lease lasts as long as its \
+    Spec::credits(
+        "divvy.release",
+        2,
+        RequestKind::Release,
+        |words| Ok(Command::Release(words.word(0))),
+        "Releases a reservation. Returns 1, or 0 if nothing was reserved.",
+    )
+    .flagged(WRITE),
+    Spec::credits(
+        "divvy.renew",
+        -2,
+        RequestKind::Renew,
+        pairs::renew,
+        "Extends a reservation by the seconds of TTL from now, or by its original time. A lease lasts as long as its \
              rule says. Returns the seconds until it expires, or 0 if it does not exist anymore.",
-        )
-    },
+    )
+    .flagged(WRITE),
     Spec::of(&api::RESET_COUNTERS),
     // Both have replies of their own over RESP, which are made of text.
     Spec {
@@ -396,15 +396,13 @@ pub(super) static COMMANDS: &[Spec] = &[
         |words| token_bucket(words, NANOS_PER_SECOND, Verb::Reduce),
         "Takes tokens, down to 0. Returns the number before. Times are in seconds.",
     ),
-    Spec {
-        flags: READ,
-        category: Category::Read,
-        ..Spec::token_bucket(
-            "rl.get",
-            |words| token_bucket(words, NANOS_PER_SECOND, Verb::Get),
-            "Returns the number of tokens. Times are in seconds.",
-        )
-    },
+    Spec::token_bucket(
+        "rl.get",
+        |words| token_bucket(words, NANOS_PER_SECOND, Verb::Get),
+        "Returns the number of tokens. Times are in seconds.",
+    )
+    .flagged(READ)
+    .for_category(Category::Read),
     Spec::token_bucket(
         "rl.sessionize",
         |words| token_bucket(words, NANOS_PER_SECOND, Verb::Sessionize),
@@ -415,15 +413,13 @@ pub(super) static COMMANDS: &[Spec] = &[
         |words| token_bucket(words, NANOS_PER_MILLI, Verb::Reduce),
         "Takes tokens, down to 0. Returns the number before. Times are in milliseconds.",
     ),
-    Spec {
-        flags: READ,
-        category: Category::Read,
-        ..Spec::token_bucket(
-            "rl.pget",
-            |words| token_bucket(words, NANOS_PER_MILLI, Verb::Get),
-            "Returns the number of tokens. Times are in milliseconds.",
-        )
-    },
+    Spec::token_bucket(
+        "rl.pget",
+        |words| token_bucket(words, NANOS_PER_MILLI, Verb::Get),
+        "Returns the number of tokens. Times are in milliseconds.",
+    )
+    .flagged(READ)
+    .for_category(Category::Read),
     Spec::token_bucket(
         "rl.psessionize",
         |words| token_bucket(words, NANOS_PER_MILLI, Verb::Sessionize),
@@ -438,32 +434,26 @@ pub(super) static COMMANDS: &[Spec] = &[
             "Takes evenly spaced credit. Returns limited (0 or 1), capacity, credits left, seconds to retry and reset.",
         )
     },
-    Spec { flags: &["fast"], ..Spec::connection("ping", -1, parse::ping, "Returns PONG, or its argument.") },
+    Spec::connection("ping", -1, parse::ping, "Returns PONG, or its argument.").flagged(&["fast"]),
     Spec::connection("echo", 2, |words| Ok(Command::Echo(words.word(0))), "Returns its argument."),
-    Spec {
-        flags: NO_AUTH,
-        ..Spec::connection("hello", -1, parse::hello, "Selects the version of the protocol, and describes the server.")
-    },
-    Spec { flags: NO_AUTH, ..Spec::connection("auth", -2, parse::auth, "Authenticates the connection.") },
+    Spec::connection("hello", -1, parse::hello, "Selects the version of the protocol, and describes the server.")
+        .flagged(NO_AUTH),
+    Spec::connection("auth", -2, parse::auth, "Authenticates the connection.").flagged(NO_AUTH),
     Spec::connection("select", 2, parse::select, "Selects the database. There is only database 0."),
-    Spec { flags: NO_AUTH, ..Spec::connection("quit", -1, |_| Ok(Command::Quit), "Closes the connection.") },
-    Spec {
-        flags: NO_AUTH,
-        ..Spec::connection("reset", 1, |_| Ok(Command::ResetConnection), "Resets the connection to its initial state.")
-    },
+    Spec::connection("quit", -1, |_| Ok(Command::Quit), "Closes the connection.").flagged(NO_AUTH),
+    Spec::connection("reset", 1, |_| Ok(Command::ResetConnection), "Resets the connection to its initial state.")
+        .flagged(NO_AUTH),
     Spec::transaction(
         "multi",
         |_| Ok(Command::Multi),
         "Begins a transaction: the commands that follow are queued until EXEC.",
     ),
-    Spec {
-        flags: &["noscript", "loading", "stale"],
-        ..Spec::transaction(
-            "exec",
-            |_| Ok(Command::Exec),
-            "Executes the commands queued since MULTI. The hits are one batch, under the rules in force now.",
-        )
-    },
+    Spec::transaction(
+        "exec",
+        |_| Ok(Command::Exec),
+        "Executes the commands queued since MULTI. The hits are one batch, under the rules in force now.",
+    )
+    .flagged(&["noscript", "loading", "stale"]),
     Spec::transaction("discard", |_| Ok(Command::Discard), "Discards the commands queued since MULTI."),
     Spec {
         arity: -2,
@@ -479,27 +469,16 @@ pub(super) static COMMANDS: &[Spec] = &[
         ..Spec::server("command", -1, |_| Ok(Command::Describe(Question::All)), "Describes the commands.")
     },
     Spec::container("acl", "server", "Commands about users."),
-    Spec {
-        flags: LOADING,
-        category: Category::Info,
-        ..Spec::server("info", -1, |words| Ok(Command::Info(words)), "Reports on the server, by section.")
-    },
+    Spec::server("info", -1, |words| Ok(Command::Info(words)), "Reports on the server, by section.")
+        .flagged(LOADING)
+        .for_category(Category::Info),
     Spec::container("config", "server", "Commands about settings."),
-    Spec {
-        flags: READ,
-        category: Category::Info,
-        ..Spec::server("dbsize", 1, |_| Ok(Command::DbSize), "Returns the number of counters.")
-    },
+    Spec::server("dbsize", 1, |_| Ok(Command::DbSize), "Returns the number of counters.")
+        .flagged(READ)
+        .for_category(Category::Info),
     Spec::server("time", 1, |_| Ok(Command::Time), "Returns the server's time: seconds since 1970, and microseconds."),
-    Spec {
-        flags: TRANSACTION,
-        ..Spec::server(
-            "role",
-            1,
-            |_| Ok(Command::Role),
-            "Returns the role in replication: always master, without replicas.",
-        )
-    },
+    Spec::server("role", 1, |_| Ok(Command::Role), "Returns the role in replication: always master, without replicas.")
+        .flagged(TRANSACTION),
     // StackExchange.Redis checks for a cluster and for sentinels.
     Spec::declined("cluster"),
     Spec::declined("sentinel"),
@@ -567,15 +546,13 @@ pub(super) static SUBCOMMANDS: &[Spec] = &[
     .below("command"),
     Spec::server("info", -2, parse::command_info, "Describes the named commands, or all.").below("command"),
     Spec::server("list", -2, parse::command_list, "Lists the commands' names.").below("command"),
-    Spec {
-        category: Category::Info,
-        ..Spec::server(
-            "get",
-            -3,
-            |patterns| Ok(Command::ConfigGet(patterns)),
-            "Returns the settings whose names match a glob pattern.",
-        )
-    }
+    Spec::server(
+        "get",
+        -3,
+        |patterns| Ok(Command::ConfigGet(patterns)),
+        "Returns the settings whose names match a glob pattern.",
+    )
+    .for_category(Category::Info)
     .below("config"),
     Spec::server("whoami", 2, |_| Ok(Command::Acl(AclAsk::WhoAmI)), "Returns the name of the connection's user.")
         .below("acl"),
