@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use divvy::protocol::envoy::messages::envoy::service::ratelimit::v3::RateLimitRequest;
-use divvy::protocol::envoy::messages::kuadrant::service::ratelimit::v1::ReserveRequest;
+use divvy::server::grpc::messages::envoy::service::ratelimit::v3::RateLimitRequest;
+use divvy::server::grpc::messages::kuadrant::service::ratelimit::v1::ReserveRequest;
 use prost::bytes::Bytes;
 
 use crate::robustness::MIB;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use divvy::protocol::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use divvy::server::grpc::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use h2::client::SendRequest;
 use hyper::Request;
 use prost::Message;

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use divvy::access::{TokenGrant, TokenKeys};
 use divvy::clock::Timestamp;
-use divvy::protocol::rpc::Rpc;
+use divvy::server::grpc::Rpc;
 use serde_json::Value;
 
 use crate::clients::run;

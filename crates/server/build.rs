@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::{env, error, fs};
 
 use prost::Message;
+use prost_types::DescriptorProto;
 use prost_types::field_descriptor_proto::Type;
-use prost_types::{DescriptorProto, FileDescriptorSet};
 
 /// Strings that gateways fill with what clients send, which may not be UTF-8. Such strings could not be decoded, and
 /// the call would end in an error that some gateways let pass. Bytes look the same on the wire, and are always decoded.
@@ -23,38 +23,12 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     let mut descriptors = protox::compile(["envoy/service/ratelimit/v3/rls.proto", "kuadrantrls.proto"], ["proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
-    fs::write(out.join("rpcs.rs"), write_rpcs(&descriptors))?;
     for message in descriptors.file.iter_mut().flat_map(|file| &mut file.message_type) {
         take_bytes(message, "");
     }
     // Bytes are parts of the bytes that came, not copies.
     prost_build::Config::new().bytes(["."]).include_file("messages.rs").compile_fds(descriptors)?;
     Ok(())
-}
-
-/// Writes an enum of all RPCs. Its variants begin with the package's first name, because the services share theirs.
-fn write_rpcs(descriptors: &FileDescriptorSet) -> String {
-    let (mut variants, mut names, mut paths, mut count) = (String::new(), String::new(), String::new(), 0);
-    for file in &descriptors.file {
-        for service in &file.service {
-            for method in &service.method {
-                let (owner, rest) = file.package().split_at(1);
-                let owner = owner.to_uppercase() + rest.split('.').next().unwrap_or_default();
-                let (variant, path) =
-                    (owner + method.name(), format!("/{}.{}/{}", file.package(), service.name(), method.name()));
-                variants += &format!("    /// `{path}`\n    {variant},\n");
-                names += &format!("Self::{variant}, ");
-                paths += &format!("            Self::{variant} => \"{path}\",\n");
-                count += 1;
-            }
-        }
-    }
-    format!(
-        "/// An RPC.\n#[derive(Debug, Clone, Copy, PartialEq, Eq)]\npub enum Rpc {{\n{variants}}}\n\n\
-         impl Rpc {{\n    /// All RPCs.\n    pub const ALL: [Self; {count}] = [{names}];\n\n    \
-         /// Returns the path of its calls.\n    pub const fn path(self) -> &'static str {{\n        \
-         match self {{\n{paths}        }}\n    }}\n}}\n"
-    )
 }
 
 /// Makes those fields of `message` and of the messages within it bytes that are among [`BYTES`].

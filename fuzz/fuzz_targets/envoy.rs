@@ -3,8 +3,8 @@
 
 #![no_main]
 
-use divvy::protocol::envoy::messages::envoy::service::ratelimit::v3::RateLimitRequest;
-use divvy::protocol::envoy::{check, describe, read_descriptor};
+use divvy::server::grpc::messages::envoy::service::ratelimit::v3::RateLimitRequest;
+use divvy::server::grpc::envoy::{check, describe, read_descriptor};
 use divvy::rules::Operation;
 use libfuzzer_sys::fuzz_target;
 use prost::Message;

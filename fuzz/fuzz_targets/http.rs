@@ -5,8 +5,7 @@
 
 use divvy::rules::Operation;
 use divvy::server::http::api::body;
-use divvy::server::http::api::hit::HitRequest;
-use divvy::server::http::api::hits::HitsRequest;
+use divvy::server::http::api::hits::{HitRequest, HitsRequest};
 use libfuzzer_sys::fuzz_target;
 
 const MAX_PAIRS: usize = 8;

@@ -3,9 +3,9 @@
 
 #![no_main]
 
-use divvy::protocol::envoy::messages::envoy::service::ratelimit::v3::RateLimitRequest;
-use divvy::protocol::envoy::messages::kuadrant::service::ratelimit::v1::{CommitRequest, ReserveRequest};
-use divvy::protocol::kuadrant::{MAX_DESCRIPTORS, Subject, reported_cost, ttl_seconds};
+use divvy::server::grpc::messages::envoy::service::ratelimit::v3::RateLimitRequest;
+use divvy::server::grpc::messages::kuadrant::service::ratelimit::v1::{CommitRequest, ReserveRequest};
+use divvy::server::grpc::kuadrant::{MAX_DESCRIPTORS, Subject, reported_cost, ttl_seconds};
 use divvy::rules::Operation;
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
@@ -14,7 +14,7 @@ const MAX_PAIRS: usize = 8;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(request) = RateLimitRequest::decode(bytes) {
-        read(&request.domain, request.descriptors.len(), Subject::from(&request));
+        read(&request.domain, request.descriptors.len(), Subject::new(&request.domain, &request.descriptors));
         for descriptor in &request.descriptors {
             let cost = reported_cost(&request, descriptor);
             assert!(cost > 0 || descriptor.hits_addend == Some(0));
@@ -22,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     if let Ok(request) = ReserveRequest::decode(bytes) {
         assert_eq!(ReserveRequest::decode(&*request.encode_to_vec()).as_ref(), Ok(&request));
-        read(&request.domain, request.descriptors.len(), Subject::from(&request));
+        read(&request.domain, request.descriptors.len(), Subject::new(&request.domain, &request.descriptors));
         if let Some(ttl) = &request.ttl {
             let seconds = ttl_seconds(ttl);
             assert!(seconds == u32::MAX || i64::from(seconds) <= ttl.seconds.saturating_add(3).max(0));
@@ -30,7 +30,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     if let Ok(request) = CommitRequest::decode(bytes) {
         assert_eq!(CommitRequest::decode(&*request.encode_to_vec()).as_ref(), Ok(&request));
-        read(&request.domain, request.descriptors.len(), Subject::from(&request));
+        read(&request.domain, request.descriptors.len(), Subject::new(&request.domain, &request.descriptors));
     }
 });
 

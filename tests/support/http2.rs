@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use divvy::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use divvy::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use divvy::protocol::envoy::messages::envoy::service::ratelimit::v3::RateLimitRequest;
-use divvy::protocol::envoy::messages::kuadrant::service::ratelimit::v1::{CommitRequest, ReserveRequest};
-use divvy::protocol::rpc::Rpc;
+use divvy::server::grpc::Rpc;
+use divvy::server::grpc::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use divvy::server::grpc::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use divvy::server::grpc::messages::envoy::service::ratelimit::v3::RateLimitRequest;
+use divvy::server::grpc::messages::kuadrant::service::ratelimit::v1::{CommitRequest, ReserveRequest};
 use futures_util::future::join_all;
 use h2::SendStream;
 use h2::client::{ResponseFuture, SendRequest};

@@ -4,7 +4,7 @@
 mod model;
 
 use divvy::access::Category;
-use divvy::protocol::rpc::Rpc;
+use divvy::server::grpc::Rpc;
 use rand::rngs::Xoshiro256PlusPlus as Rng;
 use rand::{RngExt, SeedableRng};
 

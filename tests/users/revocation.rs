@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
 use bytes::Bytes;
-use divvy::protocol::rpc::Rpc;
+use divvy::server::grpc::Rpc;
 use hyper::Request;
 
 use super::{Guarded, basic, line, password};

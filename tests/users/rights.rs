@@ -5,8 +5,8 @@ mod answer;
 mod table;
 
 use divvy::access::Category;
-use divvy::protocol::command::table::{COMMANDS, Spec, offered};
-use divvy::protocol::rpc::Rpc;
+use divvy::protocol::command::table::commands;
+use divvy::server::grpc::Rpc;
 
 use self::answer::Expected;
 use self::table::{LISTINGS, OF_CONNECTIONS, OPERATIONS, Operation, PUBLIC, RESTRICTED, expand, operations, parts};
@@ -56,12 +56,11 @@ fn table_has_every_command_and_every_route() {
         let is_own = |command: &str| format!("{} ", command.to_lowercase()).starts_with(&format!("{name} "));
         assert!(operations.iter().any(|(_, command, _)| is_own(command)), "no request of the command {name}");
     };
-    let name = |spec: &Spec, parent: Option<&Spec>| spec.full_name(parent).replace('|', " ");
-    for spec in offered(COMMANDS) {
-        match spec.subcommands {
-            [] => is_known(name(spec, None)),
-            subcommands => offered(subcommands).for_each(|sub| is_known(name(sub, Some(spec)))),
+    for command in commands() {
+        if !command.has_subcommands {
+            is_known(command.full_name().into_owned());
         }
+        command.subcommands().for_each(|subcommand| is_known(subcommand.full_name().replace('|', " ")));
     }
     let (_rules, guarded) = guarded(&users());
     let described = get(guarded.server.http, "/openapi.json").json();

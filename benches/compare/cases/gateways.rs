@@ -2,9 +2,9 @@
 
 use prost::Message;
 
-use divvy::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use divvy::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use divvy::protocol::envoy::messages::envoy::service::ratelimit::v3::RateLimitRequest;
+use divvy::server::grpc::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use divvy::server::grpc::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use divvy::server::grpc::messages::envoy::service::ratelimit::v3::RateLimitRequest;
 
 use super::{FEW_RULES, Setting, compare, load, serve};
 use crate::divvy::PLENTY;

@@ -1,4 +1,5 @@
-//! Readiness: whether the server can answer hits now, for `/readyz` and gRPC's health checks.
+//! Readiness: whether the server can answer hits now, for `/readyz` and gRPC's health checks; and essential tasks, which restart after
+//! a panic that is logged and counted.
 //!
 //! A probe asks the store once a second, and everything else reads its result. The probe has its own thread, so a store
 //! that hangs blocks only the probe. A result is valid for a few seconds. So if a probe hangs, or a commit that it
@@ -7,16 +8,17 @@
 #![expect(clippy::disallowed_methods, reason = "how old the result of a probe is")]
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 use std::{io, thread};
 
+use futures_util::FutureExt;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::keep_running::keep_running;
 use divvy_limiter::{Limiter, StoreError};
 use divvy_telemetry::logging::Escaped;
 use divvy_telemetry::metrics::{Metrics, Task};
@@ -178,11 +180,37 @@ fn judge(result: Option<&ProbeResult>, started: Instant, now: Instant) -> Result
     }
 }
 
+/// Pause after a panic, so that a task that always panics leaves time for others.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Runs the task that `begin` creates until it returns, and restarts it after a panic.
+///
+/// State that the task shares with its next run must be consistent at every await, and at every call that may panic.
+pub async fn keep_running<F: Future<Output = ()>>(task: Task, metrics: &Metrics, mut begin: impl FnMut() -> F) {
+    while AssertUnwindSafe(async { begin().await }).catch_unwind().await.is_err() {
+        record_restart(task, metrics);
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Runs `work`, one round of a thread's loop. A panic ends only this round.
+pub fn survive(task: Task, metrics: &Metrics, work: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(work)).is_err() {
+        record_restart(task, metrics);
+    }
+}
+
+/// Logs the restart. The panic itself has been logged already.
+fn record_restart(task: Task, metrics: &Metrics) {
+    metrics.tasks.count_restart(task);
+    tracing::error!(task = task.name(), "a background task failed and was restarted");
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
-
     use super::*;
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
     /// Returns the changes of the state, up to and including `last`.
     async fn states_until(health: &Health, last: impl Fn(&Result<(), NotReady>) -> bool) -> Vec<Result<(), NotReady>> {
@@ -263,5 +291,35 @@ mod tests {
         assert_eq!(health.state(), Ok(()));
         health.result.send_replace(Some(ProbeResult { result: Ok(()), at: Instant::now() - 2 * MAX_AGE }));
         assert_eq!(health.state(), Err(NotReady::Silent));
+    }
+
+    fn restarts(metrics: &Metrics, task: &str) -> f64 {
+        let name = format!("divvy_task_restarts_total{{task=\"{task}\"}}");
+        metrics.numbers(Vec::new()).into_iter().find(|(found, _)| *found == name).unwrap().1
+    }
+
+    #[tokio::test]
+    async fn task_that_panics_is_restarted_until_it_returns() {
+        let (metrics, runs) = (Metrics::new(), Cell::new(0));
+        let begin = || {
+            runs.set(runs.get() + 1);
+            assert_ne!(runs.get(), 1, "a panic before the first await");
+            async {
+                tokio::task::yield_now().await;
+                assert_ne!(runs.get(), 2, "a panic after it");
+            }
+        };
+        keep_running(Task::Signals, &metrics, begin).await;
+        assert_eq!(runs.get(), 3);
+        assert_eq!(restarts(&metrics, "signals"), 2.0);
+        assert_eq!(restarts(&metrics, "accept"), 0.0);
+    }
+
+    #[test]
+    fn panic_ends_only_one_round() {
+        let metrics = Metrics::new();
+        survive(Task::Rules, &metrics, || panic!("a bug"));
+        survive(Task::Rules, &metrics, || ());
+        assert_eq!(restarts(&metrics, "rules"), 1.0);
     }
 }

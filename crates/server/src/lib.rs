@@ -3,7 +3,10 @@
 //! | module | purpose |
 //! |---|---|
 //! | [`net`] | everything that does not depend on a protocol: listeners, TLS, logins, connections, bounds on memory and work |
+//! | [`protocol`] | bytes ↔ requests and replies, of RESP and the line protocol |
 //! | [`operations`] | what operators ask for, and its lines in the audit log |
+//! | [`errors`] | texts of errors for clients; the last error of each kind |
+//! | [`mod@health`] | readiness, and tasks that restart after a panic |
 //! | [`reload_log`] | the last reloads of the rules |
 //! | [`mod@line`] | the front for Divvy's line protocol |
 //! | [`resp`] | the front for Redis clients |
@@ -19,20 +22,16 @@
     allow(clippy::disallowed_methods, clippy::string_slice, reason = "a test may ask the clock, and panic")
 )]
 
-mod error_log;
-mod error_text;
-mod grpc;
+mod errors;
+pub mod grpc;
 mod health;
 pub mod http;
-mod keep_running;
-mod limits;
 mod line;
 mod net;
 mod operations;
 pub mod protocol;
 mod reload_log;
 mod resp;
-mod wrong_port;
 
 #[cfg(test)]
 #[path = "../../../tests/support/interruption.rs"]
@@ -51,25 +50,21 @@ use tokio_util::task::TaskTracker;
 
 use self::grpc::GrpcFront;
 pub use self::grpc::GrpcSettings;
-pub use self::health::Health;
+pub use self::health::{Health, keep_running, survive};
 use self::http::page::Page;
 pub use self::http::{ApiSettings, DEFAULT_METRICS_PATH, InvalidMetricsPath, StreamBounds, check_metrics_path};
 use self::http::{BodyBounds, HttpFront};
-pub use self::keep_running::{keep_running, survive};
-pub use self::limits::{DEFAULT_MAX_BODY, DEFAULT_MAX_BUFFER_MEMORY, DEFAULT_MAX_CONNECTIONS, Limits};
 use self::line::LineFront;
-pub use self::net::accept::bind;
-use self::net::accept::{Acceptor, MAX_PARTINGS};
-use self::net::admission::Admission;
+use self::net::accept::{Acceptor, Admission, MAX_PARTINGS, Workers};
+pub use self::net::accept::{BLOCKING_KEEP_ALIVE, MAX_BLOCKING_THREADS, bind, default_threads};
 use self::net::auth::Access;
-pub use self::net::connection::{DEFAULT_REQUEST_TIMEOUT, DEFAULT_WRITE_TIMEOUT};
+pub use self::net::connection::{DEFAULT_REQUEST_TIMEOUT, DEFAULT_WRITE_TIMEOUT, Timeouts};
 use self::net::memory::BufferMemory;
 use self::net::tls::Tls;
-use self::net::work_slots::{MAX_AT_ONCE, WorkSlots};
-use self::net::workers::Workers;
-pub use self::net::workers::{BLOCKING_KEEP_ALIVE, MAX_BLOCKING_THREADS, default_threads};
-pub use self::net::{auth, connection, sessions, tls};
+use self::net::work::{MAX_AT_ONCE, WorkSlots};
+pub use self::net::{auth, sessions, tls};
 use self::operations::Operations;
+use self::protocol::{DEFAULT_MAX_PAIRS, resp::Limits as RespLimits};
 pub use self::reload_log::{Reload, ReloadLog};
 use self::resp::RespFront;
 use divvy_access::audit::AuditLog;
@@ -80,6 +75,68 @@ use divvy_limiter::Limiter;
 const DRAIN_GRACE: Duration = Duration::from_millis(250);
 /// How long connections may be busy after that before they are closed.
 pub const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Maximum number of open connections of all fronts.
+pub const DEFAULT_MAX_CONNECTIONS: u32 = 10_000;
+/// Maximum length of the body of an HTTP request, and of a gRPC message (bytes).
+pub const DEFAULT_MAX_BODY: usize = 64 * 1024;
+/// Budget for the buffers of all connections, without the free part of each (bytes).
+pub const DEFAULT_MAX_BUFFER_MEMORY: usize = 128 * 1024 * 1024;
+/// Output of a connection after which it writes before it answers more (bytes). One write of this size keeps a fast network busy.
+const MAX_OUTPUT: usize = 256 * 1024;
+
+/// Bounds for clients.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Maximum number of open connections of all fronts.
+    pub max_connections: usize,
+    /// Maximum number from one address, or from one IPv6 network of 64 bits; `None` if only the total is bounded.
+    pub max_connections_per_address: Option<usize>,
+    /// Maximum length of a line, without its terminator (bytes).
+    pub max_line: usize,
+    /// Maximum number of pairs in an operation.
+    pub max_pairs: usize,
+    /// Output of a connection after which it writes before it answers more (bytes). A single reply may be longer.
+    pub max_output: usize,
+    /// Budget for the buffers of all connections, without the free part of each (bytes).
+    pub max_buffer_memory: usize,
+    /// Maximum length of the body of an HTTP request, and of a gRPC message (bytes).
+    pub max_body: usize,
+    /// Bounds on requests of the RESP front.
+    pub resp: RespLimits,
+    /// HTTP/2 connections of the HTTP front.
+    pub http_streams: StreamBounds,
+    /// Connections of the gRPC front.
+    pub grpc_streams: StreamBounds,
+    /// Timeouts of all connections.
+    pub timeouts: Timeouts,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_connections: DEFAULT_MAX_CONNECTIONS as usize,
+            max_connections_per_address: None,
+            max_line: protocol::line::DEFAULT_MAX_LINE,
+            max_pairs: DEFAULT_MAX_PAIRS,
+            max_output: MAX_OUTPUT,
+            max_buffer_memory: DEFAULT_MAX_BUFFER_MEMORY,
+            max_body: DEFAULT_MAX_BODY,
+            resp: RespLimits::default(),
+            http_streams: StreamBounds::HTTP,
+            grpc_streams: StreamBounds::GRPC,
+            timeouts: Timeouts::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Limits {
+    /// Returns small bounds for tests, with these timeouts.
+    pub(crate) fn for_tests(timeouts: Timeouts) -> Self {
+        Self { max_connections: 10, max_line: 1000, max_pairs: 10, timeouts, ..Self::default() }
+    }
+}
 
 /// Timing of the shutdown.
 #[derive(Debug, Clone, Copy)]

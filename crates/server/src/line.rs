@@ -8,17 +8,12 @@ use std::sync::Arc;
 use bytes::{Buf, BytesMut};
 
 use super::Limits;
-use super::error_log;
-use super::error_text::{self, Terms};
-use super::net::accept::Front;
+use super::errors::{self, Terms};
 use super::net::auth::{Gate, Guard};
-use super::net::connection::{self, ConnectionContext};
-use super::net::memory::BufferMemory;
-use super::net::pool::{self, pooled};
-use super::net::request_memory::RequestMemory;
-use super::net::session::{Cut, NextStep, Output, Session};
-use super::net::stream::{AnswerToOthers, Stream};
-use super::wrong_port::Protocol;
+use super::net::connection::{self, ConnectionContext, Cut, NextStep, Output, Session};
+use super::net::front::{Front, Protocol};
+use super::net::memory::{self, BufferMemory, RequestMemory, pooled};
+use super::net::stream::Stream;
 use crate::protocol::line::{
     ErrorCode, LineDecoder, RequestError, parse_auth, parse_request, write_error, write_verdict, write_welcome,
 };
@@ -51,17 +46,12 @@ pub struct LineFront {
 impl LineFront {
     /// Creates the front. `guard` logs clients in. The memory of requests in work comes from `memory`.
     pub fn new(limiter: Arc<Limiter>, limits: Limits, guard: Option<Arc<Guard>>, memory: Arc<BufferMemory>) -> Self {
-        Self { requests: limiter.metrics().requests.front(Self::NAME), limiter, limits, guard, memory }
+        Self { requests: limiter.metrics().requests.front(Protocol::Line.front()), limiter, limits, guard, memory }
     }
 }
 
 impl Front for LineFront {
-    const NAME: &'static str = "line";
-    // A client would take an unsolicited line for the reply to its first request.
-    const TOO_MANY: &'static [u8] = b"";
-    const NO_TLS: &'static [u8] = b"ERR unknown \"this port does not speak TLS: connect without it\"\n";
-    const ONLY_TLS: &'static [u8] = b"ERR unknown \"this port speaks TLS only: connect with it\"\n";
-    const ANSWER_TO_OTHERS: AnswerToOthers = |first| Protocol::Line.answer_to_others(first);
+    const PROTOCOL: Protocol = Protocol::Line;
 
     fn serve(
         &self,
@@ -147,7 +137,7 @@ impl Work {
                             metrics,
                             gate,
                             ErrorCode::Unknown,
-                            error_text::describe(&refusal, &TERMS),
+                            errors::describe(&refusal, &TERMS),
                         ),
                     }
                     index += 1;
@@ -163,7 +153,7 @@ fn write_counted_error(output: &mut Vec<u8>, metrics: &Metrics, gate: &Gate, cod
         ErrorCode::Unauthenticated => ErrorKind::Unauthenticated,
         ErrorCode::Unknown => ErrorKind::Unknown,
     };
-    error_log::count(metrics, LineFront::NAME, kind, || gate.error_client(), &reason);
+    errors::count(metrics, Protocol::Line, kind, || gate.error_client(), &reason);
     write_error(output, code, reason);
 }
 
@@ -173,7 +163,7 @@ impl Session for LineSession {
     }
 
     async fn answer(&mut self, input: &mut BytesMut, output: &mut Output<'_>) -> NextStep {
-        let mut work: Box<Work> = pool::take();
+        let mut work: Box<Work> = memory::take();
         let Work { builder, operation, replies } = &mut *work;
         self.limiter.begin(builder, self.gate.identity().scope());
         let mut owed = 0;
@@ -257,7 +247,7 @@ impl Session for LineSession {
         let applied = self.limiter.apply(builder.build()).await;
         work.write_replies(applied.report(), self.limiter.metrics(), &self.gate, output.bytes);
         work.builder.reuse(applied);
-        pool::give(work);
+        memory::give(work);
         self.request_memory.give_back();
         if let Some(error) = too_long {
             self.tally.count(RequestKind::Invalid);

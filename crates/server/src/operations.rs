@@ -2,31 +2,32 @@
 //!
 //! Run changes in a task of their own, so that a client that leaves ends neither the change nor its line.
 
-mod rules;
-mod stats;
+pub mod stats;
 
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, getpid, kill_process};
-use serde_json::{Value, json};
+use serde_json::{Map, Number, Value, json};
 use tokio::sync::Mutex;
 
-use super::error_text;
-use super::net::work_slots::{MAX_AT_ONCE, WorkSlot, WorkSlots};
+use super::errors;
+use super::net::work::{MAX_AT_ONCE, WorkSlot, WorkSlots};
 use divvy_access::audit::{Action, AuditLog, Caller, Change, PendingChange, State, Unavailable};
 use divvy_access::{Authority, Category, DEFAULT_USER, Identity, User};
 use divvy_api::{Arguments, Endpoint, Task};
 use divvy_core::clock::ceil_seconds;
-use divvy_core::rules::MatchPolicy;
+use divvy_core::rules::{MatchPolicy, Rule, SettingValue};
 use divvy_limiter::counters::{CountersOf, DEFAULT_PAGE, RuleName};
 use divvy_limiter::exceptions::{
     EditCounts, ExceptionEdit, ExceptionFilter, ExceptionKind, ExceptionTarget, ExceptionTerms, ListedException,
 };
-use divvy_limiter::inspection::{DEFAULT_COUNT, Order, Ranked, RuleRanking, RuleStatus, TopOf, Window, listed};
+use divvy_limiter::inspection::{
+    DEFAULT_COUNT, Order, Ranked, RuleRanking, RuleStatus, TopOf, Window, hits_of, listed,
+};
 use divvy_limiter::{
-    ALL_RULES, ErrorClass, Intent, Limiter, LimiterError, PlanBuilder, Policy, Refusal, Remedy, Scope,
+    ALL_RULES, ErrorClass, Intent, Limiter, LimiterError, PlanBuilder, Policy, Refusal, Remedy, RuleCount, Scope,
 };
 
 /// Carries out operations. Clones share the limiter and the audit log.
@@ -98,9 +99,12 @@ impl OperationError {
     fn of(error: &impl LimiterError) -> Self {
         Self { class: error.class(), remedy: error.remedy(), text: error.to_string(), full_text: None }
     }
-}
 
-impl OperationError {
+    /// Describes what may succeed later.
+    fn failing(text: String) -> Self {
+        Self { class: ErrorClass::StoreFailure, remedy: None, text, full_text: None }
+    }
+
     /// Describes an error in an entry of a list in the request.
     fn of_entry(error: &impl LimiterError, list: &str, index: usize) -> Self {
         let of = Self::of(error);
@@ -114,7 +118,7 @@ impl OperationError {
 impl From<Unavailable> for OperationError {
     fn from(error: Unavailable) -> Self {
         // For a client, the audit log is one of the server's stores: the change may succeed later.
-        Self { class: ErrorClass::StoreFailure, remedy: None, text: error.to_string(), full_text: None }
+        Self::failing(error.to_string())
     }
 }
 
@@ -189,7 +193,10 @@ impl Operations {
             Task::SetException(_) | Task::RemoveException(_) | Task::EditBlocks => Some(self.exceptions.lock().await),
             _ => None,
         };
-        let (pending, scope) = check_again(operator, pending)?;
+        let scope = match operator.current_scope() {
+            Ok(scope) => scope,
+            Err(refusal) => return Err(failed(pending, None, OperationError::of(&refusal))),
+        };
         let before = request.state_before(endpoint.task);
         match request.change(endpoint.task, &scope, policy, before.clone()).await {
             Ok(Done { reply, before, after }) => {
@@ -313,9 +320,14 @@ impl<'a> Request<'a> {
                     return self.rank_all(order, window, count, scope);
                 }
                 let of = TopOf { rule: self.rule(), order, window, count };
-                Ok(ranking_value(order, window, self.limiter.top(of, scope).map_err(failed)?))
+                let ranked = self.limiter.top(of, scope).map_err(failed)?;
+                Ok(rankings_value(&ranked.rule, order, window, std::slice::from_ref(&ranked), count))
             }
-            Task::ListRules => rules::list(self.limiter, scope).map_err(|refusal| OperationError::of(&refusal)),
+            Task::ListRules => {
+                let policy = self.limiter.policy().ok_or_else(|| OperationError::of(&Refusal::NoRules))?;
+                let describe = |(index, rule)| rule_value(index, rule, hits_of(&policy, index, rule, scope));
+                Ok(json!({ "rules": listed(&policy, scope).map(describe).collect::<Vec<_>>() }))
+            }
             Task::Explain => {
                 let operation = self.arguments.pairs().cloned().unwrap_or_default();
                 let explanation = self.limiter.explain(&operation, scope);
@@ -343,7 +355,7 @@ impl<'a> Request<'a> {
             let of = TopOf { rule: RuleName::Name(&name), order, window, count };
             rankings.push(self.limiter.top(of, scope).map_err(|error| OperationError::of(&error))?);
         }
-        Ok(if rankings.is_empty() { Value::Null } else { joined_rankings(order, window, rankings, count) })
+        Ok(if rankings.is_empty() { Value::Null } else { rankings_value(ALL_RULES, order, window, &rankings, count) })
     }
 
     /// Returns what applies to the actor before a change, as far as this server knows.
@@ -444,17 +456,14 @@ impl<'a> Request<'a> {
                     let is_mistake = error.is_the_client_s();
                     let class = if is_mistake { ErrorClass::BadRequest } else { ErrorClass::StoreFailure };
                     let full_text = error.to_string();
-                    let text = if is_mistake { full_text.clone() } else { error_text::hide_paths(&error) };
+                    let text = if is_mistake { full_text.clone() } else { errors::hide_paths(&error) };
                     Err(OperationError { class, remedy: None, text, full_text: Some(full_text) })
                 }
             },
             // The signal reaches each part that has files. No part sees it twice if there are two at once.
             Task::Reload => match kill_process(getpid(), Signal::HUP) {
                 Ok(()) => Ok(Done { reply: json!({ "reloading": true }), before: None, after: None }),
-                Err(error) => {
-                    let text = format!("cannot send SIGHUP: {error}");
-                    Err(OperationError { class: ErrorClass::StoreFailure, remedy: None, text, full_text: None })
-                }
+                Err(error) => Err(OperationError::failing(format!("cannot send SIGHUP: {error}"))),
             },
             _ => Ok(Done { reply: Value::Null, before: None, after: None }),
         }
@@ -498,43 +507,59 @@ fn status_value(status: RuleStatus) -> Value {
     })
 }
 
-fn ranking_value(order: Order, window: Window, ranked: RuleRanking) -> Value {
-    let RuleRanking { rule, is_canary, is_of_one_actor, ranking } = ranked;
-    json!({
-        "rule": rule,
-        "order": order.name(),
-        "last": window.seconds(),
-        "canary": is_canary,
-        "sampled": ranking.is_sampled,
-        "hasRoom": ranking.has_room,
-        "total": (!is_of_one_actor).then_some(ranking.total),
-        "top": ranking.actors.iter().map(|actor| actor_value(&rule, actor)).collect::<Vec<_>>(),
-    })
-}
-
-fn actor_value(rule: &str, Ranked { actor, is_cut, count, error }: &Ranked) -> Value {
-    // An actor consists of text.
-    json!({ "actor": String::from_utf8_lossy(actor), "cut": is_cut, "count": count, "error": error, "rule": rule })
-}
-
-/// Joins the rankings of several rules into one of the first `count` actors. The total is known if each is, and there is room if
-/// each rule has some.
-fn joined_rankings(order: Order, window: Window, rankings: Vec<RuleRanking>, count: usize) -> Value {
+/// Joins the rankings of one or several rules into one of the first `count` actors. The total is known if each is, and there is room
+/// if each rule has some.
+fn rankings_value(rule: &str, order: Order, window: Window, rankings: &[RuleRanking], count: usize) -> Value {
     let total_of = |ranked: &RuleRanking| (!ranked.is_of_one_actor).then_some(ranked.ranking.total);
     let actors =
         rankings.iter().flat_map(|ranked| ranked.ranking.actors.iter().map(move |actor| (&*ranked.rule, actor)));
     let mut top: Vec<_> = actors.collect();
     top.sort_by_key(|(_, actor)| Reverse(actor.count));
+    let top = top.into_iter().take(count).map(|(rule, Ranked { actor, is_cut, count, error }): (&str, _)| {
+        // An actor consists of text.
+        json!({ "actor": String::from_utf8_lossy(actor), "cut": is_cut, "count": count, "error": error, "rule": rule })
+    });
     json!({
-        "rule": ALL_RULES,
+        "rule": rule,
         "order": order.name(),
         "last": window.seconds(),
-        "canary": false,
+        "canary": rankings.iter().any(|ranked| ranked.is_canary),
         "sampled": rankings.iter().any(|ranked| ranked.ranking.is_sampled),
         "hasRoom": rankings.iter().all(|ranked| ranked.ranking.has_room),
         "total": rankings.iter().map(total_of).sum::<Option<u64>>(),
-        "top": top.into_iter().take(count).map(|(rule, actor)| actor_value(rule, actor)).collect::<Vec<_>>(),
+        "top": top.collect::<Vec<_>>(),
     })
+}
+
+/// Returns a rule: its name, its operation, its hits, and its settings under their names in a rules file, without settings that
+/// were not given.
+fn rule_value(index: usize, rule: &Rule, hits: Option<RuleCount>) -> Value {
+    let operation: Map<_, _> = rule.pairs().map(|(key, value)| (key.to_owned(), json!(value))).collect();
+    let mut object =
+        Map::from_iter([("name".to_owned(), json!(rule.name(index))), ("operation".to_owned(), operation.into())]);
+    if let Some(RuleCount { allowed, denied }) = hits {
+        object.extend([("allowed".to_owned(), json!(allowed)), ("denied".to_owned(), json!(denied))]);
+    }
+    object.extend(rule.named_settings().map(|setting| {
+        let value = match &setting.value {
+            SettingValue::Text(text) => json!(text),
+            SettingValue::Number(digits) => json!(number(digits)),
+            SettingValue::OfField(field, text) => json!({ field.to_string(): text }),
+            // One field, or several. Each combination of their values has its own counter.
+            SettingValue::Fields(fields) => match fields.as_slice() {
+                [field] => json!(field),
+                fields => json!(fields),
+            },
+        };
+        (setting.name.to_owned(), value)
+    }));
+    object.into()
+}
+
+/// Returns a whole number if possible. Rounds the fraction of a time that has nine decimals and is years long.
+fn number(digits: &str) -> Option<Number> {
+    let whole = digits.parse::<u64>().ok().map(Number::from);
+    whole.or_else(|| Number::from_f64(digits.parse().ok()?))
 }
 
 /// Returns the lines of the users that the operator's login knows; without logins, that of the user who may do everything.
@@ -559,14 +584,6 @@ pub fn change_of(action: Action, arguments: &Arguments) -> Change {
     }
     change = change.with("name", text("name")).with("credits", number("credits"));
     change.with("expiresIn", number("expiresIn")).with("reason", text("reason"))
-}
-
-/// Checks the operator's rights right before the change is carried out. Returns the scope for it.
-fn check_again(operator: &Operator, pending: PendingChange) -> Result<(PendingChange, Scope), OperationError> {
-    match operator.current_scope() {
-        Ok(scope) => Ok((pending, scope)),
-        Err(refusal) => Err(failed(pending, None, OperationError::of(&refusal))),
-    }
 }
 
 /// Records why a change was not made.

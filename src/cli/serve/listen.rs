@@ -15,8 +15,7 @@ use socket2::SockRef;
 use tokio::net::TcpListener;
 
 use divvy_core::units::{self, Bytes, MAX_IN_MEMORY, MAX_SECONDS, Time};
-use divvy_server::connection::Timeouts;
-use divvy_server::{self as server, Fronts, Limits};
+use divvy_server::{self as server, Fronts, Limits, Timeouts};
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:8321";
 const DEFAULT_HTTP_LISTEN: &str = "127.0.0.1:8322";

@@ -57,7 +57,7 @@ fn authenticate(socket: &mut TcpStream, protocol: Protocol, Login { user, passwo
         Protocol::Resp => {
             let mut request = Vec::new();
             let words: Vec<_> = ["AUTH"].into_iter().chain(user).chain([password]).collect();
-            resp::client::write_request(&mut request, &words);
+            resp::write_request(&mut request, &words);
             (request, "+OK")
         }
     };

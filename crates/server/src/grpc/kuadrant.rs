@@ -1,26 +1,40 @@
-//! Kuadrant's service, like limitador's: gateways check or reserve before a request, and report or commit after it.
-//! Each descriptor is an operation, like in Envoy's service. But if several descriptors match a counter, it counts the
-//! call once.
+//! Kuadrant's rate limit service, version 1, whose messages contain Envoy's: gateways check or reserve before a request, and
+//! report or commit after it. Each descriptor is an operation, like in Envoy's service. But if several descriptors match a
+//! counter, it counts the call once.
+//!
+//! Sources: `limitador-server/proto/kuadrantrls.proto` in <https://github.com/Kuadrant/limitador>, and
+//! <https://github.com/Kuadrant/architecture/blob/main/rfcs/0021-token-rate-limit-reservations.md>.
+//!
+//! A gateway that hangs up before it has the answer cannot end its reservations, so they are released on its behalf.
 
+use std::sync::Arc;
+
+use prost_types::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tonic::Status;
 
-use super::ratelimit::{RateLimits, RpcCall, Work, refuse};
-use crate::net::origin::Origin;
-use crate::net::request_memory::RequestMemory;
-use crate::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use crate::protocol::envoy::messages::kuadrant::service::ratelimit::v1::{
+use super::envoy::{InvalidRequest, RateLimits, RpcCall, Work, read_operation, refuse};
+use super::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use super::messages::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use super::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use super::messages::kuadrant::service::ratelimit::v1::{
     CommitRequest, CommitResponse, ReserveRequest, ReserveResponse,
 };
-use crate::protocol::kuadrant::{Subject, reported_cost, ttl_seconds};
+use crate::net::auth::Origin;
+use crate::net::memory::RequestMemory;
+use crate::net::work::{CallGuard, CallsInFlight};
+use divvy_core::clock::NANOS_PER_SECOND;
 use divvy_core::rules::Operation;
-use divvy_limiter::{Intent, PlanBuilder, Refusal, Settlement, Together};
+use divvy_limiter::{Applied, Intent, Limiter, Plan, PlanBuilder, Refusal, Report, Scope, Settlement, Together};
 use divvy_telemetry::metrics::RequestKind;
 
 impl RateLimits {
     /// Answers and counts a check.
-    pub async fn check_rate_limit(&self, call: &RpcCall<'_, RateLimitRequest>) -> Result<RateLimitResponse, Status> {
+    pub(super) async fn check_rate_limit(
+        &self,
+        call: &RpcCall<'_, RateLimitRequest>,
+    ) -> Result<RateLimitResponse, Status> {
         let RpcCall { request, bytes, origin } = call;
         let _request_memory = self.request_memory(*bytes, request.descriptors.len()).await;
         let mut work = self.begin(origin);
@@ -29,18 +43,18 @@ impl RateLimits {
     }
 
     /// Answers and counts a report.
-    pub async fn report(&self, call: &RpcCall<'_, RateLimitRequest>) -> Result<RateLimitResponse, Status> {
+    pub(super) async fn report(&self, call: &RpcCall<'_, RateLimitRequest>) -> Result<RateLimitResponse, Status> {
         let RpcCall { request, bytes, origin } = call;
         let _request_memory = self.request_memory(*bytes, request.descriptors.len()).await;
         let mut work = self.begin(origin);
         let cost = |descriptor: &RateLimitDescriptor| reported_cost(request, descriptor);
-        let decided = self.charge(request.into(), cost, &mut work).await;
+        let decided = self.charge(Subject::new(&request.domain, &request.descriptors), cost, &mut work).await;
         let decided = decided.map(|()| RateLimitResponse { overall_code: Code::Ok.into(), ..Default::default() });
         self.done(work, RequestKind::Charge, origin, decided)
     }
 
     /// Answers and counts a call that reserves.
-    pub async fn reserve(&self, call: &RpcCall<'_, ReserveRequest>) -> Result<ReserveResponse, Status> {
+    pub(super) async fn reserve(&self, call: &RpcCall<'_, ReserveRequest>) -> Result<ReserveResponse, Status> {
         let RpcCall { request, bytes, origin } = call;
         let request_memory = self.request_memory(*bytes, request.descriptors.len()).await;
         let mut work = self.begin(origin);
@@ -49,7 +63,7 @@ impl RateLimits {
     }
 
     /// Answers and counts a commit.
-    pub async fn commit(&self, call: &RpcCall<'_, CommitRequest>) -> Result<CommitResponse, Status> {
+    pub(super) async fn commit(&self, call: &RpcCall<'_, CommitRequest>) -> Result<CommitResponse, Status> {
         let RpcCall { request, bytes, origin } = call;
         let _request_memory = self.request_memory(*bytes, request.descriptors.len()).await;
         let mut work = self.begin(origin);
@@ -66,7 +80,7 @@ impl RateLimits {
             builder.add(operation, Intent::Peek, Some(1));
             brought.push(None);
         };
-        self.read(request.into(), operation, push)?;
+        self.read(Subject::new(&request.domain, &request.descriptors), operation, push)?;
         if let Some((_, refusal)) = builder.plan().refusals().next() {
             return Err(refuse(refusal.clone()));
         }
@@ -129,7 +143,7 @@ impl RateLimits {
         work: &mut Work,
     ) -> Result<ReserveResponse, Status> {
         let Work { builder, operation, .. } = work;
-        let subject = Subject::from(request);
+        let subject = Subject::new(&request.domain, &request.descriptors);
         let ttl_seconds = request.ttl.as_ref().map(ttl_seconds);
         self.add_as_one(subject, builder, |builder| {
             self.read(subject, operation, |operation, _| match request.amount {
@@ -158,7 +172,7 @@ impl RateLimits {
     /// Commits a reservation. If the reservation does not exist, charges the amount as a report instead. Returns
     /// whether a reservation was released.
     async fn settle(&self, request: &CommitRequest, origin: &Origin, work: &mut Work) -> Result<bool, Status> {
-        let subject = Subject::from(request);
+        let subject = Subject::new(&request.domain, &request.descriptors);
         // The request is checked even if the reservation exists, because it may be gone when the call is repeated.
         self.read(subject, &mut work.operation, |_, _| {})?;
         let id = match self.limiter.read_id(&request.reservation_id) {
@@ -198,3 +212,148 @@ impl RateLimits {
 fn counts_nothing(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::NothingToCharge { .. })
 }
+
+/// Maximum number of descriptors in a call.
+pub const MAX_DESCRIPTORS: usize = 16;
+
+/// The descriptors of a call. Each is an operation.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'a> {
+    domain: &'a [u8],
+    descriptors: &'a [RateLimitDescriptor],
+}
+
+impl<'a> Subject<'a> {
+    /// Returns the descriptors of a call with this domain.
+    pub fn new(domain: &'a [u8], descriptors: &'a [RateLimitDescriptor]) -> Self {
+        Self { domain, descriptors }
+    }
+
+    /// Returns whether there are several operations.
+    pub fn is_of_several(&self) -> bool {
+        self.descriptors.len() > 1
+    }
+
+    /// Reads the operations, each with at most `max_pairs` pairs, into `operation`, and calls `take` for each.
+    ///
+    /// A descriptor may have no entries: gateways send those for requests that match none of their policies. A call without
+    /// descriptors means the same as a call with one such descriptor: it is about the domain.
+    ///
+    /// # Errors
+    /// The domain is missing, or a descriptor is invalid. `take` was called for the descriptors before it.
+    pub fn read(
+        &self,
+        max_pairs: usize,
+        operation: &mut Operation,
+        mut take: impl FnMut(&Operation, &RateLimitDescriptor),
+    ) -> Result<(), InvalidRequest> {
+        if self.domain.is_empty() {
+            return Err(InvalidRequest::no_domain());
+        }
+        if self.descriptors.is_empty() {
+            let none = RateLimitDescriptor::default();
+            read_operation(self.domain, 0, &none, max_pairs, operation)?;
+            take(operation, &none);
+            return Ok(());
+        }
+        let (descriptors, max) = (self.descriptors.len(), MAX_DESCRIPTORS);
+        if descriptors > max {
+            let text = format!("descriptors has {descriptors} elements, but this service takes at most {max}");
+            return Err(InvalidRequest::new(text));
+        }
+        for (index, descriptor) in self.descriptors.iter().enumerate() {
+            let refuse = |text| Err(InvalidRequest::new(format!("descriptors[{index}].{text}: leave it out")));
+            if descriptor.limit.is_some() {
+                return refuse("limit is set, but this service counts by the server's rules alone");
+            }
+            if descriptor.is_negative_hits {
+                return refuse("is_negative_hits is set, but this service gives nothing back");
+            }
+            read_operation(self.domain, index, descriptor, max_pairs, operation)?;
+            take(operation, descriptor);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the cost of a descriptor in a report: its addend, or else the request's, where 0 means 1.
+pub fn reported_cost(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> u64 {
+    descriptor.hits_addend.unwrap_or(request.hits_addend.max(1).into())
+}
+
+/// Returns the requested duration of a reservation in seconds, rounded up; 0 if it is negative.
+pub fn ttl_seconds(ttl: &Duration) -> u32 {
+    let nanos = i128::from(ttl.seconds) * i128::from(NANOS_PER_SECOND) + i128::from(ttl.nanos);
+    let nanos = u128::try_from(nanos).unwrap_or(0);
+    u32::try_from(nanos.div_ceil(u128::from(NANOS_PER_SECOND))).unwrap_or(u32::MAX)
+}
+
+/// Applies the plans of calls, and releases reservations whose ids never reached a gateway.
+pub(super) struct ReservingCalls {
+    limiter: Arc<Limiter>,
+    in_flight: CallsInFlight,
+}
+
+impl ReservingCalls {
+    pub(super) fn new(limiter: Arc<Limiter>) -> Self {
+        Self { limiter, in_flight: CallsInFlight::default() }
+    }
+
+    /// Applies a plan and answers its call. If the answer is an error, the call reserves nothing. The plan keeps its `request_memory`
+    /// until it has been applied.
+    ///
+    /// A plan with reservations is applied in its own task, because the gateway may hang up at any time, and only the
+    /// outcome shows which reservations to release. Until the release is done, the next call about the same reservation
+    /// waits: otherwise its answer could confirm a reservation that is about to be released.
+    pub(super) async fn apply<T, E>(
+        &self,
+        plan: Plan,
+        request_memory: Option<RequestMemory>,
+        answer: impl FnOnce(Report<'_>) -> Result<T, E>,
+    ) -> (Result<T, E>, Plan) {
+        let keys = plan.reservation_keys();
+        if keys.is_empty() {
+            let applied = self.limiter.apply(plan).await;
+            return (answer(applied.report()), applied.into());
+        }
+        // A call that hangs up while it waits here leaves nothing behind.
+        let guards = self.in_flight.enter(keys).await;
+        let limiter = Arc::clone(&self.limiter);
+        let (sender, receiver) = oneshot::channel();
+        tokio::spawn(async move {
+            let applied = limiter.apply(plan).await;
+            // If the gateway has hung up, this drops the reservations.
+            let _ = sender.send(UnclaimedReservations { limiter, applied, guards, _request_memory: request_memory });
+        });
+        let Ok(mut unclaimed) = receiver.await else { return (answer(Applied::default().report()), Plan::default()) };
+        let answered = answer(unclaimed.applied.report());
+        let is_answered = answered.is_ok();
+        (answered, if is_answered { std::mem::take(&mut unclaimed.applied).into() } else { Plan::default() })
+    }
+}
+
+/// Reservations that are released when this is dropped.
+struct UnclaimedReservations {
+    limiter: Arc<Limiter>,
+    applied: Applied,
+    guards: Vec<CallGuard>,
+    _request_memory: Option<RequestMemory>,
+}
+
+impl Drop for UnclaimedReservations {
+    fn drop(&mut self) {
+        let (Some(id), Ok(runtime)) = (self.applied.report().new_reservations(), Handle::try_current()) else { return };
+        let (limiter, guards) = (Arc::clone(&self.limiter), std::mem::take(&mut self.guards));
+        runtime.spawn(async move {
+            let mut builder = PlanBuilder::default();
+            limiter.begin(&mut builder, &Scope::EVERYTHING);
+            builder.settle(&id, Settlement::Release);
+            // If this fails, the reservations expire.
+            limiter.apply(builder.build()).await;
+            drop(guards);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,5 @@
-//! The messages of unary calls: how they are read from the body of a request, and written into the body of a response.
+//! The messages of the services, generated from the files in `proto`; and unary calls: how a message is read from the body of a
+//! request, and written into the body of a response.
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
@@ -10,6 +11,16 @@ use tonic::metadata::MetadataValue;
 
 use crate::http::transport::bounds::Incoming;
 use crate::http::transport::reply::Reply;
+
+/// The code that the files in proto/ compile to.
+#[allow(clippy::all, clippy::allow_attributes_without_reason, missing_docs, reason = "generated")]
+mod generated {
+    include!(concat!(env!("OUT_DIR"), "/messages.rs"));
+}
+pub use generated::{envoy, kuadrant};
+
+/// The same for gRPC's reflection: an encoded `FileDescriptorSet`.
+pub(super) const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const IDENTITY: &str = "identity";
@@ -23,7 +34,7 @@ const PREFIX: usize = 5;
 ///
 /// # Errors
 /// There is no message that can be decoded. The code is `OutOfRange` if it is too long.
-pub async fn read<M: Message + Default>(
+pub(super) async fn read<M: Message + Default>(
     headers: &HeaderMap,
     mut body: impl Incoming,
     max: usize,
@@ -92,7 +103,7 @@ fn message_length(data: &[u8], max: usize) -> Result<Option<usize>, Status> {
 }
 
 /// Returns the response with a message. Reuses `headers`, which are the request's.
-pub fn write(message: &impl Message, mut headers: HeaderMap) -> Response<Reply> {
+pub(super) fn write(message: &impl Message, mut headers: HeaderMap) -> Response<Reply> {
     let length = message.encoded_len();
     // A vector of exactly this capacity becomes `Bytes` without a copy.
     let mut bytes = Vec::with_capacity(PREFIX + length);
@@ -116,8 +127,8 @@ mod tests {
     use hyper::body::Frame;
     use tonic::Code;
 
+    use super::envoy::service::ratelimit::v3::RateLimitRequest;
     use super::*;
-    use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::RateLimitRequest;
 
     const MAX: usize = 100;
 

@@ -3,10 +3,9 @@
 //! Connections are served by the HTTP front's transport. The calls of the two rate limit services have one message each,
 //! and are answered here. A library answers health checks and reflection.
 
-mod kuadrant;
-mod messages;
-mod ratelimit;
-mod reserving_calls;
+pub mod envoy;
+pub mod kuadrant;
+pub mod messages;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -25,29 +24,25 @@ use tonic::{Code, Status};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-use self::messages::{read, write};
-pub use self::ratelimit::GrpcSettings;
-use self::ratelimit::{FRONT, RateLimits, RpcCall};
-use self::reserving_calls::ReservingCalls;
+pub use self::envoy::GrpcSettings;
+use self::envoy::{RateLimits, RpcCall};
+use self::kuadrant::ReservingCalls;
+use self::messages::{DESCRIPTORS, read, write};
 use super::Limits;
 use super::health::Health;
+use super::health::keep_running;
 use super::http::auth::{self, Refusal};
 use super::http::response::{Problem, count_error, grpc_error};
 use super::http::transport::bounds::{Account, BoundedBody, Incoming};
+use super::http::transport::reply::Call;
 use super::http::transport::reply::{Reply, refuse};
-use super::http::transport::serve::{Responder, serve};
-use super::http::transport::unsent_replies::Call;
-use super::http::{self, BodyBounds, StreamBounds};
-use super::keep_running::keep_running;
-use super::net::accept::Front;
+use super::http::transport::{Responder, serve};
+use super::http::{BodyBounds, StreamBounds};
 use super::net::auth::Guard;
+use super::net::auth::Origin;
 use super::net::connection::{ConnectionContext, Timeouts};
-use super::net::origin::Origin;
-use super::net::stream::{AnswerToOthers, Stream};
-use super::net::tls::Alpn;
-use super::wrong_port::Protocol;
-use crate::protocol::envoy::DESCRIPTORS;
-use crate::protocol::rpc::Rpc;
+use super::net::front::{Front, Protocol};
+use super::net::stream::Stream;
 use divvy_access::{Category, LoginError};
 use divvy_limiter::Limiter;
 use divvy_telemetry::metrics::{Bound, Task};
@@ -58,8 +53,54 @@ const DECODED: usize = 24;
 /// Name of the whole server in gRPC's health protocol.
 const WHOLE_SERVER: &str = "";
 
+/// An RPC of the rate limit services. All of them need the category of hits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rpc {
+    /// Envoy's.
+    EnvoyShouldRateLimit,
+    /// Kuadrant's: whether there are credits.
+    KuadrantCheckRateLimit,
+    /// Kuadrant's: what was used.
+    KuadrantReport,
+    /// Kuadrant's: sets credits aside.
+    KuadrantReserve,
+    /// Kuadrant's: what was used of a reservation.
+    KuadrantCommit,
+}
+
+impl Rpc {
+    /// All RPCs.
+    pub const ALL: [Self; 5] = [
+        Self::EnvoyShouldRateLimit,
+        Self::KuadrantCheckRateLimit,
+        Self::KuadrantReport,
+        Self::KuadrantReserve,
+        Self::KuadrantCommit,
+    ];
+
+    /// Returns the path of its calls.
+    pub const fn path(self) -> &'static str {
+        match self {
+            Self::EnvoyShouldRateLimit => "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+            Self::KuadrantCheckRateLimit => "/kuadrant.service.ratelimit.v1.RateLimitService/CheckRateLimit",
+            Self::KuadrantReport => "/kuadrant.service.ratelimit.v1.RateLimitService/Report",
+            Self::KuadrantReserve => "/kuadrant.service.ratelimit.v1.RateLimitService/Reserve",
+            Self::KuadrantCommit => "/kuadrant.service.ratelimit.v1.RateLimitService/Commit",
+        }
+    }
+
+    fn find(path: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|rpc| rpc.path() == path)
+    }
+
+    /// Returns the name of its service.
+    fn service(self) -> &'static str {
+        self.path().split('/').nth(1).unwrap_or_default()
+    }
+}
+
 /// The front.
-pub struct GrpcFront {
+pub(crate) struct GrpcFront {
     services: Arc<Services>,
     timeouts: Timeouts,
 }
@@ -115,7 +156,7 @@ impl GrpcFront {
     ///
     /// # Errors
     /// The descriptors for reflection are invalid.
-    pub fn new(
+    pub(crate) fn new(
         limiter: Arc<Limiter>,
         limits: Limits,
         settings: GrpcSettings,
@@ -126,7 +167,7 @@ impl GrpcFront {
         let metrics = Arc::clone(limiter.metrics());
         let bounds = BodyBounds { expansion: DECODED, ..bounds };
         let (reporter, checks) = tonic_health::server::health_reporter();
-        let counts = metrics.requests.front(Self::NAME);
+        let counts = metrics.requests.front(Protocol::Grpc.front());
         tokio::spawn(async move {
             keep_running(Task::Probe, &metrics, || health.follow(|state| report(reporter.clone(), state.is_ok())))
                 .await;
@@ -169,13 +210,7 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
 }
 
 impl Front for GrpcFront {
-    const NAME: &'static str = FRONT;
-    // Nothing may be sent before HTTP/2's preface.
-    const TOO_MANY: &'static [u8] = b"";
-    const NO_TLS: &'static [u8] = http::NO_TLS;
-    const ONLY_TLS: &'static [u8] = http::ONLY_TLS;
-    const ANSWER_TO_OTHERS: AnswerToOthers = |first| Protocol::Grpc.answer_to_others(first);
-    const ALPN: Alpn = Alpn::Http;
+    const PROTOCOL: Protocol = Protocol::Grpc;
 
     fn serve(
         &self,
@@ -203,7 +238,7 @@ impl Responder for Services {
             // The future is boxed because it is large, and every call would otherwise include its size.
             None => Box::pin(self.answer_by_library(request, &origin, call)).await,
         };
-        count_error(&response, self.rate_limits.limiter.metrics(), FRONT, &origin);
+        count_error(&response, self.rate_limits.limiter.metrics(), Protocol::Grpc, &origin);
         response
     }
 }
@@ -214,7 +249,7 @@ impl Services {
         let (head, body) = request.into_parts();
         let account = Account::new(&self.bounds);
         let body = BoundedBody::new(body, &account);
-        let response = match self.refuse(&head.headers, rpc.category(), origin).await {
+        let response = match self.refuse(&head.headers, Category::Hit, origin).await {
             Some(refusal) => {
                 drop(body);
                 refusal
@@ -317,5 +352,20 @@ impl Services {
         };
         let reason = status.message().to_owned();
         Some(grpc_error(status, reason, None))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_method_of_the_services_is_an_rpc() {
+        let set = prost_types::FileDescriptorSet::decode(DESCRIPTORS).unwrap();
+        let services = set.file.iter().flat_map(|file| file.service.iter().map(move |service| (file, service)));
+        let paths = services.flat_map(|(file, service)| {
+            service.method.iter().map(move |method| format!("/{}.{}/{}", file.package(), service.name(), method.name()))
+        });
+        assert!(paths.eq(Rpc::ALL.map(Rpc::path)));
     }
 }

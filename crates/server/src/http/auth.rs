@@ -7,8 +7,7 @@ use hyper::{HeaderMap, StatusCode};
 
 use super::response::Problem;
 use super::session_cookie::{self, TOKEN};
-use crate::net::auth::Guard;
-use crate::net::origin::Origin;
+use crate::net::auth::{Guard, Origin};
 use divvy_access::{Category, Forbidden, Given, Identity, LoginError};
 
 /// Challenge for a client that has to send the password.

@@ -16,36 +16,27 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use self::api::Api;
+pub use self::api::ApiSettings;
 pub(super) use self::api::answer::Answer;
+pub use self::api::answer::RateLimitHeaders;
 pub use self::api::check::{CheckFrom, CheckId, CheckOperation, CheckSettings};
-pub use self::api::ratelimit::RateLimitHeaders;
-pub use self::api::{ApiSettings, InvalidOrigin, WebOrigin, WebOrigins};
 pub use self::monitoring::{DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
 use self::page::Page;
 pub use self::response::describe_error;
 use self::routes::Routes;
+pub use self::same_origin::{WebOrigin, WebOrigins};
 pub(super) use self::transport::bounds::BodyBounds;
 pub use self::transport::bounds::StreamBounds;
-use self::transport::serve::serve;
+use self::transport::serve;
 use super::Limits;
 use super::health::Health;
-use super::net::accept::Front;
 use super::net::auth::Access;
-use super::net::calls_in_flight::CallsInFlight;
 use super::net::connection::{ConnectionContext, Timeouts};
-use super::net::stream::{AnswerToOthers, Stream};
-use super::net::tls::Alpn;
-use super::net::work_slots::WorkSlots;
+use super::net::front::{Front, Protocol};
+use super::net::stream::Stream;
+use super::net::work::{CallsInFlight, WorkSlots};
 use super::operations::Operations;
-use super::wrong_port::Protocol;
 use divvy_limiter::Limiter;
-
-/// Message for a client that uses TLS on a port of HTTP or gRPC without TLS.
-pub(super) const NO_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\n\
-    content-length: 40\r\n\r\nthis port does not speak TLS: use http:\n";
-/// Message for a client without TLS on a port of HTTP or gRPC that requires it.
-pub(super) const ONLY_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\n\
-    content-length: 38\r\n\r\nthis port speaks TLS only: use https:\n";
 
 /// The front.
 pub struct HttpFront {
@@ -69,7 +60,7 @@ impl HttpFront {
         page: Option<Arc<dyn Page>>,
     ) -> Self {
         let api = Api {
-            requests: limiter.metrics().requests.front(Self::NAME),
+            requests: limiter.metrics().requests.front(Protocol::Http.front()),
             memory: Arc::clone(&bounds.memory),
             calls: CallsInFlight::default(),
             limiter,
@@ -93,13 +84,7 @@ impl HttpFront {
 }
 
 impl Front for HttpFront {
-    const NAME: &'static str = api::FRONT;
-    const TOO_MANY: &'static [u8] =
-        b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
-    const NO_TLS: &'static [u8] = NO_TLS;
-    const ONLY_TLS: &'static [u8] = ONLY_TLS;
-    const ANSWER_TO_OTHERS: AnswerToOthers = |first| Protocol::Http.answer_to_others(first);
-    const ALPN: Alpn = Alpn::Http;
+    const PROTOCOL: Protocol = Protocol::Http;
 
     fn serve(
         &self,

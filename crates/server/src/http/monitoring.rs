@@ -7,9 +7,9 @@ use hyper::{Response, StatusCode};
 
 use super::response::{of_type, text};
 use super::transport::reply::Reply;
-use crate::error_text;
+use crate::errors;
 use crate::health::Health;
-use crate::net::work_slots::{WorkSlot, WorkSlots};
+use crate::net::work::{WorkSlot, WorkSlots};
 use divvy_limiter::Limiter;
 use divvy_telemetry::metrics::Metric;
 
@@ -22,7 +22,7 @@ pub fn alive() -> Response<Reply> {
 pub fn ready(health: &Health) -> Response<Reply> {
     match health.state() {
         Ok(()) => text(StatusCode::OK, "ready\n"),
-        Err(reason) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", error_text::hide_paths(&reason))),
+        Err(reason) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", errors::hide_paths(&reason))),
     }
 }
 

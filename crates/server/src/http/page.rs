@@ -17,10 +17,9 @@ pub use super::response::{Answered, Problem, empty, json, not_found, of_type};
 pub use super::same_origin::{check_origin, host_in_uri};
 pub use super::transport::reply::{BoxError, Reply};
 pub use super::transport::timed_stream::Endless;
-pub use crate::error_log::{LastError, last as last_errors};
-pub use crate::error_text::hide_paths;
-pub use crate::net::origin::Origin;
-pub use crate::net::work_slots::WorkSlots;
+pub use crate::errors::{LastError, hide_paths, last as last_errors};
+pub use crate::net::auth::Origin;
+pub use crate::net::work::WorkSlots;
 use divvy_telemetry::metrics::FrontRequests;
 
 /// The body of a request to the page.

@@ -11,10 +11,9 @@ use serde::Serialize;
 use tonic::Status;
 
 use super::transport::reply::Reply;
-use crate::error_log;
-use crate::error_text::{self, Terms};
-use crate::net::origin::Origin;
-use crate::wrong_port::Protocol;
+use crate::errors::{self, Terms};
+use crate::net::auth::Origin;
+use crate::net::front::Protocol;
 use divvy_limiter::{ErrorClass, LimiterError, RefusedMember};
 use divvy_telemetry::metrics::{Bound, ErrorKind, Metrics};
 
@@ -83,9 +82,9 @@ pub struct ErrorCount {
 
 /// Counts a response of a front if it is an error.
 #[inline]
-pub fn count_error<B>(response: &Response<B>, metrics: &Metrics, front: &'static str, origin: &Origin) {
+pub fn count_error<B>(response: &Response<B>, metrics: &Metrics, front: Protocol, origin: &Origin) {
     let Some(ErrorCount { kind, limit, reason }) = response.extensions().get() else { return };
-    error_log::count(metrics, front, *kind, || origin.error_client(), reason);
+    errors::count(metrics, front, *kind, || origin.error_client(), reason);
     if let Some(limit) = limit {
         metrics.limits.reached(*limit);
     }
@@ -224,7 +223,7 @@ fn status(class: ErrorClass) -> StatusCode {
 
 /// Returns the text of an error of the limiter, as clients get it.
 pub fn describe_error(error: &impl LimiterError) -> String {
-    error_text::describe(error, &TERMS)
+    errors::describe(error, &TERMS)
 }
 
 impl<E: LimiterError> From<E> for Problem {

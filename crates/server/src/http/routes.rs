@@ -13,19 +13,18 @@ use hyper::header::{CACHE_CONTROL, CONTENT_LENGTH, HeaderValue, ORIGIN};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 
-use super::api::operations::{Attempt, change_of};
-use super::api::{Api, FRONT, describe};
+use super::api::{Api, Attempt, change_of, describe};
 use super::page::{self, Page};
 use super::response::{Answered, Problem, count_error, empty, not_found};
+use super::transport::Responder;
 use super::transport::bounds::{Account, BodyBounds, BoundedBody, Incoming, StreamBounds};
+use super::transport::reply::Call;
 use super::transport::reply::{Reply, refuse};
-use super::transport::serve::Responder;
-use super::transport::unsent_replies::Call;
 use super::{auth, monitoring};
 use crate::health::Health;
-use crate::net::auth::{Access, Guard};
-use crate::net::origin::Origin;
-use crate::net::work_slots::WorkSlots;
+use crate::net::auth::{Access, Guard, Origin};
+use crate::net::front::Protocol;
+use crate::net::work::WorkSlots;
 use divvy_access::Category;
 use divvy_api::{ENDPOINTS, Endpoint, find};
 use divvy_limiter::Intent;
@@ -115,7 +114,7 @@ impl Responder for Routes {
         if let Some(problem) = account.settle(version).await {
             response = problem.into_response();
         }
-        count_error(&response, self.api.limiter.metrics(), FRONT, &origin);
+        count_error(&response, self.api.limiter.metrics(), Protocol::Http, &origin);
         if let Some(length) = response.body().size_hint().exact() {
             response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
         }

@@ -1,7 +1,13 @@
-//! Requests that a page of another site causes in a browser.
+//! Requests that web pages cause in a browser: which pages of other sites may, by Cross-Origin Resource Sharing, and which may not.
 
-use hyper::header::{HOST, ORIGIN};
-use hyper::{HeaderMap, StatusCode, Uri};
+use std::str::FromStr;
+
+use hyper::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_MAX_AGE,
+    ALLOW, HOST, HeaderName, HeaderValue, ORIGIN, VARY,
+};
+use hyper::{HeaderMap, Method, StatusCode, Uri};
+use url::Url;
 
 use super::response::Problem;
 
@@ -43,11 +49,68 @@ pub fn host_in_uri(uri: &Uri) -> Option<&[u8]> {
     uri.authority().map(|authority| authority.as_str().as_bytes())
 }
 
+/// Headers of the answer to a preflight request. A browser may remember it for an hour.
+const PREFLIGHT: [(HeaderName, &str); 4] = [
+    (ACCESS_CONTROL_ALLOW_METHODS, "GET"),
+    (ACCESS_CONTROL_ALLOW_HEADERS, "authorization"),
+    (ACCESS_CONTROL_MAX_AGE, "3600"),
+    (ALLOW, "GET,HEAD"),
+];
+
+/// The origin of a web page, as browsers send it: `https://example.com`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebOrigin(HeaderValue);
+
+impl FromStr for WebOrigin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let invalid = || {
+            "must be an origin as browsers send it: https://HOST or https://HOST:PORT, without a path, and without a default port"
+                .to_owned()
+        };
+        let url = Url::parse(text).map_err(|_| invalid())?;
+        let is_web = matches!(url.scheme(), "http" | "https");
+        // Otherwise no browser would ever send it. A pattern is not an origin.
+        let is_canonical = url.origin().ascii_serialization() == text && !text.contains('*');
+        let value = HeaderValue::from_str(text).map_err(|_| invalid())?;
+        if is_web && is_canonical { Ok(Self(value)) } else { Err(invalid()) }
+    }
+}
+
+/// The origins of web pages that may read the status of an actor. Tokens are in a header, so browsers need to send no
+/// credentials of their own.
+#[derive(Debug, Clone, Default)]
+pub struct WebOrigins(Vec<WebOrigin>);
+
+impl FromIterator<WebOrigin> for WebOrigins {
+    fn from_iter<T: IntoIterator<Item = WebOrigin>>(origins: T) -> Self {
+        Self(origins.into_iter().collect())
+    }
+}
+
+impl WebOrigins {
+    /// Returns whether no web page may read anything.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds the headers of an answer to a request with this method from a page of this origin.
+    pub fn add_headers(&self, method: &Method, origin: Option<&HeaderValue>, headers: &mut HeaderMap) {
+        headers.append(VARY, HeaderValue::from_static("origin"));
+        if *method == Method::OPTIONS {
+            headers.extend(PREFLIGHT.map(|(name, value)| (name, HeaderValue::from_static(value))));
+        }
+        if let Some(origin) = origin.filter(|origin| self.0.iter().any(|WebOrigin(known)| known == *origin)) {
+            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use hyper::header::HeaderValue;
-
     use super::*;
+    use hyper::header::HeaderValue;
 
     #[test]
     fn requests_of_other_origins_are_recognized() {
@@ -80,6 +143,35 @@ mod tests {
             &[("origin", "http://divvy.example:8322")],
         ] {
             assert!(!is_own(other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn origin_is_the_text_that_browsers_send() {
+        for text in
+            ["https://example.com", "http://localhost:3000", "https://xn--bcher-kva.example", "http://[::1]:8080"]
+        {
+            assert_eq!(text.parse::<WebOrigin>().map(|origin| origin.0), Ok(HeaderValue::from_static(text)));
+        }
+        for text in [
+            "",
+            "*",
+            "null",
+            "example.com",
+            "https://example.com/",
+            "https://example.com:443",
+            "http://example.com:80",
+            "https://example.com/path",
+            "https://*.example.com",
+            "https://Example.com",
+            "https://bücher.example",
+            "https://user@example.com",
+            "https://example.com?",
+            "ftp://example.com",
+            "file:///x",
+            "https://a.example,https://b.example",
+        ] {
+            assert!(text.parse::<WebOrigin>().is_err(), "{text}");
         }
     }
 }

@@ -1,31 +1,36 @@
-//! Binds listening sockets and accepts connections: one loop per front, admission, and the handover to worker threads.
+//! Binds listening sockets and accepts connections: one loop per front, bounds on open connections, in total and per address, and
+//! the worker threads that serve them.
 //!
-//! Each [`Front`] interprets the bytes of its connections.
+//! Each [`Front`] interprets the bytes of its connections. A connection stays on its thread, which has a single-threaded runtime,
+//! so waking it costs no other thread anything. With tokio's work-stealing scheduler, hits without pipelining cost half as much
+//! again.
 
-use std::future::Future;
-use std::io;
-use std::net::SocketAddr;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::Duration;
+use std::{io, thread};
 
 use futures_util::poll;
+use parking_lot::Mutex;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::runtime::{Builder, Handle};
 use tokio::sync::Semaphore;
 use tokio::task::coop::unconstrained;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use super::admission::{Admission, ConnectionBound};
 use super::connection::{self, ConnectionContext};
+use super::front::Front;
 use super::memory::BufferMemory;
-use super::stream::{AnswerToOthers, Greeting, Plain, Stream};
-use super::tls::{Alpn, NoHandshake, Tls};
-use super::workers::Workers;
+use super::stream::{Plain, Stream};
+use super::tls::{NoHandshake, Tls};
 use crate::Limits;
-use crate::keep_running::keep_running;
+use crate::health::keep_running;
 use divvy_telemetry::logging::LogThrottle;
 use divvy_telemetry::metrics::{Bound, FrontConnections, Metrics, Task};
 
@@ -42,31 +47,6 @@ static CANNOT_ACCEPT: LogThrottle = LogThrottle::new();
 static CANNOT_PREPARE: LogThrottle = LogThrottle::new();
 static CANNOT_SERVE: LogThrottle = LogThrottle::new();
 static TOO_MANY: LogThrottle = LogThrottle::new();
-
-/// A protocol that is served on a listening socket.
-pub trait Front: Send + Sync + 'static {
-    /// Name of the front in metrics.
-    const NAME: &'static str;
-    /// Message for a client beyond the maximum number of connections. Empty if the protocol allows only answers.
-    const TOO_MANY: &'static [u8];
-    /// Message for a client that uses TLS if the front does not.
-    const NO_TLS: &'static [u8];
-    /// Message for a client that does not use TLS if the front does.
-    const ONLY_TLS: &'static [u8];
-    /// Answer to a connection without TLS whose first bytes belong to another front's protocol.
-    const ANSWER_TO_OTHERS: AnswerToOthers;
-    /// Protocols that clients may choose in a TLS handshake.
-    const ALPN: Alpn = Alpn::None;
-
-    /// Serves one connection until it ends. When the server is closing, answers the requests that have arrived, and
-    /// ends.
-    fn serve(
-        &self,
-        stream: Stream,
-        peer: SocketAddr,
-        context: ConnectionContext,
-    ) -> impl Future<Output = ()> + Send + 'static;
-}
 
 /// A front, and its listening socket.
 struct ServedFront<F> {
@@ -97,7 +77,7 @@ impl Acceptor {
     /// loop.
     pub async fn run<F: Front>(&self, listener: Option<TcpListener>, tls: Option<Arc<Tls>>, front: F) {
         let Some(listener) = listener else { return };
-        let connections = self.metrics.connections.front(F::NAME);
+        let connections = self.metrics.connections.front(F::PROTOCOL.front());
         let served = ServedFront { listener, tls, front: Arc::new(front), connections };
         keep_running(Task::Accept, &self.metrics, || self.accept(&served)).await;
     }
@@ -133,9 +113,9 @@ impl Acceptor {
         let ServedFront { tls, front, connections, .. } = served;
         let place = match self.admission.admit(peer.ip()) {
             Ok(place) => place,
-            Err(full) => {
+            Err(bound) => {
                 connections.refused.inc();
-                return self.refuse(stream, peer, full, if tls.is_none() { F::TOO_MANY } else { b"" });
+                return self.refuse(stream, peer, bound, if tls.is_none() { F::PROTOCOL.too_many() } else { b"" });
             }
         };
         if let Err(error) = prepare(&stream) {
@@ -161,9 +141,7 @@ impl Acceptor {
         };
         let open = connections.opened();
         let Some(tls) = tls else {
-            let greeting = Greeting { front: F::NAME, peer, answer: F::NO_TLS };
-            let plain = Plain::new(stream, greeting).answering_others(F::ANSWER_TO_OTHERS);
-            let serving = front.serve(Stream::Plain(plain), peer, context);
+            let serving = front.serve(Stream::Plain(Plain::new(stream, F::PROTOCOL, peer)), peer, context);
             let serve = async move {
                 serving.await;
                 drop((place, open));
@@ -176,7 +154,7 @@ impl Acceptor {
             let secured = tokio::select! {
                 biased;
                 () = context.closing.cancelled() => Err(NoHandshake::Failed),
-                secured = tls.accept(stream, Greeting { front: F::NAME, peer, answer: F::ONLY_TLS }, F::ALPN, limit) => secured,
+                secured = tls.accept(stream, F::PROTOCOL, peer, limit) => secured,
             };
             match secured {
                 Ok(stream) => front.serve(Stream::Tls(Box::new(stream)), peer, context).await,
@@ -188,15 +166,12 @@ impl Acceptor {
         self.connections.spawn_on(serve, worker);
     }
 
-    fn refuse(&self, stream: TcpStream, peer: SocketAddr, full: ConnectionBound, message: &[u8]) {
-        let (reached, limit, from) = match full {
-            ConnectionBound::Total => (Bound::Connections, self.limits.max_connections, ""),
-            ConnectionBound::Address => {
-                let limit = self.limits.max_connections_per_address.unwrap_or(0);
-                (Bound::ConnectionsPerAddress, limit, " from one address")
-            }
+    fn refuse(&self, stream: TcpStream, peer: SocketAddr, bound: Bound, message: &[u8]) {
+        let (limit, from) = match bound {
+            Bound::ConnectionsPerAddress => (self.limits.max_connections_per_address.unwrap_or(0), " from one address"),
+            _ => (self.limits.max_connections, ""),
         };
-        self.metrics.limits.reached(reached);
+        self.metrics.limits.reached(bound);
         TOO_MANY.say(|more| tracing::warn!(%peer, limit, more, "too many connections{from}: refused a connection"));
         // Best effort: a new socket's buffer has room for a line, and nothing waits for it.
         let _ = stream.try_write(message);
@@ -247,4 +222,200 @@ fn listen(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
     socket.set_reuseport(reuse_port)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
+}
+
+/// Bits of an IPv6 address that identify a network. A customer can choose the other bits freely.
+const NETWORK_BITS: u32 = 64;
+
+/// The open connections, and the bounds on them.
+#[derive(Debug)]
+pub struct Admission {
+    max_open: usize,
+    /// Maximum number from one address; `None` if only the total is bounded.
+    max_per_address: Option<usize>,
+    open: Mutex<OpenConnections>,
+}
+
+#[derive(Debug, Default)]
+struct OpenConnections {
+    all: usize,
+    /// Connections by address. Empty if addresses are not bounded.
+    addresses: HashMap<IpAddr, usize>,
+}
+
+impl Admission {
+    pub fn new(max_open: usize, max_per_address: Option<usize>) -> Arc<Self> {
+        Arc::new(Self { max_open, max_per_address, open: Mutex::default() })
+    }
+
+    /// Admits a connection from `peer`.
+    ///
+    /// # Errors
+    /// The connection would exceed a bound.
+    pub fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<ConnectionPermit, Bound> {
+        let mut open = self.open.lock();
+        if open.all >= self.max_open {
+            return Err(Bound::Connections);
+        }
+        let address = match self.max_per_address {
+            None => None,
+            Some(most) => {
+                let address = network(peer);
+                let present = open.addresses.get(&address).copied().unwrap_or_default();
+                if present >= most {
+                    return Err(Bound::ConnectionsPerAddress);
+                }
+                open.addresses.insert(address, present + 1);
+                Some(address)
+            }
+        };
+        open.all += 1;
+        Ok(ConnectionPermit { admission: Arc::clone(self), address })
+    }
+
+    fn leave(&self, address: Option<IpAddr>) {
+        let mut open = self.open.lock();
+        open.all -= 1;
+        if let Some(address) = address
+            && let Some(count) = open.addresses.get_mut(&address)
+        {
+            *count -= 1;
+            if *count == 0 {
+                open.addresses.remove(&address);
+            }
+        }
+    }
+}
+
+/// Permission for a connection to be open, until this is dropped.
+#[derive(Debug)]
+pub struct ConnectionPermit {
+    admission: Arc<Admission>,
+    address: Option<IpAddr>,
+}
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        self.admission.leave(self.address);
+    }
+}
+
+/// Returns the address, or the network that counts as one address.
+pub fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & u128::MAX << (Ipv6Addr::BITS - NETWORK_BITS)))
+        }
+        address => address,
+    }
+}
+
+/// Maximum number of threads of a runtime for blocking work: one commit at a time, the work in
+/// [`WorkSlots`](super::work::WorkSlots), and name resolution.
+pub const MAX_BLOCKING_THREADS: usize = 8;
+/// How long an idle blocking thread is kept. Each keeps some memory for itself.
+pub const BLOCKING_KEEP_ALIVE: Duration = Duration::from_secs(2);
+/// Number of tasks that a runtime runs before it takes one that another thread has passed to it, such as a new
+/// connection, or a waiter of a commit that another thread made. Tokio's default is 31: a new connection would wait for
+/// 31 busy ones.
+const TASKS_BEFORE_PASSED_ONES: u32 = 4;
+
+/// The threads. They stop when this is dropped.
+pub struct Workers {
+    handles: Vec<Handle>,
+    next: AtomicUsize,
+    _running: DropGuard,
+}
+
+impl Workers {
+    /// Starts this number of threads, but at least one.
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub fn start(threads: usize) -> io::Result<Self> {
+        let ended = CancellationToken::new();
+        let handles = (0..threads.max(1)).map(|_| start_one(ended.clone())).collect::<io::Result<_>>()?;
+        Ok(Self { handles, next: AtomicUsize::new(0), _running: ended.drop_guard() })
+    }
+
+    /// Returns the next thread, in rotation.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a remainder is below the number of threads, and there is at least one"
+    )]
+    pub fn next(&self) -> &Handle {
+        let turn = self.next.fetch_add(1, Relaxed) % self.handles.len();
+        &self.handles[turn]
+    }
+}
+
+fn start_one(ended: CancellationToken) -> io::Result<Handle> {
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(MAX_BLOCKING_THREADS)
+        .thread_keep_alive(BLOCKING_KEEP_ALIVE)
+        .global_queue_interval(TASKS_BEFORE_PASSED_ONES)
+        .build()?;
+    let handle = runtime.handle().clone();
+    handle.spawn(return_freed_memory());
+    thread::Builder::new().name("divvy-worker".into()).spawn(move || runtime.block_on(ended.cancelled()))?;
+    Ok(handle)
+}
+
+/// Returns half of the number of processors, but at least one. The other half is for the kernel and RocksDB's background work.
+pub fn default_threads() -> usize {
+    thread::available_parallelism().map_or(1, |processors| processors.get() / 2).max(1)
+}
+
+/// Interval at which a thread returns memory that it does not use.
+const RETURN_MEMORY_EVERY: Duration = Duration::from_secs(5);
+
+/// Returns freed memory of the thread that polls this, at intervals. Never ends.
+///
+/// The allocator keeps memory that a thread has freed for the same thread. It only checks whether the thread has been idle when
+/// the thread allocates again. After a burst, an idle server would keep all of that memory.
+async fn return_freed_memory() {
+    loop {
+        tokio::time::sleep(RETURN_MEMORY_EVERY).await;
+        divvy_sys::return_freed_memory();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn places_are_bounded_and_reusable() {
+        let admission = Admission::new(2, None);
+        let first = admission.admit(ip("192.0.2.1")).unwrap();
+        let _second = admission.admit(ip("192.0.2.1")).unwrap();
+        assert_eq!(admission.admit(ip("192.0.2.2")).unwrap_err(), Bound::Connections);
+        drop(first);
+        assert!(admission.admit(ip("192.0.2.2")).is_ok());
+    }
+
+    #[test]
+    fn each_address_has_its_own_bound() {
+        let admission = Admission::new(10, Some(1));
+        let first = admission.admit(ip("192.0.2.1")).unwrap();
+        assert_eq!(admission.admit(ip("192.0.2.1")).unwrap_err(), Bound::ConnectionsPerAddress);
+        assert_eq!(admission.admit(ip("::ffff:192.0.2.1")).unwrap_err(), Bound::ConnectionsPerAddress);
+        let _other = admission.admit(ip("192.0.2.2")).unwrap();
+        drop(first);
+        assert!(admission.admit(ip("192.0.2.1")).is_ok());
+        assert_eq!(admission.open.lock().addresses.len(), 1, "clients that left are forgotten");
+    }
+
+    #[test]
+    fn ipv6_network_counts_as_one_address() {
+        let admission = Admission::new(10, Some(1));
+        let _first = admission.admit(ip("2001:db8:0:1::1")).unwrap();
+        assert_eq!(admission.admit(ip("2001:db8:0:1:ffff::2")).unwrap_err(), Bound::ConnectionsPerAddress);
+        assert!(admission.admit(ip("2001:db8:0:2::1")).is_ok());
+    }
 }

@@ -1,4 +1,5 @@
-//! Logins: a front's side of the [`Authority`], and the identity of a connection's client.
+//! Logins: a front's side of the [`Authority`], the identity of a connection's client ([`Gate`]), and of a request's over HTTP or
+//! gRPC ([`Origin`]).
 //!
 //! How credentials are sent depends on the protocol.
 
@@ -6,14 +7,17 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::admission::network;
+use parking_lot::{Mutex, MutexGuard};
+
+use super::accept::network;
 use super::sessions::Sessions;
-use crate::error_log::ErrorClient;
+use crate::errors::ErrorClient;
+use crate::operations::{self, Admission};
 use divvy_access::{Authority, Category, Forbidden, Given, Identity, LoginError, TokenError};
 use divvy_core::clock::Clock;
+use divvy_limiter::{Limiter, PlanBuilder, Scope};
 use divvy_telemetry::logging::LogThrottle;
-use divvy_telemetry::metrics;
-use divvy_telemetry::metrics::FrontAccess;
+use divvy_telemetry::metrics::{self, FrontAccess};
 
 /// Number of failing attempts in a row after which a connection of RESP or the line protocol is closed.
 pub const MAX_FAILED_LOGINS: u8 = 8;
@@ -231,11 +235,100 @@ impl Gate {
     }
 }
 
+/// Where a request over HTTP or gRPC comes from.
+pub struct Origin {
+    peer: SocketAddr,
+    /// Name in the client's certificate.
+    certificate: Option<Arc<str>>,
+    client: Mutex<Client>,
+}
+
+/// The client of a request, and the check that the request passed.
+struct Client {
+    identity: Identity,
+    /// Set when the request passes a guard.
+    passed: Option<(Arc<Authority>, Category)>,
+}
+
+impl Origin {
+    /// Returns the origin of a request that has not passed a guard.
+    pub fn new(peer: SocketAddr, certificate: Option<Arc<str>>) -> Self {
+        Self { peer, certificate, client: Mutex::new(Client { identity: Identity::OPEN, passed: None }) }
+    }
+
+    /// Returns the address of the client.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Returns the name in the certificate of the client.
+    pub fn certificate(&self) -> Option<&Arc<str>> {
+        self.certificate.as_ref()
+    }
+
+    /// Sets the identity of the client, whose request needs this category.
+    pub fn identify(&self, identity: Identity, authority: &Arc<Authority>, category: Category) {
+        *self.client.lock() = Client { identity, passed: Some((Arc::clone(authority), category)) };
+    }
+
+    /// Returns the client with the rights that its user has now. The request may have waited for its body, or for other
+    /// requests, since it passed its guard.
+    fn current_client(&self) -> MutexGuard<'_, Client> {
+        let mut client = self.client.lock();
+        let Client { identity, passed } = &mut *client;
+        if let Some((authority, category)) = passed
+            && authority.refresh(identity)
+            && identity.may(*category).is_err()
+        {
+            identity.revoke();
+        }
+        client
+    }
+
+    /// Returns whether the credentials of the client were verified by a guard.
+    pub fn has_passed(&self) -> bool {
+        self.client.lock().passed.is_some()
+    }
+
+    /// Returns the name of the client for the audit log. See [`caller_name`](operations::caller_name).
+    pub fn caller_name(&self) -> Option<Arc<str>> {
+        operations::caller_name(&self.client.lock().identity)
+    }
+
+    /// Returns the client for a note about an error.
+    pub fn error_client(&self) -> ErrorClient {
+        ErrorClient { peer: Some(self.peer), user: self.client.lock().identity.name().map(Into::into) }
+    }
+
+    /// Returns whether the client has a token for one actor.
+    pub fn has_actor_token(&self) -> bool {
+        self.client.lock().identity.has_actor_token()
+    }
+
+    /// Returns the check that the request passed; `None` if no guard asked for one.
+    pub fn admission(&self) -> Option<Admission> {
+        let client = self.current_client();
+        let (authority, category) = client.passed.clone()?;
+        Some(Admission { authority, identity: client.identity.clone(), category })
+    }
+
+    /// Returns the rules and the actor that the client may use now. Call it right before they are used.
+    pub fn user_scope(&self) -> Scope {
+        self.current_client().identity.scope().clone()
+    }
+
+    /// Begins a plan for the client, within the scope of its user. See [`Limiter::begin`].
+    pub fn begin(&self, limiter: &Limiter, builder: &mut PlanBuilder) {
+        limiter.begin(builder, self.current_client().identity.scope());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::future::pending;
 
     use super::*;
+    use crate::tests::{authority, user, users};
     use divvy_access::{User, Users};
 
     fn guard() -> Guard {
@@ -263,9 +356,8 @@ mod tests {
     #[tokio::test]
     async fn logins_without_a_place_in_the_queue_are_counted() {
         let file = format!("user app on {} +@hit ~*\n", divvy_access::SlowHash::of("secret").unwrap());
-        let users = Users::new(divvy_access::parse(&file, "users.acl", None).unwrap().users).unwrap();
         let metrics = metrics::Metrics::new();
-        let authority = Authority::new(users, metrics.access.password_hashes.clone());
+        let authority = authority(&file, &metrics);
         let guard = Guard::new(Arc::new(authority), "resp", true, &metrics.access);
         let peer = Some(SocketAddr::from(([127, 0, 0, 1], 1)));
         let passwords: Vec<_> = (0..100).map(|number| number.to_string()).collect();
@@ -298,11 +390,10 @@ mod tests {
 
     #[tokio::test]
     async fn lost_login_is_not_replaced_by_the_certificate() {
-        let users = |file: &str| Users::new(divvy_access::parse(file, "users.acl", None).unwrap().users).unwrap();
         let up = "user up on cert:up +@all ~*\n";
-        let app = format!("user app on {} +@hit ~*\n", divvy_access::Digest::of(b"secret").to_word());
+        let app = user("app", "secret", "+@hit ~*");
         let metrics = metrics::Metrics::new();
-        let authority = Authority::new(users(&(up.to_owned() + &app)), metrics.access.password_hashes.clone());
+        let authority = authority(&(up.to_owned() + &app), &metrics);
         let guard = Arc::new(Guard::new(Arc::new(authority), "resp", true, &metrics.access));
         let mut gate = Gate::new(Some(Arc::clone(&guard)), SocketAddr::from(([127, 0, 0, 1], 1)), Some("up".into()));
         assert_eq!(gate.identity().name(), Some("up"));

@@ -18,9 +18,7 @@ use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
-use super::memory::{BudgetExceeded, Share, counted};
-use super::pool::{self, pooled};
-use super::session::{Cut, NextStep, Output, Session};
+use super::memory::{self, BudgetExceeded, Share, counted, pooled};
 use super::stream::{Progress, Stream};
 use divvy_telemetry::metrics::{Bound, Metrics};
 
@@ -110,6 +108,73 @@ pub async fn serve(stream: Stream, mut session: impl Session, timeouts: Timeouts
     let ended = connection.answer_until_end(&mut session, closing.as_mut()).await;
     if ended.is_ok() {
         close(connection.stream).await;
+    }
+}
+
+/// A protocol's side of a connection.
+pub trait Session: Send {
+    /// Answers the complete requests at the front of `input`, in order: removes them and appends their replies to `output`.
+    /// To bound memory and time, it may stop early with [`NextStep::Continue`].
+    fn answer(&mut self, input: &mut BytesMut, output: &mut Output<'_>) -> impl Future<Output = NextStep> + Send;
+
+    /// Returns whether the client has given the password or needs none. Until then, a shorter timeout applies.
+    fn is_admitted(&self) -> bool;
+
+    /// Appends the error for an unfinished request, before the connection is closed.
+    fn cut(&mut self, cut: Cut, output: &mut Vec<u8>);
+}
+
+/// The connection's next step after its session has answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NextStep {
+    /// Write, then wait for more input.
+    Read,
+    /// Write, then go on: the input may contain complete requests.
+    Continue,
+    /// Write, then close.
+    Close,
+}
+
+/// The reason why a connection is closed in the middle of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Cut {
+    #[error("the request was not finished within {} seconds", .0.as_secs())]
+    TooSlow(Duration),
+    #[error("the server has no memory left for requests of this size: try again later")]
+    NoMemory,
+}
+
+impl Cut {
+    /// Returns the limit whose metric counts the event. The budget for buffers counts its own.
+    pub fn limit(self) -> Option<Bound> {
+        match self {
+            Self::TooSlow(_) => Some(Bound::RequestTimeout),
+            Self::NoMemory => None,
+        }
+    }
+}
+
+/// The replies of a session.
+pub struct Output<'a> {
+    pub bytes: &'a mut Vec<u8>,
+    input_capacity: usize,
+    memory: &'a mut Share,
+    stream: &'a Stream,
+}
+
+impl Output<'_> {
+    /// Counts the connection's buffers toward the budget. Call it before waiting, or before appending more, while they
+    /// contain much.
+    ///
+    /// # Errors
+    /// The budget does not suffice.
+    pub fn account(&mut self) -> Result<(), BudgetExceeded> {
+        self.memory.resize(counted(self.input_capacity) + counted(self.bytes.capacity()))
+    }
+
+    /// Ends when the client has closed the connection, or its sending side.
+    pub async fn client_left(&self) {
+        self.stream.left().await;
     }
 }
 
@@ -239,7 +304,7 @@ impl Connection {
                 self.worked = 0;
                 return Poll::Pending;
             }
-            self.input = pool::take();
+            self.input = memory::take();
         }
         self.was_unreadable = false;
         self.input.reserve(READ_SIZE);
@@ -260,7 +325,7 @@ impl Connection {
             // Reclaims the space of consumed input.
             input.reserve(READ_SIZE);
             if input.capacity() <= KEPT_CAPACITY {
-                pool::give(input);
+                memory::give(input);
             }
         }
     }
@@ -270,9 +335,10 @@ impl Connection {
         let received = self.input.len();
         loop {
             if self.output.capacity() == 0 {
-                self.output = pool::take();
+                self.output = memory::take();
             }
-            let mut output = Output::new(&mut self.output, self.input.capacity(), &mut self.memory, &self.stream);
+            let (input_capacity, memory) = (self.input.capacity(), &mut self.memory);
+            let mut output = Output { bytes: &mut self.output, input_capacity, memory, stream: &self.stream };
             let begun = self.admitted_by.map(|_| Instant::now());
             let next = session.answer(&mut self.input, &mut output).await;
             // The client does not pay for the time that divvy takes to verify a password.
@@ -335,7 +401,7 @@ impl Connection {
         let mut output = std::mem::take(&mut self.output);
         if output.capacity() <= KEPT_CAPACITY {
             output.clear();
-            pool::give(output);
+            memory::give(output);
         }
         Ok(())
     }

@@ -1,25 +1,21 @@
-//! Connections of all fronts, and the bounds on them. This module does not depend on a protocol.
+//! Connections of all fronts, and the bounds on them. This module does not depend on a protocol's requests.
 //!
-//! | purpose | modules |
+//! | module | purpose |
 //! |---|---|
-//! | sockets | [`accept`] (listening sockets and accept loops), [`admission`] (bounds on open connections), [`stream`], [`tls`] |
-//! | clients | [`auth`] (logins), [`sessions`] (logins of browsers), [`origin`] (where requests come from) |
-//! | a connection's life | [`connection`] (read, answer, write), [`session`] (the protocol's side) |
-//! | memory | [`memory`] (the budget of all buffers), [`request_memory`] (requests in work), [`pool`] |
-//! | work | [`workers`] (threads), [`work_slots`] (bound on expensive requests), [`calls_in_flight`] (one call per key) |
+//! | [`accept`] | listening sockets, accept loops, bounds on open connections, worker threads |
+//! | [`front`] | what a front is, and clients on the wrong port |
+//! | [`stream`], [`tls`] | a connection's bytes, with or without TLS |
+//! | [`connection`] | a connection's life: read, answer, write; the [`Session`](connection::Session) is the protocol's side |
+//! | [`auth`], [`sessions`] | logins, and where requests come from; logins of browsers |
+//! | [`memory`] | the budget of all buffers, memory of requests in work, buffers that are used again |
+//! | [`work`] | bound on expensive requests, one call per key |
 
 pub mod accept;
-pub mod admission;
 pub mod auth;
-pub mod calls_in_flight;
 pub mod connection;
+pub mod front;
 pub mod memory;
-pub mod origin;
-pub mod pool;
-pub mod request_memory;
-pub mod session;
 pub mod sessions;
 pub mod stream;
 pub mod tls;
-pub mod work_slots;
-pub mod workers;
+pub mod work;

@@ -16,6 +16,7 @@ use tokio_rustls::server::TlsStream;
 use x509_parser::extensions::GeneralName;
 use x509_parser::parse_x509_certificate;
 
+use super::front::Protocol;
 use divvy_telemetry::logging::LogThrottle;
 
 /// Interval between checks whether a client that has sent something is still connected.
@@ -36,50 +37,33 @@ pub enum Stream {
 /// error, and then appears to have closed the connection, so that no front takes its bytes for requests.
 pub struct Plain {
     stream: TcpStream,
-    /// The errors for such clients. `None` once the first bytes have arrived.
-    greeting: Option<(Greeting, AnswerToOthers)>,
+    protocol: Protocol,
+    peer: SocketAddr,
+    /// Whether the first bytes have arrived.
+    has_begun: bool,
     /// Whether the first bytes showed such a client.
     is_refused: bool,
 }
 
-/// Returns the answer to first bytes that belong to another front's protocol.
-pub type AnswerToOthers = fn(&[u8]) -> Option<Vec<u8>>;
-
-/// Error for a client whose first bytes begin a TLS handshake on a port without TLS, or the reverse.
-#[derive(Debug, Clone, Copy)]
-pub struct Greeting {
-    pub front: &'static str,
-    pub peer: SocketAddr,
-    /// Bytes to send. Empty to send nothing.
-    pub answer: &'static [u8],
-}
-
 impl Plain {
-    pub fn new(stream: TcpStream, greeting: Greeting) -> Self {
-        Self { stream, greeting: Some((greeting, |_| None)), is_refused: false }
-    }
-
-    /// Sets the answer to a client that speaks another front's protocol. Without one, the front takes such bytes for
-    /// requests.
-    pub fn answering_others(mut self, answer_to_others: AnswerToOthers) -> Self {
-        self.greeting = self.greeting.map(|(greeting, _)| (greeting, answer_to_others));
-        self
+    pub fn new(stream: TcpStream, protocol: Protocol, peer: SocketAddr) -> Self {
+        Self { stream, protocol, peer, has_begun: false, is_refused: false }
     }
 
     /// Answers a client whose first bytes are no requests of this front. Returns whether it is one.
-    fn refuse(&self, greeting: Greeting, answer_to_others: AnswerToOthers, first: &[u8]) -> bool {
+    fn refuse(&self, first: &[u8]) -> bool {
         static TLS_ON_A_PLAIN_PORT: LogThrottle = LogThrottle::new();
         static WRONG_PORT: LogThrottle = LogThrottle::new();
-        let Greeting { front, peer, answer } = greeting;
+        let (front, peer) = (self.protocol.front(), self.peer);
         // Best effort: a new socket's buffer has room for a line.
         if is_handshake(first) {
-            let _ = self.stream.try_write(answer);
+            let _ = self.stream.try_write(&self.protocol.no_tls());
             TLS_ON_A_PLAIN_PORT.say(|more| {
                 tracing::warn!(front, %peer, more, "TLS on a plaintext port: this listener does not use TLS; see --tls-cert and --tls-fronts");
             });
             return true;
         }
-        let Some(answer) = answer_to_others(first) else { return false };
+        let Some(answer) = self.protocol.answer_to_others(first) else { return false };
         let _ = self.stream.try_write(&answer);
         WRONG_PORT.say(|more| {
             tracing::warn!(front, %peer, more, "a client speaks the protocol of another port: refused the connection");
@@ -110,8 +94,8 @@ impl AsyncRead for Plain {
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.stream).poll_read(context, buffer);
         if read.is_ready()
-            && let Some((greeting, answer_to_others)) = this.greeting.take()
-            && this.refuse(greeting, answer_to_others, buffer.filled().get(before..).unwrap_or_default())
+            && !std::mem::replace(&mut this.has_begun, true)
+            && this.refuse(buffer.filled().get(before..).unwrap_or_default())
         {
             this.is_refused = true;
             buffer.set_filled(before);
@@ -319,20 +303,13 @@ mod tests {
     use futures_util::poll;
     use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
 
     use super::*;
-
-    async fn pair() -> (Stream, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (stream, peer) = listener.accept().await.unwrap();
-        (Stream::Plain(Plain::new(stream, Greeting { front: "test", peer, answer: b"" })), client)
-    }
+    use crate::tests::connect;
 
     #[tokio::test]
     async fn closed_connection_is_noticed_even_with_unread_input() {
-        let (server, mut client) = pair().await;
+        let (server, mut client) = connect(Protocol::Line).await;
         client.write_all(b"unread").await.unwrap();
         let mut left = pin!(server.left());
         assert!(poll!(left.as_mut()).is_pending());
@@ -343,7 +320,7 @@ mod tests {
     #[tokio::test]
     async fn pieces_of_any_size_are_written_in_order() {
         for length in [0, 1, GATHERED / 2, GATHERED - 1, GATHERED] {
-            let (mut server, mut client) = pair().await;
+            let (mut server, mut client) = connect(Protocol::Line).await;
             let (first, last) = (vec![b'a'; length], [b'b'; 2]);
             let pieces = [IoSlice::new(&first), IoSlice::new(&[]), IoSlice::new(&last)];
             let written = poll_fn(|context| Pin::new(&mut server).poll_write_vectored(context, &pieces)).await;
@@ -357,7 +334,7 @@ mod tests {
 
     #[tokio::test]
     async fn bytes_that_the_client_does_not_read_are_unsent() {
-        let (mut server, client) = pair().await;
+        let (mut server, client) = connect(Protocol::Line).await;
         assert_eq!(server.unsent(), 0);
         let chunk = [0; 1 << 16];
         // Writes until the kernel accepts no more.

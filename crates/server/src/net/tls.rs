@@ -22,19 +22,11 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::connection;
-use super::stream::{Greeting, HANDSHAKE};
+use super::front::Protocol;
+use super::stream::HANDSHAKE;
 use divvy_core::files;
 use divvy_telemetry::logging::{Escaped, LogThrottle};
 use divvy_telemetry::metrics::Counter;
-
-/// Protocols that a client may choose from in its handshake.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Alpn {
-    /// No choice: the port determines the protocol.
-    None,
-    /// HTTP/2 or HTTP/1.1.
-    Http,
-}
 
 /// Reason why a handshake did not complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,23 +74,20 @@ impl Tls {
     pub async fn accept(
         &self,
         stream: TcpStream,
-        Greeting { front, peer, answer }: Greeting,
-        alpn: Alpn,
+        protocol: Protocol,
+        peer: SocketAddr,
         limit: Duration,
     ) -> Result<TlsStream<TcpStream>, NoHandshake> {
-        let deadline = Instant::now() + limit;
+        let (deadline, front) = (Instant::now() + limit, protocol.front());
         if speaks_plain_text(&stream, deadline).await {
             self.count_failure(front, peer, "plain text on a TLS port: the client does not speak TLS");
             // Best effort: a new socket's buffer has room for a line.
-            let _ = stream.try_write(answer);
+            let _ = stream.try_write(&protocol.only_tls());
             connection::close(stream).await;
             return Err(NoHandshake::Failed);
         }
         let configs = self.current.load_full();
-        let config = match alpn {
-            Alpn::None => &configs.plain,
-            Alpn::Http => &configs.http,
-        };
+        let config = if protocol.is_http() { &configs.http } else { &configs.plain };
         let handshake = TlsAcceptor::from(Arc::clone(config)).accept(stream).into_fallible();
         match timeout_at(deadline, handshake).await {
             Ok(Ok(stream)) => Ok(stream),

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
-use crate::error_log::{self, LastError};
+use crate::errors::{self, LastError};
 use divvy_core::clock::NANOS_PER_SECOND;
 use divvy_limiter::Limiter;
 use divvy_telemetry::logging::Escaped;
@@ -13,7 +13,7 @@ use divvy_telemetry::logging::Escaped;
 /// Returns all sections, or only the one with this name; null if there is none.
 #[expect(clippy::disallowed_methods, reason = "the uptime")]
 pub async fn show(limiter: &Arc<Limiter>, started: Instant, section: Option<&str>) -> Value {
-    let numbers = numbers(limiter).await;
+    let numbers: Map<_, _> = numbers(limiter).await.into_iter().map(|(name, value)| (name, whole(value))).collect();
     let number = |name: &str| numbers.get(name).cloned().unwrap_or_default();
     let backend = limiter.store();
     let mut store = Map::from_iter([
@@ -34,8 +34,8 @@ pub async fn show(limiter: &Arc<Limiter>, started: Instant, section: Option<&str
             "residentBytes": number("process_resident_memory_bytes"),
         },
         "store": store,
-        "hits": hits(limiter),
-        "errors": errors(limiter),
+        "hits": { "accepted": hits(limiter, "accepted"), "rejected": hits(limiter, "rejected") },
+        "errors": errors(limiter).map(|(front, code, text)| (format!("{front} {code}"), text.into())).collect::<Map<_, _>>(),
         "metrics": numbers,
     });
     match section {
@@ -45,11 +45,11 @@ pub async fn show(limiter: &Arc<Limiter>, started: Instant, section: Option<&str
 }
 
 /// Returns the values of `/metrics` without histograms.
-async fn numbers(limiter: &Arc<Limiter>) -> Map<String, Value> {
+pub async fn numbers(limiter: &Arc<Limiter>) -> Vec<(String, f64)> {
     let limiter = Arc::clone(limiter);
     // Reading the store's values takes system calls.
     let numbers = tokio::task::spawn_blocking(move || limiter.metrics().numbers(limiter.store_metrics()));
-    numbers.await.unwrap_or_default().into_iter().map(|(name, value)| (name, whole(value))).collect()
+    numbers.await.unwrap_or_default()
 }
 
 /// Returns a number without a fraction, if it has none.
@@ -58,21 +58,18 @@ fn whole(number: f64) -> Value {
     if is_whole { (number as u64).into() } else { number.into() }
 }
 
-fn hits(limiter: &Limiter) -> Value {
+/// Returns the number of hits with this status.
+pub fn hits(limiter: &Limiter, status: &str) -> u64 {
     let counted = limiter.metrics().hits.counted();
-    let hits = |status: &str| -> u64 {
-        counted.iter().filter(|counted| counted.status == status).map(|counted| counted.hits).sum()
-    };
-    json!({ "accepted": hits("accepted"), "rejected": hits("rejected") })
+    counted.iter().filter(|counted| counted.status == status).map(|counted| counted.hits).sum()
 }
 
-/// Returns the last error of each kind on each front: its age, the client's address and user, and the reason.
-fn errors(limiter: &Limiter) -> Map<String, Value> {
+/// Returns the last error of each kind on each front: its front and code, and its age, the client's address and user, and the
+/// reason.
+pub fn errors(limiter: &Limiter) -> impl Iterator<Item = (&'static str, &'static str, String)> {
     let now = limiter.now();
-    let describe = |LastError { front, kind, at, client, reason }| {
-        let (code, age) = (kind.name(), now.distance(at) / NANOS_PER_SECOND);
-        let text = format!("{age} s ago, {client}: {}", Escaped::error(&reason));
-        (format!("{front} {code}"), text.into())
-    };
-    error_log::last().into_iter().map(describe).collect()
+    errors::last().into_iter().map(move |LastError { front, kind, at, client, reason }| {
+        let age = now.distance(at) / NANOS_PER_SECOND;
+        (front, kind.name(), format!("{age} s ago, {client}: {}", Escaped::error(&reason)))
+    })
 }

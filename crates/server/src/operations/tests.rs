@@ -5,29 +5,15 @@ use std::pin::pin;
 use futures_util::poll;
 
 use super::*;
-use divvy_access::{Digest, Given, Users, parse};
+use crate::tests::{USER_RULES, authority, limiter, user, users};
+use divvy_access::Given;
 use divvy_api as api;
 use divvy_core::clock::Clock;
-use divvy_core::config::{self, Format};
-use divvy_limiter::CounterNames;
-use divvy_limiter::store::{Backend, MemoryStore};
-use divvy_telemetry::metrics::Metrics;
-
-const RULES: &str = "[user=*]\ncreditLimit = 9\nper = 1h\nactorField = user\nlabel = users\n\n\
-    [default]\ncreditLimit = 0\nresetSeconds = 0\n";
-
-fn users(words: &str) -> Users {
-    let file = format!("user ops on {} {words}\n", Digest::of(b"secret").to_word());
-    Users::new(parse(&file, "users.acl", None).unwrap().users).unwrap()
-}
 
 /// Makes each kind of change with a user whose rights become these while the change waits. Returns the errors.
 async fn errors_after(rights: &str) -> Vec<Option<String>> {
-    let (dir, metrics) = (tempfile::tempdir().unwrap(), Metrics::new());
-    let rules = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
-    let policy = Policy::new(rules, &metrics, CounterNames::Usual);
-    let store = Backend::Memory(MemoryStore::default());
-    let limiter = Arc::new(Limiter::new(Some(policy), store, Clock::system(), Arc::clone(&metrics)));
+    let (dir, limiter) = (tempfile::tempdir().unwrap(), limiter(USER_RULES));
+    let metrics = Arc::clone(limiter.metrics());
     let path = dir.path().join("audit.log");
     let audit = AuditLog::in_file(path.clone(), true, Clock::system(), Arc::clone(&metrics)).unwrap();
     let operations = Operations::new(Arc::clone(&limiter), Arc::clone(&audit));
@@ -41,7 +27,7 @@ async fn errors_after(rights: &str) -> Vec<Option<String>> {
     let mut errors = Vec::new();
     for (endpoint, words) in changes {
         let arguments = Arguments::from_words(endpoint, words.iter().map(|word| word.as_bytes()), 9).unwrap();
-        let authority = Arc::new(Authority::new(users("+@all ~*"), metrics.access.password_hashes.clone()));
+        let authority = Arc::new(authority(&user("ops", "secret", "+@all ~*"), &metrics));
         let given = Given::User { name: b"ops", password: b"secret" };
         let identity = authority.log_in(&given, None, || {}, std::future::pending()).await.unwrap();
         let admission = Admission { authority: Arc::clone(&authority), identity, category: endpoint.category };
@@ -50,7 +36,7 @@ async fn errors_after(rights: &str) -> Vec<Option<String>> {
         let hold = audit.hold_up();
         let mut change = pin!(operations.run(&operator, endpoint, &arguments, None));
         assert!(poll!(change.as_mut()).is_pending(), "it waits for its line");
-        authority.replace(users(rights));
+        authority.replace(users(&user("ops", "secret", rights)));
         drop(hold);
         errors.push(change.await.err().map(|error| error.to_string()));
     }

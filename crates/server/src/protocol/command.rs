@@ -1,29 +1,343 @@
 //! The commands of the RESP interface, typed.
 //!
-//! `kinds` has the commands, [`table`] their names and arity. `parse` reads their arguments. [`describe`] answers
-//! `COMMAND` and its subcommands from the table. The server answers everything that needs counters, client ids or
-//! settings.
+//! [`table`] has their names and arity, and finds the row of a request. `parse`, `pairs` and `bucket` read their arguments.
+//! [`describe`] answers `COMMAND` and its subcommands from the table. The server answers everything that needs counters,
+//! client ids or settings.
 
-mod acl;
-mod ask;
 mod bucket;
 pub mod describe;
-mod error;
-mod integer;
-mod kinds;
-mod lookup;
 mod pairs;
 mod parse;
-mod question;
-mod reservations;
 pub mod table;
-
-pub use ask::{AclAsk, BucketAsk, ReserveAsk, START};
-pub use error::CommandError;
-pub use kinds::{ClientFilter, Command, Credentials, Hello, LibraryInfo, ReplyMode};
-pub use lookup::CommandMatch;
-pub use pairs::{Pairs, PricedOperation};
-pub use question::Question;
-
 #[cfg(test)]
 mod tests;
+
+use std::borrow::Cow;
+use std::fmt;
+
+pub use self::bucket::BucketAsk;
+pub use self::describe::Question;
+pub use self::pairs::{Pairs, PricedOperation, ReserveAsk};
+use self::parse::client_id;
+use crate::protocol::resp::{Arguments, Version};
+use divvy_access::Category;
+use divvy_api::{ArgumentError, Endpoint, Kind};
+
+/// The cursor that begins a listing, and the one that ends it.
+pub const START: &str = "0";
+/// Maximum number of bytes of a name, and of all arguments, that an error repeats.
+const MAX_ECHOED: usize = 128;
+
+/// A request that names a known command and has valid arguments.
+#[derive(Debug, Clone, Copy)]
+pub enum Command<'a> {
+    /// `DIVVY.HIT key=value… [COST n] [ID text]`: takes credits.
+    Hit(PricedOperation<'a>),
+    /// `DIVVY.PEEK key=value… [COST n]`: returns the answer to a hit, without its effect.
+    Peek(PricedOperation<'a>),
+    /// `DIVVY.CHARGE key=value… [COST n] [ID text]`: counts credits that were used already.
+    Charge(PricedOperation<'a>),
+    /// `DIVVY.REFUND key=value… [COST n] [ID text]`: gives credits back.
+    Refund(PricedOperation<'a>),
+    /// `DIVVY.RESERVE key=value… AMOUNT n TTL seconds [ID text]`: reserves credits.
+    Reserve(ReserveAsk<'a>),
+    /// `DIVVY.COMMIT id COST n`: counts the used credits of a reservation, and releases the rest.
+    Commit {
+        /// The reservation's id, as answered by `DIVVY.RESERVE`.
+        id: &'a [u8],
+        /// Credits that were used. May differ from the reserved amount.
+        cost: u64,
+    },
+    /// `DIVVY.RELEASE id`: releases a reservation.
+    Release(&'a [u8]),
+    /// `DIVVY.RENEW id [TTL seconds]`: extends a reservation.
+    Renew {
+        /// The reservation's id, as answered by `DIVVY.RESERVE`.
+        id: &'a [u8],
+        /// New TTL. `None` is valid only for leases, which last as long as their rule says.
+        ttl_seconds: Option<u32>,
+    },
+    /// `DIVVY.EXPLAIN key=value…`: says which rules match.
+    Explain(Pairs<'a>),
+    /// `RL.REDUCE`, `RL.GET` and their variants. The reply has the tokens before the request.
+    Tokens(BucketAsk<'a>),
+    /// `RL.SESSIONIZE` and its variants. The reply has the tokens before, and the session's start (milliseconds since 1970).
+    Session(BucketAsk<'a>),
+    /// `CL.THROTTLE`. The reply has redis-cell's five numbers.
+    Throttle(BucketAsk<'a>),
+    /// `DIVVY.RULES`
+    Rules,
+    /// An operation of operators, with its words after the command's name.
+    Operate(&'static Endpoint, Arguments<'a>),
+    /// `PING [message]`: returns the message, or `PONG` without one.
+    Ping(Option<&'a [u8]>),
+    /// `ECHO message`
+    Echo(&'a [u8]),
+    /// `HELLO …`: may change the protocol's version, authenticate, and name the connection.
+    Hello(Hello<'a>),
+    /// `AUTH [user] password`
+    Auth(Credentials<'a>),
+    /// `SELECT 0`: selects the only database.
+    Select,
+    /// `QUIT`: answers, then closes the connection.
+    Quit,
+    /// `RESET`: resets the connection to its initial state.
+    ResetConnection,
+    /// `MULTI`: queues the commands that follow.
+    Multi,
+    /// `EXEC`: executes the queued commands.
+    Exec,
+    /// `DISCARD`: discards the queued commands.
+    Discard,
+    /// `WATCH key…`, which is not supported.
+    Watch,
+    /// `UNWATCH`, which has no effect here.
+    Unwatch,
+    /// `CLIENT ID`: returns the connection's number.
+    ClientId,
+    /// `CLIENT INFO`: describes this connection in a line.
+    ClientInfo,
+    /// `CLIENT LIST …`: describes connections, one a line.
+    ClientList(ClientFilter<'a>),
+    /// `CLIENT REPLY ON | OFF | SKIP`
+    ClientReply(ReplyMode),
+    /// `CLIENT NO-EVICT` and `CLIENT NO-TOUCH`, `ON` or `OFF`. They have no effect here.
+    ClientSwitch,
+    /// `CLIENT GETNAME`
+    ClientGetName,
+    /// A valid name by Redis's rules, or an empty one to remove the name.
+    ClientSetName(&'a [u8]),
+    /// `CLIENT SETINFO lib-name | lib-ver value`
+    ClientSetInfo(LibraryInfo<'a>),
+    /// The requested sections; empty for the usual ones.
+    Info(Arguments<'a>),
+    /// Glob patterns for names of settings.
+    ConfigGet(Arguments<'a>),
+    /// `DBSIZE`: returns the approximate number of counters in the store.
+    DbSize,
+    /// `TIME`: the server's clock, in seconds and microseconds.
+    Time,
+    /// `ROLE`: returns the server's role in replication.
+    Role,
+    /// `ACL` and its subcommands.
+    Acl(AclAsk<'a>),
+    /// `COMMAND` and its subcommands, for [`describe::write`].
+    Describe(Question<'a>),
+}
+
+/// `HELLO [version [AUTH user password] [SETNAME name]]`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Hello<'a> {
+    /// The protocol to switch to; `None` to keep the current one.
+    pub version: Option<Version>,
+    /// From `AUTH`.
+    pub credentials: Option<Credentials<'a>>,
+    /// The connection's name, from `SETNAME`, valid by Redis's rules.
+    pub name: Option<&'a [u8]>,
+}
+
+/// A user and a password. The debug format hides the password.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Credentials<'a> {
+    /// `None` for the default user.
+    pub user: Option<&'a [u8]>,
+    /// Password as sent, not yet checked.
+    pub password: &'a [u8],
+}
+
+impl fmt::Debug for Credentials<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The password must not appear in a log.
+        f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+/// The clients that `CLIENT LIST` lists.
+#[derive(Debug, Clone, Copy)]
+pub enum ClientFilter<'a> {
+    /// All connections.
+    All,
+    /// A type that no client has.
+    None,
+    /// Clients with these numbers.
+    Ids(Arguments<'a>),
+}
+
+impl ClientFilter<'_> {
+    /// Returns whether the client with this number is listed.
+    pub fn lists(&self, id: u64) -> bool {
+        match self {
+            Self::All => true,
+            Self::None => false,
+            Self::Ids(ids) => ids.iter().any(|listed| client_id(listed) == Some(id)),
+        }
+    }
+}
+
+/// `CLIENT REPLY`: whether the client wants replies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplyMode {
+    /// Replies to all commands, as at the start.
+    On,
+    /// No replies until `CLIENT REPLY ON`.
+    Off,
+    /// No replies to this command and the next one.
+    Skip,
+}
+
+/// A client library's description of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LibraryInfo<'a> {
+    /// `lib-name`: printable ASCII without spaces, may be empty.
+    Name(&'a [u8]),
+    /// `lib-ver`: printable ASCII without spaces, may be empty.
+    Version(&'a [u8]),
+}
+
+/// A question about users.
+#[derive(Debug, Clone, Copy)]
+pub enum AclAsk<'a> {
+    /// `ACL WHOAMI`: the name of the connection's user.
+    WhoAmI,
+    /// `ACL GETUSER name`
+    GetUser(&'a [u8]),
+    /// `ACL CAT`: the categories.
+    Categories,
+    /// `ACL CAT category`: the commands of a category.
+    Commands(Category),
+}
+
+impl<'a> Command<'a> {
+    /// Reads a request, which must have at least one argument: callers skip empty requests.
+    ///
+    /// # Errors
+    /// [`CommandError`], with Redis's wording where Redis has one.
+    pub fn parse(request: Arguments<'a>) -> Result<Self, CommandError> {
+        table::find_request(request)?.parse(request)
+    }
+
+    /// Returns the credentials to log in with, if there are any.
+    pub fn credentials(&self) -> Option<Credentials<'_>> {
+        match self {
+            Self::Auth(credentials) => Some(*credentials),
+            Self::Hello(hello) => hello.credentials,
+            _ => None,
+        }
+    }
+
+    /// Returns whether the command is only about the connection: it neither reads counters nor takes long.
+    pub fn is_about_connection(&self) -> bool {
+        matches!(
+            self,
+            Self::Ping(_)
+                | Self::Echo(_)
+                | Self::Hello(_)
+                | Self::Auth(_)
+                | Self::Select
+                | Self::Unwatch
+                | Self::ClientId
+                | Self::ClientInfo
+                | Self::ClientGetName
+                | Self::ClientSetName(_)
+                | Self::ClientSetInfo(_)
+                | Self::ClientReply(_)
+                | Self::ClientSwitch
+                | Self::Quit
+                | Self::ResetConnection
+        )
+    }
+
+    /// Returns whether the command is answered at once even after `MULTI`, as in Redis.
+    pub fn is_never_queued(&self) -> bool {
+        matches!(self, Self::Multi | Self::Exec | Self::Discard | Self::Watch | Self::Quit | Self::ResetConnection)
+    }
+
+    /// Returns whether the command gets a reply even if replies are off.
+    pub fn ends_silence(&self) -> bool {
+        matches!(self, Self::ClientReply(ReplyMode::On) | Self::ResetConnection)
+    }
+
+    /// Checks the bounds that do not require reading the arguments.
+    ///
+    /// # Errors
+    /// There are too many pairs.
+    pub fn check_count(&self, max_pairs: usize) -> Result<(), CommandError> {
+        let pairs = match self {
+            Self::Hit(request) | Self::Peek(request) | Self::Charge(request) | Self::Refund(request) => {
+                request.pairs.len()
+            }
+            Self::Reserve(request) => request.pairs.len(),
+            Self::Explain(pairs) => pairs.len(),
+            Self::Operate(endpoint, words)
+                if endpoint.fields.iter().any(|field| matches!(field.kind, Kind::Pairs | Kind::Rule)) =>
+            {
+                words.iter().take_while(|word| word.contains(&b'=')).count()
+            }
+            _ => 0,
+        };
+        if pairs > max_pairs { Err(CommandError::too_many_pairs(max_pairs)) } else { Ok(()) }
+    }
+}
+
+/// The reply to a request that is not a command: a text that begins with an error code, in Redis's words where Redis has some. The
+/// connection stays open.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct CommandError {
+    /// What is wrong with the request.
+    pub mistake: Mistake,
+    text: Cow<'static, str>,
+}
+
+/// What is wrong with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mistake {
+    /// No command or subcommand has this name, or divvy declines it.
+    UnknownCommand,
+    /// The number of arguments does not match the command's arity.
+    WrongArity,
+    /// The operation has more pairs than a request may have.
+    TooManyPairs,
+    /// Another problem of an argument. Redis finds it only when it executes a transaction.
+    Argument,
+}
+
+impl CommandError {
+    const SYNTAX: Self = Self::fixed("ERR syntax error");
+    const NOT_AN_INTEGER: Self = Self::fixed("ERR value is not an integer or out of range");
+
+    const fn fixed(text: &'static str) -> Self {
+        Self { mistake: Mistake::Argument, text: Cow::Borrowed(text) }
+    }
+
+    fn new(mistake: Mistake, text: String) -> Self {
+        Self { mistake, text: Cow::Owned(text) }
+    }
+
+    /// Describes an argument with this text, which contains what [`echo`] returned.
+    fn argument(text: String) -> Self {
+        Self::new(Mistake::Argument, text)
+    }
+
+    fn wrong_arity(name: &str) -> Self {
+        Self::new(Mistake::WrongArity, format!("ERR wrong number of arguments for '{name}' command"))
+    }
+
+    fn too_many_pairs(max_pairs: usize) -> Self {
+        Self::new(Mistake::TooManyPairs, format!("ERR more than {max_pairs} pairs"))
+    }
+}
+
+impl From<ArgumentError> for CommandError {
+    fn from(error: ArgumentError) -> Self {
+        match error {
+            ArgumentError::ManyPairs { max } => Self::too_many_pairs(max),
+            error => Self::argument(format!("ERR {error}")),
+        }
+    }
+}
+
+/// Returns the beginning of the client's input as text.
+fn echo(bytes: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(bytes.get(..MAX_ECHOED).unwrap_or(bytes))
+}

@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::client::Client;
-use super::error::write_limiter_error;
+use super::commands::write_limiter_error;
 use crate::http::api::answer::Answer;
+use crate::net::connection::Output;
 use crate::net::memory::BudgetExceeded;
-use crate::net::pool::MAX_ITEM;
-use crate::net::request_memory::RequestMemory;
-use crate::net::session::Output;
+use crate::net::memory::MAX_ITEM;
+use crate::net::memory::RequestMemory;
 use crate::protocol::command::{BucketAsk, Command, CommandError, PricedOperation, ReserveAsk};
 use crate::protocol::resp::{ReplyWriter, Version};
 use divvy_core::clock::{NANOS_PER_MILLI, ceil_seconds};

@@ -6,20 +6,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::clients::Clients;
-use super::error::{TERMS, write_limiter_error};
+use super::client::Clients;
+use super::commands::{TERMS, write_limiter_error};
 use crate::Limits;
-use crate::error_log::{self, LastError};
-use crate::error_text;
+use crate::errors;
 use crate::net::auth::Guard;
 use crate::net::memory::BufferMemory;
-use crate::net::work_slots::WorkSlots;
-use crate::operations::Operations;
+use crate::net::work::WorkSlots;
+use crate::operations::{Operations, stats};
 use crate::protocol::resp::{Arguments, ReplyWriter};
 use divvy_core::clock::NANOS_PER_SECOND;
 use divvy_core::rules::Pattern;
 use divvy_limiter::Limiter;
-use divvy_telemetry::logging::Escaped;
 use divvy_telemetry::metrics::FrontRequests;
 
 /// The version of Redis whose protocol and error texts this front follows. Both `HELLO` and `INFO` return it, because clients
@@ -75,8 +73,10 @@ impl RespState {
         };
         let sections = || SECTIONS.into_iter().filter(is_asked);
         // A client may request one section each time it connects, and the values of the others would cost too much.
-        let numbers =
-            if sections().any(|section| WITH_NUMBERS.contains(&section)) { self.numbers().await } else { Vec::new() };
+        let numbers = match sections().any(|section| WITH_NUMBERS.contains(&section)) {
+            true => stats::numbers(&self.limiter).await,
+            false => Vec::new(),
+        };
         let mut text = String::new();
         for section in sections() {
             let separator = if text.is_empty() { "" } else { "\r\n" };
@@ -93,13 +93,16 @@ impl RespState {
             "Memory" => memory(numbers),
             "Persistence" => self.persistence(numbers),
             "Stats" => self.stats(),
-            "Errors" => self.errors(),
+            "Errors" => {
+                let errors = stats::errors(&self.limiter);
+                errors.map(|(front, code, text)| format!("last_{front}_{code}:{text}\r\n")).collect()
+            }
             "Replication" => self.replication(),
             "Cluster" => "cluster_enabled:0\r\n".to_owned(),
-            "Metrics" => metrics(numbers),
+            "Metrics" => numbers.iter().map(|(name, value)| format!("{name}:{value}\r\n")).collect(),
             "Keyspace" => match self.limiter.approximate_len().await {
                 Ok(counters) => format!("db0:keys={counters},expires=0,avg_ttl=0\r\n"),
-                Err(error) => format!("error:{}\r\n", error_text::describe(&error, &TERMS)),
+                Err(error) => format!("error:{}\r\n", errors::describe(&error, &TERMS)),
             },
             _ => String::new(),
         }
@@ -139,14 +142,6 @@ impl RespState {
         )
     }
 
-    /// Returns the values of `/metrics` without histograms. `INFO` has no other source.
-    async fn numbers(&self) -> Vec<(String, f64)> {
-        let limiter = Arc::clone(&self.limiter);
-        // Reading the store's values takes system calls.
-        let numbers = tokio::task::spawn_blocking(move || limiter.metrics().numbers(limiter.store_metrics()));
-        numbers.await.unwrap_or_default()
-    }
-
     fn persistence(&self, numbers: &[(String, f64)]) -> String {
         let store = self.limiter.store();
         let mut lines = format!(
@@ -167,29 +162,13 @@ impl RespState {
     }
 
     fn stats(&self) -> String {
-        let counted = self.limiter.metrics().hits.counted();
-        let hits = |status: &str| -> u64 {
-            counted.iter().filter(|counted| counted.status == status).map(|counted| counted.hits).sum()
-        };
         format!(
             "total_connections_received:{}\r\ntotal_commands_processed:{}\r\nhits_accepted:{}\r\nhits_rejected:{}\r\n",
             self.clients.seen(),
             self.requests.total(),
-            hits("accepted"),
-            hits("rejected"),
+            stats::hits(&self.limiter, "accepted"),
+            stats::hits(&self.limiter, "rejected"),
         )
-    }
-
-    /// Writes the last error of each kind on each front: its age, the client's address and user, and the reason.
-    fn errors(&self) -> String {
-        let now = self.limiter.now();
-        let mut lines = String::new();
-        for LastError { front, kind, at, client, reason } in error_log::last() {
-            let (code, age) = (kind.name(), now.distance(at) / NANOS_PER_SECOND);
-            // Writing to a string never fails.
-            let _ = write!(lines, "last_{front}_{code}:{age} s ago, {client}: {}\r\n", Escaped::error(&reason));
-        }
-        lines
     }
 
     /// Writes the settings that Redis's tools ask for, under Redis's names.
@@ -263,15 +242,6 @@ fn human(bytes: f64) -> String {
         number /= STEP;
     }
     format!("{number:.2}T")
-}
-
-fn metrics(numbers: &[(String, f64)]) -> String {
-    let mut lines = String::new();
-    for (name, value) in numbers {
-        // Writing to a String cannot fail.
-        let _ = write!(lines, "{name}:{value}\r\n");
-    }
-    lines
 }
 
 /// Returns the number with this name and no labels, or 0.

@@ -4,23 +4,17 @@
 //! |---|---|
 //! | [`session`] | one connection: decodes requests, and answers them in order |
 //! | [`batch`] | the requests of one read that need the limiter, applied together |
-//! | [`unbatched`] | commands that are answered alone: about the connection, the rules, the users, the server |
-//! | [`large`] | commands that take long or have long replies: they wait for a work slot |
-//! | [`operations`] | the operations of operators, and refused ones in the audit log |
+//! | [`commands`] | commands that are answered alone: about the connection, the rules, the users, the server; operations of operators |
 //! | [`transaction`] | `MULTI`, `EXEC` and the requests between them |
-//! | [`client`], [`clients`] | one client's state; all clients, for `CLIENT LIST` |
-//! | [`info`], [`error`] | `INFO` and what else clients ask about the server; error replies, and their counts |
+//! | [`client`] | one client's state; all clients, for `CLIENT LIST` |
+//! | [`info`] | `INFO` and what else clients ask about the server |
 
 mod batch;
 mod client;
-mod clients;
-mod error;
+mod commands;
 mod info;
-mod large;
-mod operations;
 mod session;
 mod transaction;
-mod unbatched;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -29,18 +23,16 @@ use std::time::Instant;
 
 use tokio::net::TcpListener;
 
-use self::client::FRONT;
 use self::info::{RespState, run_id};
 use self::session::RespSession;
 use super::Limits;
-use super::net::accept::Front;
 use super::net::auth::Guard;
 use super::net::connection::{self, ConnectionContext};
+use super::net::front::{Front, Protocol};
 use super::net::memory::BufferMemory;
-use super::net::stream::{AnswerToOthers, Stream};
-use super::net::work_slots::WorkSlots;
+use super::net::stream::Stream;
+use super::net::work::WorkSlots;
 use super::operations::Operations;
-use super::wrong_port::Protocol;
 use divvy_limiter::Limiter;
 
 /// The front.
@@ -62,7 +54,7 @@ impl RespFront {
         slots: WorkSlots,
     ) -> Self {
         let shared = RespState {
-            requests: limiter.metrics().requests.front(Self::NAME),
+            requests: limiter.metrics().requests.front(Protocol::Resp.front()),
             limiter,
             operations,
             limits,
@@ -79,11 +71,7 @@ impl RespFront {
 }
 
 impl Front for RespFront {
-    const NAME: &'static str = FRONT;
-    const TOO_MANY: &'static [u8] = b"-ERR max number of clients reached\r\n";
-    const NO_TLS: &'static [u8] = b"-ERR this port does not speak TLS: connect without it\r\n";
-    const ONLY_TLS: &'static [u8] = b"-ERR this port speaks TLS only: connect with it (redis-cli --tls)\r\n";
-    const ANSWER_TO_OTHERS: AnswerToOthers = |first| Protocol::Resp.answer_to_others(first);
+    const PROTOCOL: Protocol = Protocol::Resp;
 
     fn serve(
         &self,

@@ -7,20 +7,19 @@ use bytes::{Buf, BytesMut};
 
 use super::batch::Batch;
 use super::client::{Client, NO_AUTH};
-use super::error::{count_limit, exceeded_limit};
+use super::commands::{answer_alone, answer_client, count_limit, exceeded_limit, record_refusal, write_error};
 use super::info::RespState;
-use super::operations::{record_refusal, write_error};
 use super::transaction::{
     EXEC_ABORTED, EXEC_WITH_ARGUMENTS, EXEC_WITHOUT_MULTI, Execution, Transaction, begin_or_end,
     is_exec_with_arguments, queue,
 };
-use super::unbatched::{answer_alone, answer_client};
 use crate::net::auth::Gate;
+use crate::net::connection::{Cut, NextStep, Output, Session};
 use crate::net::memory::BudgetExceeded;
-use crate::net::pool::{self, pooled};
-use crate::net::request_memory::{RequestMemory, SMALL};
-use crate::net::session::{Cut, NextStep, Output, Session};
-use crate::protocol::command::{Command, CommandError, CommandMatch, table};
+use crate::net::memory::{self, pooled};
+use crate::net::memory::{RequestMemory, SMALL};
+use crate::protocol::command::table::{self, Spec, find_request, is_optional};
+use crate::protocol::command::{Command, CommandError};
 use crate::protocol::resp::{Arguments, Decoder, ReplyWriter};
 use divvy_telemetry::metrics::{ErrorKind, RequestKind, RequestTally};
 
@@ -42,7 +41,7 @@ pub struct RespSession {
     /// The rest of a transaction whose replies are too long to write at once.
     executing: Option<Execution>,
     /// The last command.
-    last: Option<CommandMatch>,
+    last: Option<&'static Spec>,
     tally: RequestTally,
     /// Counts up to [`TURN_BYTES`].
     turn: usize,
@@ -79,7 +78,7 @@ impl Session for RespSession {
     }
 
     async fn answer(&mut self, input: &mut BytesMut, output: &mut Output<'_>) -> NextStep {
-        let mut batch: Box<Batch> = pool::take();
+        let mut batch: Box<Batch> = memory::take();
         let answered = self.answer_all(&mut batch, input, output).await;
         self.request_memory.give_back();
         self.shared.requests.take(&mut self.tally);
@@ -87,7 +86,7 @@ impl Session for RespSession {
         match answered {
             Ok(next) => {
                 batch.release();
-                pool::give(batch);
+                memory::give(batch);
                 next
             }
             Err(BudgetExceeded) => {
@@ -205,11 +204,11 @@ impl RespSession {
             record_refusal(shared, client, request, NO_AUTH);
             return Ok(NextStep::Read);
         }
-        let found = Command::find(request);
+        let found = find_request(request);
         let row = found.as_ref().ok().copied();
         *last = row.or(*last);
         if let Some(found) = row
-            && client.gate.may(found.spec.category).is_err()
+            && client.gate.may(found.category).is_err()
             && client.gate.is_open()
         {
             if let Some(transaction) = transaction {
@@ -222,9 +221,9 @@ impl RespSession {
             client.refuse(&shared.limiter, &refusal, is_muted, output.bytes);
             return Ok(NextStep::Read);
         }
-        let command = found.and_then(|found| Command::parse_as(found, request));
+        let command = found.and_then(|found| found.parse(request));
         if let Some(transaction) = transaction
-            && !is_exec_with_arguments(&command)
+            && !is_exec_with_arguments(row, &command)
             && !command.as_ref().is_ok_and(Command::is_never_queued)
         {
             let start = output.bytes.len();
@@ -279,7 +278,7 @@ impl RespSession {
                 (next, is_heard)
             }
             Err(error) => {
-                if is_exec_with_arguments(&Err(error.clone())) {
+                if is_exec_with_arguments(row, &Err(error.clone())) {
                     *transaction = None;
                     client.refuse(&shared.limiter, EXEC_WITH_ARGUMENTS, false, output.bytes);
                 } else {
@@ -317,10 +316,10 @@ impl RespSession {
             }
             let is_muted = is_exec_muted || client.is_silent();
             client.gate.refresh();
-            let found = Command::find(request);
+            let found = find_request(request);
             let row = found.as_ref().ok().copied();
             if let Some(found) = row
-                && client.gate.may(found.spec.category).is_err()
+                && client.gate.may(found.category).is_err()
             {
                 // The user has lost the right since the request was queued.
                 tally.count(RequestKind::Invalid);
@@ -330,7 +329,7 @@ impl RespSession {
                 batch.push_text(is_muted, |texts| ReplyWriter::new(texts, client.version).error(refusal));
                 continue;
             }
-            let command = found.and_then(|found| Command::parse_as(found, request));
+            let command = found.and_then(|found| found.parse(request));
             tally.count(request_kind(request, row, &command));
             let mut after = NextStep::Read;
             match command.and_then(|command| {
@@ -391,21 +390,17 @@ impl RespSession {
 
 /// Returns whether a request requires a login. Without a login, unknown commands are answered like known ones.
 fn needs_login(request: Arguments) -> bool {
-    let spec = table::find(table::COMMANDS, request.get(0).unwrap_or_default());
+    let spec = table::find(request.word(0));
     spec.is_none_or(|spec| !spec.flags.contains(&"no_auth"))
 }
 
 /// Returns the kind of a request. `found` is its command.
-fn request_kind(
-    request: Arguments,
-    found: Option<CommandMatch>,
-    command: &Result<Command, CommandError>,
-) -> RequestKind {
+fn request_kind(request: Arguments, found: Option<&Spec>, command: &Result<Command, CommandError>) -> RequestKind {
     match (command, found) {
         // `HELP`, which every command with subcommands has.
         (Ok(Command::Describe(_)), _) => RequestKind::Server,
-        (Ok(_), Some(found)) => found.spec.kind,
-        _ if Command::is_optional(request) => RequestKind::Connection,
+        (Ok(_), Some(found)) => found.kind,
+        _ if is_optional(request) => RequestKind::Connection,
         _ => RequestKind::Invalid,
     }
 }

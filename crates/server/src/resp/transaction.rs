@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use super::client::Client;
+use super::commands::write_error;
 use super::info::RespState;
-use super::operations::write_error;
 use crate::net::memory::{BudgetExceeded, Share};
-use crate::protocol::command::{Command, CommandError};
+use crate::protocol::command::table::Spec;
+use crate::protocol::command::{Command, CommandError, Mistake};
 use crate::protocol::resp::{Arguments, Queue, QueuedRequest, ReplyWriter};
 use divvy_limiter::Policy;
 use divvy_telemetry::metrics::{RequestKind, RequestTally};
@@ -110,8 +111,9 @@ impl Execution {
 }
 
 /// Returns whether this is an `EXEC` with arguments. As in Redis, it discards the transaction, with its own error.
-pub fn is_exec_with_arguments(command: &Result<Command, CommandError>) -> bool {
-    matches!(command, Err(CommandError::WrongArity { name }) if name == "exec")
+pub fn is_exec_with_arguments(row: Option<&Spec>, command: &Result<Command, CommandError>) -> bool {
+    let is_exec = row.is_some_and(|row| row.command == ("exec", ""));
+    is_exec && command.as_ref().is_err_and(|error| error.mistake == Mistake::WrongArity)
 }
 
 /// Adds a request to the transaction, or aborts the transaction if the request cannot be executed.
@@ -126,7 +128,7 @@ pub fn queue(
 ) {
     let refused = match command {
         Ok(command) => command.check_count(shared.limits.max_pairs).err(),
-        Err(error) => Some(error).filter(CommandError::aborts_transaction),
+        Err(error) => Some(error).filter(|error| error.mistake != Mistake::Argument),
     };
     if let Some(error) = refused {
         tally.count(RequestKind::Invalid);

@@ -16,11 +16,11 @@ use crate::health::Health;
 use crate::http::{ApiSettings, BodyBounds, CheckOperation, CheckSettings, HttpFront, WebOrigins};
 use crate::interruption::{WAYS, poll_then_drop};
 use crate::line::LineFront;
-use crate::net::accept::Front;
 use crate::net::connection::{ConnectionContext, Timeouts};
+use crate::net::front::Front;
 use crate::net::memory::BufferMemory;
-use crate::net::stream::{Greeting, Plain, Stream};
-use crate::net::work_slots::{MAX_AT_ONCE, WorkSlots};
+use crate::net::stream::{Plain, Stream};
+use crate::net::work::{MAX_AT_ONCE, WorkSlots};
 use crate::resp::RespFront;
 use crate::*;
 use divvy_core::clock::Clock;
@@ -52,8 +52,7 @@ struct Served {
 impl Served {
     fn new(limiter: Limiter) -> Self {
         let second = Duration::from_secs(1);
-        let timeouts =
-            Timeouts { idle: None, request: 30 * second, write: 30 * second, auth: second, handshake: second };
+        let timeouts = Timeouts { auth: second, handshake: second, ..super::timeouts(30 * second) };
         let limits = Limits::for_tests(timeouts);
         let memory = BufferMemory::new(limits.max_buffer_memory, Arc::clone(limiter.metrics()));
         Self { limiter: Arc::new(limiter), limits, memory }
@@ -69,12 +68,12 @@ impl Served {
     }
 
     /// Drops a connection with this request after each possible number of polls.
-    async fn drop_connections(&self, front: impl Front, request: &[u8], name: &str) {
+    async fn drop_connections<F: Front>(&self, front: F, request: &[u8], name: &str) {
         self.drop_requests(front, || request.to_vec(), name).await;
     }
 
     /// Same as [`Served::drop_connections`], with another request on each connection.
-    async fn drop_requests(&self, front: impl Front, mut request: impl FnMut() -> Vec<u8>, name: &str) {
+    async fn drop_requests<F: Front>(&self, front: F, mut request: impl FnMut() -> Vec<u8>, name: &str) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         for dropped in WAYS {
             let mut has_ended = false;
@@ -83,8 +82,7 @@ impl Served {
                 let (stream, peer) = listener.accept().await.unwrap();
                 client.write_all(&request()).await.unwrap();
                 client.shutdown().await.unwrap();
-                let greeting = Greeting { front: "test", peer, answer: b"" };
-                let stream = Stream::Plain(Plain::new(stream, greeting));
+                let stream = Stream::Plain(Plain::new(stream, F::PROTOCOL, peer));
                 let served = front.serve(stream, peer, self.lease());
                 has_ended = poll_then_drop(served, polls, dropped).await.is_some();
                 let hit = timeout(PATIENCE, self.hit()).await;

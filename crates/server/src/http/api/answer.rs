@@ -1,16 +1,77 @@
-//! The limiter's answers for clients: a JSON body, and headers.
+//! The limiter's answers for clients: a JSON body, rate limit headers in three dialects, and `Retry-After`.
+//!
+//! The first dialect is draft-ietf-httpapi-ratelimit-headers, revision 11: structured fields (RFC 9651). The other
+//! dialects have been used for years by gateways and APIs. Each has three numbers, with the reset in seconds from now.
 
 use std::borrow::Cow;
+use std::str::FromStr;
 
 use bytes::Bytes;
 use hyper::HeaderMap;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use serde::Serialize;
 
-use super::ratelimit::{CONCURRENT_REQUESTS, LimitStatus, RateLimitHeaders, write_number};
 use crate::http::response::JSON;
 use divvy_core::clock::ceil_seconds;
 use divvy_limiter::{Limit, Outcome, Refusal, Report, Standing, Verdict};
+
+const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const CURRENT: HeaderName = HeaderName::from_static("ratelimit");
+const TRIPLE: [HeaderName; 3] = [
+    HeaderName::from_static("ratelimit-limit"),
+    HeaderName::from_static("ratelimit-remaining"),
+    HeaderName::from_static("ratelimit-reset"),
+];
+const X: [HeaderName; 3] = [
+    HeaderName::from_static("x-ratelimit-limit"),
+    HeaderName::from_static("x-ratelimit-remaining"),
+    HeaderName::from_static("x-ratelimit-reset"),
+];
+/// Largest integer of a structured field (RFC 9651, section 3.3.1).
+const MAX_INTEGER: u64 = 999_999_999_999_999;
+
+/// Quota unit of a concurrency limit, as in the draft.
+pub const CONCURRENT_REQUESTS: &str = "concurrent-requests";
+
+/// The dialects in responses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateLimitHeaders {
+    /// `RateLimit` and `RateLimit-Policy`.
+    pub draft: bool,
+    /// `RateLimit-Limit`, `-Remaining` and `-Reset`, as in revision 6 of the draft.
+    pub triple: bool,
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
+    pub x: bool,
+}
+
+impl RateLimitHeaders {
+    /// No headers but `Retry-After`.
+    pub const NONE: Self = Self { draft: false, triple: false, x: false };
+}
+
+impl FromStr for RateLimitHeaders {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut headers = Self::NONE;
+        if text == "none" {
+            return Ok(headers);
+        }
+        for dialect in text.split(',') {
+            match dialect {
+                "draft" => headers.draft = true,
+                "triple" => headers.triple = true,
+                "x" => headers.x = true,
+                _ => {
+                    return Err(format!(
+                        "{dialect:?} is unknown: expected draft, triple, or x, separated by commas, or `none` alone"
+                    ));
+                }
+            }
+        }
+        Ok(headers)
+    }
+}
 
 /// The answer to a hit or a peek.
 #[derive(Debug, Serialize)]
@@ -154,24 +215,25 @@ impl<'a> Answer<'a> {
         out.extend_from_slice(b"}\n");
     }
 
-    /// Adds the rate limit headers, unless no limit applies. `text` is a buffer.
+    /// Adds the rate limit headers, unless no limit applies. The draft's headers list all limits, and the others contain only the
+    /// one that answers. `text` is a buffer.
     pub fn write_headers(&self, dialects: RateLimitHeaders, headers: &mut HeaderMap, text: &mut Vec<u8>) {
         if self.is_unlimited {
             return;
         }
-        let limits = if self.limits.is_empty() { std::slice::from_ref(self) } else { &self.limits };
-        dialects.write(&self.status(), limits.iter().map(Self::status), headers, text);
-    }
-
-    fn status(&self) -> LimitStatus<'_> {
-        LimitStatus {
-            policy: &self.rule,
-            limit: self.limit,
-            window_seconds: self.window_seconds,
-            unit: self.unit,
-            remaining: self.remaining,
-            reset: self.reset,
-            retry_after: self.retry_after,
+        if dialects.draft {
+            let limits = if self.limits.is_empty() { std::slice::from_ref(self) } else { &self.limits };
+            insert_list(headers, POLICY, limits, Self::write_policy, text);
+            insert_list(headers, CURRENT, limits, Self::write_service_limit, text);
+        }
+        for (wanted, names) in [(dialects.triple, TRIPLE), (dialects.x, X)] {
+            if wanted {
+                let numbers = [self.limit, self.remaining, self.reset];
+                headers.extend(names.into_iter().zip(numbers.map(HeaderValue::from)));
+            }
+        }
+        if let Some(seconds) = self.retry_after {
+            headers.insert(RETRY_AFTER, seconds.into());
         }
     }
 }
@@ -186,6 +248,65 @@ fn window_seconds(limit: &Limit) -> Option<u64> {
 /// Returns the unit of the limit's credits, unless they are requests.
 fn unit(limit: &Limit) -> Option<&'static str> {
     matches!(limit, Limit::Concurrency(_)).then_some(CONCURRENT_REQUESTS)
+}
+
+impl Answer<'_> {
+    fn write_policy(&self, out: &mut Vec<u8>) {
+        self.write_name(out);
+        out.extend_from_slice(b";q=");
+        write_number(self.limit.min(MAX_INTEGER), out);
+        if let Some(unit) = self.unit {
+            out.extend_from_slice(b";qu=\"");
+            out.extend_from_slice(unit.as_bytes());
+            out.push(b'"');
+        }
+        if let Some(seconds) = self.window_seconds {
+            out.extend_from_slice(b";w=");
+            write_number(seconds.clamp(1, MAX_INTEGER), out);
+        }
+    }
+
+    /// The time in `t` must not be later than `Retry-After`, so it is capped for buckets that refill gradually.
+    fn write_service_limit(&self, out: &mut Vec<u8>) {
+        self.write_name(out);
+        out.extend_from_slice(b";r=");
+        write_number(self.remaining.min(MAX_INTEGER), out);
+        let until = self.retry_after.map_or(self.reset, |retry| retry.min(self.reset));
+        if until > 0 {
+            out.extend_from_slice(b";t=");
+            write_number(until.min(MAX_INTEGER), out);
+        }
+    }
+
+    fn write_name(&self, out: &mut Vec<u8>) {
+        out.push(b'"');
+        out.extend_from_slice(self.rule.as_bytes());
+        out.push(b'"');
+    }
+}
+
+fn insert_list<'a>(
+    headers: &mut HeaderMap,
+    name: HeaderName,
+    limits: &[Answer<'a>],
+    write: fn(&Answer<'a>, &mut Vec<u8>),
+    text: &mut Vec<u8>,
+) {
+    text.clear();
+    for limit in limits {
+        if !text.is_empty() {
+            text.extend_from_slice(b", ");
+        }
+        write(limit, text);
+    }
+    if let Ok(value) = HeaderValue::from_bytes(text) {
+        headers.insert(name, value);
+    }
+}
+
+/// Appends a number in decimal, faster than `Display`.
+pub fn write_number(number: impl itoa::Integer, out: &mut Vec<u8>) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 #[cfg(test)]
@@ -222,6 +343,88 @@ mod tests {
             let mut written = Vec::new();
             answer.write_json(&mut written);
             assert_eq!(written, json_line(&answer).unwrap());
+        }
+    }
+
+    /// Returns the answer of a limit.
+    fn standing() -> Answer<'static> {
+        let verdict = Verdict { allowed: true, credit: 50, owed: 0, reset_ns: 30_000_000_000, retry_ns: None };
+        Answer { window_seconds: Some(60), ..Answer::new("by-ip".into(), 100, verdict) }
+    }
+
+    /// Returns the headers.
+    fn written(dialects: &str, answer: &Answer) -> Vec<String> {
+        let mut headers = HeaderMap::new();
+        answer.write_headers(dialects.parse().unwrap(), &mut headers, &mut Vec::new());
+        headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect()
+    }
+
+    #[test]
+    fn each_dialect_has_its_own_headers() {
+        assert_eq!(
+            written("draft", &standing()),
+            ["ratelimit-policy: \"by-ip\";q=100;w=60", "ratelimit: \"by-ip\";r=50;t=30"]
+        );
+        assert_eq!(
+            written("triple", &standing()),
+            ["ratelimit-limit: 100", "ratelimit-remaining: 50", "ratelimit-reset: 30"]
+        );
+        assert_eq!(
+            written("x", &standing()),
+            ["x-ratelimit-limit: 100", "x-ratelimit-remaining: 50", "x-ratelimit-reset: 30"]
+        );
+        assert_eq!(written("x,draft,triple", &standing()).len(), 8);
+        assert!(written("none", &standing()).is_empty());
+    }
+
+    #[test]
+    fn denial_has_retry_after_and_no_window_outlasts_it() {
+        let trickling = Answer { remaining: 0, reset: 30, retry_after: Some(3), ..standing() };
+        assert_eq!(written("draft", &trickling)[1..], ["ratelimit: \"by-ip\";r=0;t=3", "retry-after: 3"]);
+        let expensive = Answer { remaining: 1, reset: 3, retry_after: Some(30), ..standing() };
+        assert_eq!(written("draft", &expensive)[1..], ["ratelimit: \"by-ip\";r=1;t=3", "retry-after: 30"]);
+    }
+
+    #[test]
+    fn draft_lists_all_limits_and_other_dialects_the_one_that_answers() {
+        let daily = || Answer { rule: "daily".into(), limit: 5_000, window_seconds: Some(86_400), ..standing() };
+        let answer = Answer { limits: vec![daily(), standing()], ..daily() };
+        assert_eq!(
+            written("draft", &answer),
+            [
+                "ratelimit-policy: \"daily\";q=5000;w=86400, \"by-ip\";q=100;w=60",
+                "ratelimit: \"daily\";r=50;t=30, \"by-ip\";r=50;t=30"
+            ]
+        );
+        assert_eq!(written("x", &answer)[0], "x-ratelimit-limit: 5000");
+    }
+
+    #[test]
+    fn rule_without_a_counter_has_no_window() {
+        let always = Answer { remaining: 100, reset: 0, window_seconds: None, ..standing() };
+        assert_eq!(written("draft", &always), ["ratelimit-policy: \"by-ip\";q=100", "ratelimit: \"by-ip\";r=100"]);
+    }
+
+    #[test]
+    fn concurrency_limit_has_a_unit_and_no_window() {
+        let leases = Answer { window_seconds: None, unit: Some(CONCURRENT_REQUESTS), ..standing() };
+        assert_eq!(
+            written("draft", &leases),
+            ["ratelimit-policy: \"by-ip\";q=100;qu=\"concurrent-requests\"", "ratelimit: \"by-ip\";r=50;t=30"]
+        );
+    }
+
+    #[test]
+    fn integers_stay_within_what_structured_fields_hold() {
+        let huge = Answer { limit: u64::MAX, remaining: u64::MAX, reset: u64::MAX, ..standing() };
+        assert_eq!(written("draft", &huge)[0], "ratelimit-policy: \"by-ip\";q=999999999999999;w=60");
+        assert_eq!(written("draft", &huge)[1], "ratelimit: \"by-ip\";r=999999999999999;t=999999999999999");
+    }
+
+    #[test]
+    fn other_dialects_are_unknown() {
+        for text in ["", "Draft", "draft, x", "draft,none", "draft,,x"] {
+            assert!(text.parse::<RateLimitHeaders>().is_err(), "{text:?}");
         }
     }
 }

@@ -1,21 +1,119 @@
-//! `POST /v1/hits`: a batch of hits, in order. An atomic batch counts all of them or none.
+//! Hits and what is like them: `POST /v1/hit`, `/v1/peek` (the answer to a hit, without its effect), the corrections
+//! `/v1/charge` (credits that were used already) and `/v1/refund` (at most as many as were taken), and batches of hits.
+//! Corrections change counters regardless of the credits left, so they require the password even if hits do not.
+//!
+//! The header `Idempotency-Key` is that of the IETF's draft (draft-ietf-httpapi-idempotency-key-header-07): a client may send
+//! the request again if it got no answer. The counters remember the answers.
 
+use hyper::header::{HeaderName, HeaderValue};
 use hyper::http::request::Parts;
+use hyper::{HeaderMap, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 
+use super::Api;
 use super::answer::Answer;
-use super::body;
-use super::hit::HitRequest;
-use super::idempotency::{self, IdempotencyKey, mark_replayed};
-use super::state::{Api, FRONT};
-use crate::error_log;
+use super::body::{self, Pairs};
+use crate::errors;
 use crate::http::response::{Answered, Problem, json, refused_member};
 use crate::http::transport::bounds::Incoming;
-use crate::net::origin::Origin;
-use divvy_core::json::Object;
+use crate::http::transport::reply::Reply;
+use crate::net::auth::Origin;
+use crate::net::front::Protocol;
+use crate::net::memory::{self, pooled};
+use crate::net::work::{CallGuard, CallsInFlight};
+use divvy_core::json::{Object, WholeNumber};
 use divvy_core::rules::Operation;
-use divvy_limiter::{ErrorClass, Intent, LimiterError, MAX_TOGETHER, Payload, PlanBuilder, Refusal, Report, Together};
+use divvy_limiter::{
+    ErrorClass, Intent, LimiterError, MAX_IDEMPOTENCY_KEY, MAX_TOGETHER, Payload, PlanBuilder, Refusal, Report,
+    Together,
+};
 use divvy_telemetry::metrics::{Bound, ErrorKind};
+
+/// The body of a hit, a peek, a charge or a refund.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HitRequest<'a> {
+    /// The operation's pairs, as a JSON object.
+    #[serde(borrow)]
+    pub operation: Pairs<'a>,
+    /// Cost in credits, instead of the rules' `costField`s.
+    cost: Option<WholeNumber>,
+}
+
+impl HitRequest<'_> {
+    /// Returns the cost in the body. `None` leaves the cost to the rules.
+    pub fn cost(&self) -> Option<u64> {
+        self.cost.map(|cost| cost.0)
+    }
+}
+
+/// Buffers of a request.
+#[derive(Default)]
+struct Work {
+    builder: PlanBuilder,
+    operation: Operation,
+    text: Vec<u8>,
+}
+
+pooled!(Box<Work>, |work| work.builder.memory() + work.operation.memory() + work.text.capacity());
+
+impl Api {
+    /// Sends the operation in the body to the limiter. A hit is answered with 200 or 429. Any other request is answered
+    /// with 200, even if the answer is a denial.
+    ///
+    /// Reuses `headers`, which are the request's, for the response.
+    pub async fn ask(&self, intent: Intent, headers: HeaderMap, body: impl Incoming, origin: &Origin) -> Answered {
+        let body = self.read(&headers, body).await?;
+        let _request_memory = self.request_memory(body.len(), 1).await;
+        let mut work: Box<Work> = memory::take();
+        let answered = self.answer(intent, headers, &body, origin, &mut work).await;
+        work.builder.release();
+        memory::give(work);
+        answered
+    }
+
+    async fn answer(
+        &self,
+        intent: Intent,
+        mut headers: HeaderMap,
+        body: &[u8],
+        origin: &Origin,
+        work: &mut Work,
+    ) -> Answered {
+        let request: HitRequest = body::parse(body)?;
+        request.operation.read(body, self.limits.max_pairs, "/operation", &mut work.operation)?;
+        // A peek has no effect, so a client may repeat it without a key.
+        let key = if intent == Intent::Peek { None } else { IdempotencyKey::find(&headers)? };
+        origin.begin(&self.limiter, &mut work.builder);
+        let guard = match key {
+            None => {
+                work.builder.add(&work.operation, intent, request.cost());
+                None
+            }
+            Some(key) => {
+                let Work { builder, operation, .. } = &mut *work;
+                let mut payload = Payload::new(intent);
+                payload.add(operation, request.cost());
+                let add = |builder: &mut PlanBuilder| builder.add(operation, intent, request.cost());
+                Some(add_once(builder, &self.calls, &key, &payload, add)?)
+            }
+        };
+        let applied = self.limiter.apply(work.builder.build()).await;
+        let answer = Answer::for_request(applied.report(), 0)?;
+        headers.clear();
+        if guard.is_some() && applied.report().is_replay() == Ok(true) {
+            mark_replayed(&mut headers);
+        }
+        let body = answer.write(self.settings.headers, &mut headers, &mut work.text);
+        let mut response = Response::new(Reply::Whole(body));
+        *response.headers_mut() = headers;
+        if intent == Intent::Hit && !answer.allowed {
+            *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        }
+        work.builder.reuse(applied);
+        Ok(response)
+    }
+}
 
 /// Maximum number of hits in a request. The default `--max-body` has room for about as many.
 const MAX_HITS: usize = 1_000;
@@ -104,12 +202,7 @@ impl Api {
                 builder.idempotent(key.as_bytes(), payload, add)??;
                 // A user learns nothing about calls that are outside its scope.
                 let is_in_scope = |(_, refusal): (usize, &Refusal)| refusal.class() != ErrorClass::Forbidden;
-                builder
-                    .plan()
-                    .refusals()
-                    .all(is_in_scope)
-                    .then(|| idempotency::enter(&self.calls, key, payload))
-                    .transpose()?
+                builder.plan().refusals().all(is_in_scope).then(|| enter(&self.calls, key, payload)).transpose()?
             }
         };
         let applied = self.limiter.apply(builder.build()).await;
@@ -134,7 +227,7 @@ impl Api {
             Ok(answer) => AnswerOrProblem::Answer(answer),
             Err(refusal) => {
                 let problem = Problem::from(refusal);
-                error_log::count(metrics, FRONT, ErrorKind::Unknown, || origin.error_client(), problem.detail());
+                errors::count(metrics, Protocol::Http, ErrorKind::Unknown, || origin.error_client(), problem.detail());
                 AnswerOrProblem::Problem(problem)
             }
         };
@@ -149,4 +242,167 @@ fn all_or_none(report: Report<'_>) -> Answered {
     let allowed = Some(answers.iter().all(|answer| answer.allowed));
     let results = answers.into_iter().map(AnswerOrProblem::Answer).collect();
     json(&Answers { allowed, results })
+}
+
+const KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+
+/// An idempotency key.
+#[derive(Debug)]
+pub(super) struct IdempotencyKey(String);
+
+impl IdempotencyKey {
+    /// Returns the key of the request with these headers, if it has one.
+    ///
+    /// # Errors
+    /// There are several keys, or the key is invalid.
+    pub fn find(headers: &HeaderMap) -> Result<Option<Self>, Problem> {
+        let mut values = headers.get_all(KEY).iter();
+        let Some(value) = values.next() else { return Ok(None) };
+        let key = parse(value.as_bytes()).filter(|_| values.next().is_none());
+        key.map(Some).ok_or_else(|| {
+            Problem::bad_request(format!(
+                "Idempotency-Key must be one string of 1 to {MAX_IDEMPOTENCY_KEY} characters, in double quotes (\"…\"), or without them if \
+                 it has no spaces, quotes and commas"
+            ))
+        })
+    }
+
+    /// Returns a key of divvy's own, which no client can send.
+    pub fn internal(key: String) -> Self {
+        Self(key)
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+/// Parses a structured field string (RFC 9651), ignoring its parameters, or a text without quotes.
+fn parse(value: &[u8]) -> Option<IdempotencyKey> {
+    let is_bare = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b',');
+    let text = if value.first() == Some(&b'"') {
+        let item: sfv::Item = sfv::Parser::new(value).parse().ok()?;
+        item.bare_item.as_string()?.as_str().to_owned()
+    } else {
+        let text = str::from_utf8(value).ok()?;
+        text.bytes().all(|byte| is_bare(&byte)).then(|| text.to_owned())?
+    };
+    (1..=MAX_IDEMPOTENCY_KEY).contains(&text.len()).then_some(IdempotencyKey(text))
+}
+
+/// Marks a response as a replay.
+pub(super) fn mark_replayed(headers: &mut HeaderMap) {
+    headers.insert(REPLAYED, HeaderValue::from_static("true"));
+}
+
+/// Adds one request with an idempotency key, and enters it.
+///
+/// # Errors
+/// The request is refused, or the same one is in flight.
+pub(super) fn add_once(
+    builder: &mut PlanBuilder,
+    calls: &CallsInFlight,
+    key: &IdempotencyKey,
+    payload: &Payload,
+    add: impl FnOnce(&mut PlanBuilder),
+) -> Result<CallGuard, Problem> {
+    builder.idempotent(key.as_bytes(), payload, add)?;
+    // A user learns nothing about calls that are outside its scope.
+    if let Some((_, refusal)) = builder.plan().refusals().next() {
+        return Err(refusal.clone().into());
+    }
+    enter(calls, key, payload)
+}
+
+/// Enters a request with an idempotency key. A request with the same key and another payload is another request, and the
+/// counters decide its outcome.
+///
+/// # Errors
+/// 409: the same request is in flight.
+fn enter(calls: &CallsInFlight, key: &IdempotencyKey, payload: &Payload) -> Result<CallGuard, Problem> {
+    let call = [&payload.fingerprint().to_be_bytes(), key.as_bytes()].concat();
+    calls.try_enter(call.into()).ok_or_else(|| {
+        let detail = "the first request with this Idempotency-Key is still being answered: send it again later";
+        Problem::new(StatusCode::CONFLICT, detail).with_retry()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use divvy_limiter::Intent;
+    use proptest::prelude::*;
+
+    fn key(values: &[&str]) -> Result<Option<String>, u16> {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(KEY, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+        }
+        let key = IdempotencyKey::find(&headers).map_err(|problem| problem.status().as_u16())?;
+        Ok(key.map(|IdempotencyKey(text)| text))
+    }
+
+    #[test]
+    fn key_is_a_structured_string_or_bare() {
+        let uuid = "8e03978e-40d5-43dd-bc93-6894a57f9324";
+        let ok = |text: &str| Ok(Some(text.to_owned()));
+        assert_eq!(key(&[]), Ok(None));
+        assert_eq!(key(&[&format!("\"{uuid}\"")]), ok(uuid));
+        assert_eq!(key(&[uuid]), ok(uuid));
+        assert_eq!(key(&[r#""a \"b\" \\ c, d";v=1"#]), ok(r#"a "b" \ c, d"#));
+        assert_eq!(key(&["a;b=c:d/e=="]), ok("a;b=c:d/e=="));
+        assert_eq!(key(&[&"k".repeat(255)]), ok(&"k".repeat(255)));
+        for wrong in [
+            "",
+            "\"\"",
+            "\"a",
+            "\"a\"b",
+            "\"a\", \"b\"",
+            "a, b",
+            "a,b",
+            "a b",
+            "a\"",
+            "\"é\"",
+            "é",
+            "\"a\\n\"",
+            &"k".repeat(256),
+        ] {
+            assert_eq!(key(&[wrong]), Err(400), "{wrong}");
+        }
+        assert_eq!(key(&[uuid, uuid]), Err(400));
+    }
+
+    #[test]
+    fn request_is_in_flight_until_it_is_dropped() {
+        let (calls, one, other) =
+            (CallsInFlight::default(), IdempotencyKey("a".to_owned()), IdempotencyKey("b".to_owned()));
+        let mut different = Payload::new(Intent::Hit);
+        different.together(true);
+        let payload = Payload::new(Intent::Hit);
+        let guard = enter(&calls, &one, &payload).unwrap();
+        let refused = enter(&calls, &one, &payload).err().unwrap();
+        assert_eq!(refused.status(), StatusCode::CONFLICT);
+        assert!(enter(&calls, &other, &payload).is_ok() && enter(&calls, &one, &different).is_ok());
+        drop(guard);
+        assert!(enter(&calls, &one, &payload).is_ok());
+        assert_eq!(calls.count(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn printable_text_in_quotes_is_unchanged(text in "[ -~]{1,255}") {
+            let quoted = format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
+            prop_assert_eq!(key(&[&quoted]), Ok(Some(text)));
+        }
+
+        #[test]
+        fn any_header_is_a_key_or_refused(value in "[ -~\u{e9}]{0,300}") {
+            match key(&[&value]) {
+                Ok(Some(text)) => prop_assert!((1..=255).contains(&text.len()) && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))),
+                Ok(None) => prop_assert!(false, "a header is there"),
+                Err(status) => prop_assert_eq!(status, 400),
+            }
+        }
+    }
 }

@@ -22,9 +22,9 @@ use tokio::time::{Sleep, timeout};
 use super::reply::BoxError;
 use super::wakeups::{self, OneTimer};
 use crate::http::response::Problem;
+use crate::net::connection::Cut;
 use crate::net::connection::Timeouts;
 use crate::net::memory::{BufferMemory, FREE, Share};
-use crate::net::session::Cut;
 
 /// HTTP/2: maximum length of a request's head (bytes).
 const MAX_HEAD: u32 = 16 * 1024;

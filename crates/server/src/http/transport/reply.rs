@@ -1,17 +1,26 @@
-//! Bodies of responses. Their bytes count toward the budget of all buffers until the library has sent them.
+//! Bodies of responses, and the memory of one connection's calls and of the replies that its client has not read. An HTTP/2 client
+//! may close its windows and keep sending requests, and the socket shows nothing of that.
+//!
+//! Memory beyond the connection's free share counts toward the budget of all buffers, until the library has sent the
+//! bytes. If the client reads almost nothing for too long while replies wait, the connection is closed. A stream that has
+//! nothing to send uses no memory, and may stay open.
 
 use std::error::Error;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use futures_util::{Stream, StreamExt};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Body, Frame, SizeHint};
-use hyper::{HeaderMap, Response, StatusCode};
+use hyper::{HeaderMap, Response, StatusCode, Version};
+use parking_lot::Mutex;
 
-use super::unsent_replies::{Call, UnsentBytes};
+use crate::net::memory::{BudgetExceeded, FREE, Share};
+use crate::net::stream::LEAST;
 
 /// An error of any kind, as bodies have it.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -155,3 +164,207 @@ impl Body for AccountedBody {
 #[derive(Debug, thiserror::Error)]
 #[error("there is no memory left for replies that clients have not read yet (--max-buffer-memory)")]
 struct OutOfMemory;
+
+/// Memory of a call over HTTP/2 from its arrival until its reply is sent: its stream, its task and a short reply, without its
+/// body (bytes).
+const CALL: usize = 10 * 1024;
+/// Additional memory of a call while an answer that takes longer is made (bytes).
+const WORK: usize = 20 * 1024;
+/// Size of a call's reply that [`CALL`] includes (bytes). Without it, there might be no memory for the reply of a call
+/// that has taken credit.
+const SHORT: usize = 1024;
+
+/// The calls and replies of one connection that are not sent yet.
+pub struct UnsentReplies {
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Memory of all calls and replies (bytes).
+    used: usize,
+    /// Bytes of the replies.
+    replies: usize,
+    /// Share of the budget, for `used` beyond [`FREE`].
+    share: Share,
+    /// Bytes that were sent after `since`.
+    sent: usize,
+    /// Time when the client had last read enough, or when replies began to wait.
+    since: Instant,
+}
+
+impl State {
+    fn grow(&mut self, bytes: usize) -> Result<(), BudgetExceeded> {
+        let used = self.used.saturating_add(bytes);
+        self.share.resize(used.saturating_sub(FREE))?;
+        self.used = used;
+        Ok(())
+    }
+
+    fn shrink(&mut self, bytes: usize) {
+        self.used -= bytes;
+        // Shrinking always succeeds.
+        let _ = self.share.resize(self.used.saturating_sub(FREE));
+    }
+}
+
+impl UnsentReplies {
+    /// Creates the account of a connection. `share` is the connection's share of the budget of all buffers.
+    #[expect(clippy::disallowed_methods, reason = "how long a client has read nothing")]
+    pub fn new(share: Share) -> Arc<Self> {
+        let state = State { used: 0, replies: 0, share, sent: 0, since: Instant::now() };
+        Arc::new(Self { state: Mutex::new(state) })
+    }
+
+    /// Begins a call, before any work is done for it. Over HTTP/1, a call needs no memory here, because the next call
+    /// waits for its reply.
+    ///
+    /// # Errors
+    /// There is no memory for another call.
+    pub fn begin(self: &Arc<Self>, version: Version) -> Result<Call, BudgetExceeded> {
+        let (memory, short) = if version >= Version::HTTP_2 { (CALL, SHORT) } else { (0, 0) };
+        if memory > 0 {
+            self.state.lock().grow(memory)?;
+        }
+        Ok(Call { replies: Arc::clone(self), version, memory, short })
+    }
+
+    /// Gives back the memory of bytes, because they were sent or dropped.
+    fn shrink(&self, bytes: usize, are_sent: bool) {
+        let mut state = self.state.lock();
+        if are_sent {
+            state.sent = state.sent.saturating_add(bytes);
+        }
+        state.replies -= bytes;
+        state.shrink(bytes);
+    }
+
+    /// Ends when replies have waited for this long while fewer than [`LEAST`] bytes were sent.
+    #[expect(clippy::disallowed_methods, reason = "how long a client has read nothing")]
+    pub async fn stalled(&self, limit: Duration) {
+        loop {
+            tokio::time::sleep(limit).await;
+            if self.has_stalled(limit, Instant::now()) {
+                return;
+            }
+        }
+    }
+
+    fn has_stalled(&self, limit: Duration, now: Instant) -> bool {
+        let mut state = self.state.lock();
+        if state.replies == 0 || now.duration_since(state.since) < limit {
+            return false;
+        }
+        if state.sent < LEAST {
+            return true;
+        }
+        state.since = now;
+        state.sent = 0;
+        false
+    }
+}
+
+/// A call from its arrival until its reply is sent. Dropping it ends it.
+pub struct Call {
+    replies: Arc<UnsentReplies>,
+    version: Version,
+    /// Its memory over HTTP/2 (bytes).
+    memory: usize,
+    /// The part of `memory` that is for the beginning of its reply (bytes).
+    short: usize,
+}
+
+impl Call {
+    /// Returns memory for the first `bytes` of the call's reply. Returns `None` for a short reply over HTTP/1, which
+    /// needs none: the next request waits for it, and a connection may hold one such reply for free.
+    ///
+    /// # Errors
+    /// There is no memory for the reply.
+    fn reserve(&mut self, bytes: usize) -> Result<Option<UnsentBytes>, BudgetExceeded> {
+        if self.version < Version::HTTP_2 && bytes <= FREE {
+            return Ok(None);
+        }
+        self.grow(bytes)?;
+        Ok(Some(UnsentBytes { replies: Arc::clone(&self.replies), bytes }))
+    }
+
+    /// Reserves memory for work of another kind than a hit's.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn begin_work(&mut self) -> Result<(), BudgetExceeded> {
+        if self.version >= Version::HTTP_2 {
+            self.replies.state.lock().grow(WORK)?;
+            self.memory += WORK;
+        }
+        Ok(())
+    }
+
+    /// Gives back the memory for such work.
+    pub fn end_work(&mut self) {
+        if self.version >= Version::HTTP_2 {
+            self.replies.state.lock().shrink(WORK);
+            self.memory -= WORK;
+        }
+    }
+
+    /// Reserves memory for more bytes of the reply. The first ones are in the call's memory, which they take over.
+    #[expect(clippy::disallowed_methods, reason = "how long a client has read nothing")]
+    fn grow(&mut self, more: usize) -> Result<(), BudgetExceeded> {
+        let own = more.min(self.short);
+        let mut state = self.replies.state.lock();
+        state.grow(more - own)?;
+        if state.replies == 0 {
+            state.since = Instant::now();
+            state.sent = 0;
+        }
+        state.replies += more;
+        self.short -= own;
+        self.memory -= own;
+        Ok(())
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if self.memory > 0 {
+            self.replies.state.lock().shrink(self.memory);
+        }
+    }
+}
+
+/// Memory of a reply's bytes until they are sent or dropped.
+struct UnsentBytes {
+    replies: Arc<UnsentReplies>,
+    bytes: usize,
+}
+
+impl UnsentBytes {
+    /// Gives back the memory of sent bytes.
+    fn mark_sent(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        self.replies.shrink(bytes, true);
+    }
+
+    /// Splits off `bytes` for a frame of the call's reply. If fewer are left, reserves the rest.
+    ///
+    /// # Errors
+    /// There is no memory for the rest.
+    fn split(&mut self, bytes: usize, call: &mut Call) -> Result<Self, BudgetExceeded> {
+        let reserved = bytes.min(self.bytes);
+        call.grow(bytes - reserved)?;
+        self.bytes -= reserved;
+        Ok(Self { replies: Arc::clone(&self.replies), bytes })
+    }
+}
+
+impl Drop for UnsentBytes {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.replies.shrink(self.bytes, false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use hyper::{Response, Version};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
@@ -20,8 +21,7 @@ use divvy_telemetry::metrics::{Bound, Metrics};
 pub struct TimedStream {
     stream: Stream,
     timeouts: Timeouts,
-    budget: ReadBudget,
-    endless: EndlessResponses,
+    requests: Requests,
     acknowledgements: Acknowledgements,
     metrics: Arc<Metrics>,
     /// Timer for input, while a read waits.
@@ -37,15 +37,9 @@ struct PendingWrite {
 }
 
 impl TimedStream {
-    pub fn new(
-        stream: Stream,
-        timeouts: Timeouts,
-        budget: ReadBudget,
-        endless: EndlessResponses,
-        metrics: Arc<Metrics>,
-    ) -> Self {
+    pub fn new(stream: Stream, timeouts: Timeouts, requests: Requests, metrics: Arc<Metrics>) -> Self {
         let acknowledgements = Acknowledgements::default();
-        Self { stream, timeouts, budget, endless, acknowledgements, metrics, silence: None, blocked: None }
+        Self { stream, timeouts, requests, acknowledgements, metrics, silence: None, blocked: None }
     }
 
     /// Checks before a write that the client acknowledges the events of a stream.
@@ -54,7 +48,7 @@ impl TimedStream {
     /// It has acknowledged nothing for too long.
     #[inline]
     fn check_acknowledged(&mut self) -> io::Result<()> {
-        if self.endless.have_begun() && self.is_unacknowledged() {
+        if self.requests.0.have_endless_response.load(Relaxed) && self.is_unacknowledged() {
             return Err(passed(&self.metrics, Bound::WriteTimeout));
         }
         Ok(())
@@ -118,7 +112,7 @@ fn passed(metrics: &Metrics, limit: Bound) -> io::Error {
 impl AsyncRead for TimedStream {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context, buffer: &mut ReadBuf) -> Poll<io::Result<()>> {
         let timed = &mut *self;
-        if let Poll::Ready(read) = timed.budget.poll_read(&mut timed.stream, context, buffer) {
+        if let Poll::Ready(read) = timed.requests.poll_read(&mut timed.stream, context, buffer) {
             timed.silence = None;
             return Poll::Ready(read);
         }
@@ -167,46 +161,73 @@ impl AsyncWrite for TimedStream {
 const PER_RUN: usize = 2 * 1024;
 const UNBOUNDED: usize = usize::MAX;
 
-/// Number of bytes that an HTTP/2 connection's task may still read in this run, before it serves the requests in them.
+/// What a connection's stream shares with its requests. Clones belong to one connection.
 ///
+/// It has the number of bytes that an HTTP/2 connection's task may still read in this run, before it serves the requests in them.
 /// The library reads frames until the socket is empty, and only then returns the first request. If a client sends without a
 /// pause, it reads a megabyte. Unserved requests then pile up, the library mistakes resets among them for an attack, and all
 /// other connections of the thread wait. Here the connection's task reads two kilobytes in each run, and serves the requests
 /// in them before it runs again. So only a few requests of a gateway wait, and a hostile client gets no more of the thread
 /// than others.
 #[derive(Debug, Clone)]
-pub struct ReadBudget(Arc<AtomicUsize>);
+pub struct Requests(Arc<RequestsState>);
 
-impl Default for ReadBudget {
+#[derive(Debug)]
+struct RequestsState {
+    /// Bytes left to read in this run.
+    left: AtomicUsize,
+    /// Whether the first request has begun.
+    have_begun: AtomicBool,
+    /// Whether there was a response without an end.
+    have_endless_response: AtomicBool,
+}
+
+impl Default for Requests {
     fn default() -> Self {
-        Self(Arc::new(AtomicUsize::new(PER_RUN)))
+        let (left, have_begun, have_endless_response) = (AtomicUsize::new(PER_RUN), false.into(), false.into());
+        Self(Arc::new(RequestsState { left, have_begun, have_endless_response }))
     }
 }
 
-impl ReadBudget {
-    /// Begins a run.
-    pub fn renew(&self) {
+impl Requests {
+    /// Begins a run of the connection's task.
+    pub fn begin_run(&self) {
         if self.left() != UNBOUNDED {
-            self.0.store(PER_RUN, Relaxed);
+            self.0.left.store(PER_RUN, Relaxed);
         }
     }
 
-    /// Removes the bound. Over HTTP/1, requests are served one after the other anyway.
-    pub fn lift(&self) {
-        self.0.store(UNBOUNDED, Relaxed);
+    /// Records that a request has begun. Over HTTP/1, requests are served one after the other anyway, and there is no bound.
+    pub fn begin(&self, version: Version) {
+        self.0.have_begun.store(true, Relaxed);
+        if version < Version::HTTP_2 {
+            self.0.left.store(UNBOUNDED, Relaxed);
+        }
     }
 
-    /// Returns whether this run has used up its budget. There may be more to read.
-    pub fn is_used_up(&self) -> bool {
+    /// Returns whether a request has begun.
+    pub fn have_begun(&self) -> bool {
+        self.0.have_begun.load(Relaxed)
+    }
+
+    /// Records a response. See [`Endless`].
+    pub fn note_response<B>(&self, response: &Response<B>) {
+        if response.extensions().get::<Endless>().is_some() {
+            self.0.have_endless_response.store(true, Relaxed);
+        }
+    }
+
+    /// Returns whether this run has used up its bytes. There may be more to read.
+    pub fn have_used_up_run(&self) -> bool {
         self.left() == 0
     }
 
     fn left(&self) -> usize {
-        self.0.load(Relaxed)
+        self.0.left.load(Relaxed)
     }
 
-    /// Reads within the budget. Once it is used up, wakes the task for its next run.
-    pub fn poll_read(
+    /// Reads within the bound of a run. Beyond it, wakes the task for its next run.
+    fn poll_read(
         &self,
         stream: &mut (impl AsyncRead + Unpin),
         context: &mut Context<'_>,
@@ -220,12 +241,12 @@ impl ReadBudget {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let request_memory = left.min(buffer.remaining());
-        let mut part = ReadBuf::new(buffer.initialize_unfilled_to(request_memory));
+        let most = left.min(buffer.remaining());
+        let mut part = ReadBuf::new(buffer.initialize_unfilled_to(most));
         ready!(Pin::new(stream).poll_read(context, &mut part))?;
         let read = part.filled().len();
         buffer.advance(read);
-        self.0.store(left - read, Relaxed);
+        self.0.left.store(left - read, Relaxed);
         Poll::Ready(Ok(()))
     }
 }
@@ -238,25 +259,9 @@ impl ReadBudget {
 #[derive(Debug, Clone, Copy)]
 pub struct Endless;
 
-/// Whether a connection has a response without an end. Clones belong to one connection.
-#[derive(Debug, Clone, Default)]
-pub struct EndlessResponses(Arc<AtomicBool>);
-
-impl EndlessResponses {
-    /// Records such a response.
-    pub fn begin(&self) {
-        self.0.store(true, Relaxed);
-    }
-
-    /// Returns whether there was one.
-    pub fn have_begun(&self) -> bool {
-        self.0.load(Relaxed)
-    }
-}
-
 /// The bytes of a connection that the client's machine has acknowledged.
 #[derive(Debug, Default)]
-pub struct Acknowledgements {
+struct Acknowledgements {
     written: usize,
     /// Bytes that were acknowledged when the client last made progress, and the time.
     last: Option<(usize, Instant)>,
@@ -264,12 +269,12 @@ pub struct Acknowledgements {
 
 impl Acknowledgements {
     /// Records written bytes.
-    pub fn add_written(&mut self, bytes: usize) {
+    fn add_written(&mut self, bytes: usize) {
         self.written = self.written.wrapping_add(bytes);
     }
 
     /// Returns whether nothing was acknowledged for this long, although `unsent` bytes wait. Call it before each write.
-    pub fn are_overdue(&mut self, unsent: usize, limit: Duration, now: Instant) -> bool {
+    fn are_overdue(&mut self, unsent: usize, limit: Duration, now: Instant) -> bool {
         if unsent == 0 {
             self.last = None;
             return false;
@@ -294,13 +299,13 @@ mod tests {
     use super::*;
 
     /// Returns the number of bytes that are read before the reader must wait.
-    fn read(budget: &ReadBudget, client: &mut &[u8]) -> usize {
+    fn read(requests: &Requests, client: &mut &[u8]) -> usize {
         let waker = noop_waker();
         let (mut context, mut total) = (Context::from_waker(&waker), 0);
         loop {
             let mut buffer = [0; 1_000];
             let mut buffer = ReadBuf::new(&mut buffer);
-            match budget.poll_read(client, &mut context, &mut buffer) {
+            match requests.poll_read(client, &mut context, &mut buffer) {
                 Poll::Ready(read) if !buffer.filled().is_empty() => {
                     read.map(|()| total += buffer.filled().len()).unwrap()
                 }
@@ -311,19 +316,19 @@ mod tests {
 
     #[test]
     fn run_reads_no_more_than_its_budget() {
-        let budget = ReadBudget::default();
+        let requests = Requests::default();
         let bytes = [1; 3 * PER_RUN];
         let mut client = &bytes[..];
         for _ in 0..2 {
-            assert_eq!(read(&budget, &mut client), PER_RUN);
-            assert_eq!(read(&budget, &mut client), 0);
-            budget.renew();
+            assert_eq!(read(&requests, &mut client), PER_RUN);
+            assert_eq!(read(&requests, &mut client), 0);
+            requests.begin_run();
         }
-        assert_eq!(read(&budget, &mut &client[..10]), 10);
-        budget.lift();
-        budget.renew();
-        assert_eq!(read(&budget, &mut client), PER_RUN);
-        assert_eq!(read(&budget, &mut &bytes[..]), bytes.len());
+        assert_eq!(read(&requests, &mut &client[..10]), 10);
+        requests.begin(Version::HTTP_11);
+        requests.begin_run();
+        assert_eq!(read(&requests, &mut client), PER_RUN);
+        assert_eq!(read(&requests, &mut &bytes[..]), bytes.len());
     }
 
     const LIMIT: Duration = Duration::from_secs(30);

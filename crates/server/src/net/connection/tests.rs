@@ -1,14 +1,11 @@
 //! A greedy client must not keep others waiting, and a client that does not log in must not stay.
 
-use std::io::Write;
-use std::net::TcpStream as Client;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use tokio::net::TcpListener;
-
 use super::*;
+use crate::net::front::Protocol;
 use crate::net::memory::BufferMemory;
-use crate::net::stream::{Greeting, Plain};
+use crate::tests::{connect, timeouts};
 
 /// A session that counts its input.
 struct CountingSession(Arc<AtomicUsize>);
@@ -57,16 +54,15 @@ async fn time_to_log_in_ends_while_attempts_follow_each_other_but_not_while_one_
     for (check, is_right, expected) in [(Duration::ZERO, false, 1.0), (2 * auth, true, 0.0)] {
         let metrics = Metrics::new();
         let memory = BufferMemory::new(0, Arc::clone(&metrics));
-        let limit = Duration::from_secs(30);
-        let timeouts = Timeouts { idle: None, request: limit, write: limit, auth, handshake: limit };
+        let timeouts = Timeouts { auth, ..timeouts(Duration::from_secs(30)) };
         let context = ConnectionContext {
             closing: CancellationToken::new(),
             memory: memory.share(),
             metrics: Arc::clone(&metrics),
         };
         let asked = Arc::new(AtomicUsize::new(0));
-        let (stream, mut client) = connected().await;
-        client.write_all(b"attempts").unwrap();
+        let (stream, mut client) = connect(Protocol::Line).await;
+        client.write_all(b"attempts").await.unwrap();
         drop(client);
         serve(stream, LoginSession { asked: Arc::clone(&asked), check, is_right }, timeouts, context).await;
         let (_, reached) =
@@ -75,21 +71,12 @@ async fn time_to_log_in_ends_while_attempts_follow_each_other_but_not_while_one_
     }
 }
 
-async fn connected() -> (Stream, Client) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let client = Client::connect(listener.local_addr().unwrap()).unwrap();
-    client.set_nonblocking(true).unwrap();
-    let (stream, peer) = listener.accept().await.unwrap();
-    (Stream::Plain(Plain::new(stream, Greeting { front: "test", peer, answer: b"" })), client)
-}
-
 #[tokio::test]
 async fn client_that_never_pauses_does_not_starve_others() {
     let metrics = Metrics::new();
     let memory = BufferMemory::new(0, Arc::clone(&metrics));
     let closing = CancellationToken::new();
-    let limit = Duration::from_secs(30);
-    let timeouts = Timeouts { idle: None, request: limit, write: limit, auth: limit, handshake: limit };
+    let timeouts = timeouts(Duration::from_secs(30));
     let start = |stream| {
         let counted = Arc::new(AtomicUsize::new(0));
         let context =
@@ -97,11 +84,12 @@ async fn client_that_never_pauses_does_not_starve_others() {
         let served = tokio::spawn(serve(stream, CountingSession(Arc::clone(&counted)), timeouts, context));
         (counted, served)
     };
-    let ((greedy, mut greedy_client), (modest, mut modest_client)) = (connected().await, connected().await);
+    let ((greedy, mut greedy_client), (modest, mut modest_client)) =
+        (connect(Protocol::Line).await, connect(Protocol::Line).await);
     // The write stops when the buffers of the kernel are full.
-    let sent = greedy_client.write(&vec![b'x'; 8 << 20]).unwrap();
+    let sent = greedy_client.write(&vec![b'x'; 8 << 20]).await.unwrap();
     assert!(sent > 8 * READ_SIZE, "{sent}");
-    modest_client.write_all(b"x").unwrap();
+    modest_client.write_all(b"x").await.unwrap();
 
     let (greedy_count, _greedy) = start(greedy);
     let (modest_count, _modest) = start(modest);

@@ -3,19 +3,22 @@
 use std::future::pending;
 
 use super::*;
-use divvy_access::{Given, User, Users, parse};
+use crate::tests::{user, users};
+use divvy_access::{Given, User, Users};
 use divvy_telemetry::metrics::Metrics;
 
-fn users(file: &str) -> Users {
-    Users::new(parse(file, "users.acl", None).unwrap().users).unwrap()
-}
-
 fn line(name: &str, password: &str) -> String {
-    format!("user {name} on {} +@read ~*\n", Digest::of(password.as_bytes()).to_word())
+    user(name, password, "+@read ~*")
 }
 
 fn authority(file: &str) -> Authority {
-    Authority::new(users(file), Metrics::new().access.password_hashes.clone())
+    crate::tests::authority(file, &Metrics::new())
+}
+
+/// Returns an authority whose users all have the same password.
+fn authority_of_password() -> Authority {
+    let users = Users::new([User::with_password("secret")]).unwrap();
+    Authority::new(users, Metrics::new().access.password_hashes.clone())
 }
 
 async fn identity(authority: &Authority, name: &str, password: &str) -> Identity {
@@ -102,10 +105,7 @@ async fn sessions_of_a_user_and_of_all_users_are_bounded() {
 /// Everybody who knows the password is the user `default`, so its share would be one for all.
 #[tokio::test]
 async fn people_who_share_a_password_have_all_sessions() {
-    let authority = Authority::new(
-        Users::new([User::with_password("secret")]).unwrap(),
-        Metrics::new().access.password_hashes.clone(),
-    );
+    let authority = authority_of_password();
     let sessions = Sessions::new(8322, false, false);
     let identity = identity(&authority, "default", "secret").await;
     let start = Instant::now();
@@ -138,10 +138,7 @@ async fn session_ends_with_its_user_and_with_its_credential() {
 
 #[tokio::test]
 async fn session_is_found_by_its_id_only() {
-    let authority = Authority::new(
-        Users::new([User::with_password("secret")]).unwrap(),
-        Metrics::new().access.password_hashes.clone(),
-    );
+    let authority = authority_of_password();
     let sessions = Sessions::new(8322, true, false);
     let now = Instant::now();
     let session = sessions.begin(identity(&authority, "default", "secret").await, now).unwrap();

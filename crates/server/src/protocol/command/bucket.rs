@@ -3,43 +3,28 @@
 //! Numbers are signed, like Redis's, and refused if they make no sense. Times beyond 584 years, the maximum for nanoseconds,
 //! count as 584 years.
 
-use super::ask::BucketAsk;
-use super::error::CommandError;
-use super::integer::integer;
-use super::kinds::Command;
+use super::parse::{ParseResult, integer};
+use super::{Command, CommandError};
 use crate::protocol::resp::Arguments;
 use divvy_core::algorithm::{Ask, LeakyBucket, Limit, TokenBucket};
-use divvy_core::clock::{NANOS_PER_MILLI, NANOS_PER_SECOND, Timestamp};
+use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 
-type ParseResult<'a> = Result<Command<'a>, CommandError>;
-
-pub(super) fn reduce(arguments: Arguments<'_>) -> ParseResult<'_> {
-    token_bucket(arguments, NANOS_PER_SECOND, Verb::Reduce).map(Command::Tokens)
-}
-
-pub(super) fn reduce_millis(arguments: Arguments<'_>) -> ParseResult<'_> {
-    token_bucket(arguments, NANOS_PER_MILLI, Verb::Reduce).map(Command::Tokens)
-}
-
-pub(super) fn get(arguments: Arguments<'_>) -> ParseResult<'_> {
-    token_bucket(arguments, NANOS_PER_SECOND, Verb::Get).map(Command::Tokens)
-}
-
-pub(super) fn get_millis(arguments: Arguments<'_>) -> ParseResult<'_> {
-    token_bucket(arguments, NANOS_PER_MILLI, Verb::Get).map(Command::Tokens)
-}
-
-pub(super) fn sessionize(arguments: Arguments<'_>) -> ParseResult<'_> {
-    token_bucket(arguments, NANOS_PER_SECOND, Verb::Sessionize).map(Command::Session)
-}
-
-pub(super) fn sessionize_millis(arguments: Arguments<'_>) -> ParseResult<'_> {
-    token_bucket(arguments, NANOS_PER_MILLI, Verb::Sessionize).map(Command::Session)
+/// A request for a bucket with the client's own limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BucketAsk<'a> {
+    /// The client's name for the bucket: any bytes.
+    pub key: &'a [u8],
+    /// Part of the bucket's identity.
+    pub limit: Limit,
+    /// The action on the bucket, and its cost in tokens.
+    pub ask: Ask,
+    /// The client's time; `None` for the server's.
+    pub at: Option<Timestamp>,
 }
 
 /// The action of an `RL.*` command, without its unit of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verb {
+pub(super) enum Verb {
     Reduce,
     Get,
     /// Takes tokens, always strictly.
@@ -56,15 +41,15 @@ struct Options {
 }
 
 /// Parses `key max refilltime [REFILL n] [TAKE n] [AT time] [STRICT]`, with times in units of `unit_ns`.
-fn token_bucket<'a>(arguments: Arguments<'a>, unit_ns: u64, verb: Verb) -> Result<BucketAsk<'a>, CommandError> {
+pub(super) fn token_bucket(arguments: Arguments<'_>, unit_ns: u64, verb: Verb) -> ParseResult<'_> {
     let mut words = arguments.iter();
-    let key = words.next().ok_or(CommandError::Syntax)?;
+    let key = words.next().ok_or(CommandError::SYNTAX)?;
     let capacity = number(words.next())?;
     let interval_ns = number(words.next())?.saturating_mul(unit_ns);
     let options = options(words, unit_ns, verb)?;
 
     let refill = options.refill.unwrap_or(capacity);
-    let limit = TokenBucket::new(capacity, refill, interval_ns).map_err(|_| CommandError::NotAnInteger)?;
+    let limit = TokenBucket::new(capacity, refill, interval_ns).map_err(|_| CommandError::NOT_AN_INTEGER)?;
     let (cost, strict) = match verb {
         Verb::Get => (0, false),
         Verb::Reduce => (options.take.unwrap_or(1), options.strict),
@@ -74,7 +59,8 @@ fn token_bucket<'a>(arguments: Arguments<'a>, unit_ns: u64, verb: Verb) -> Resul
         None => Ask::Drain { cost, strict },
         Some(_) => Ask::Replay { cost, strict },
     };
-    Ok(BucketAsk { key, limit: Limit::TokenBucket(limit), ask, at: options.at })
+    let asked = BucketAsk { key, limit: Limit::TokenBucket(limit), ask, at: options.at };
+    Ok(if verb == Verb::Sessionize { Command::Session(asked) } else { Command::Tokens(asked) })
 }
 
 /// Reads the options, each at most once, in any order and case. `RL.GET` takes no tokens, so it has fewer.
@@ -85,14 +71,14 @@ fn options<'a>(mut words: impl Iterator<Item = &'a [u8]>, unit_ns: u64, verb: Ve
         if is("REFILL") && options.refill.is_none() {
             options.refill = Some(number(words.next())?);
         } else if is("AT") && options.at.is_none() {
-            let nanos = number(words.next())?.checked_mul(unit_ns).ok_or(CommandError::NotAnInteger)?;
+            let nanos = number(words.next())?.checked_mul(unit_ns).ok_or(CommandError::NOT_AN_INTEGER)?;
             options.at = Some(Timestamp::from_nanos(nanos));
         } else if is("TAKE") && options.take.is_none() && verb != Verb::Get {
             options.take = Some(number(words.next())?);
         } else if is("STRICT") && !options.strict && verb != Verb::Get {
             options.strict = true;
         } else {
-            return Err(CommandError::Syntax);
+            return Err(CommandError::SYNTAX);
         }
     }
     Ok(options)
@@ -101,17 +87,17 @@ fn options<'a>(mut words: impl Iterator<Item = &'a [u8]>, unit_ns: u64, verb: Ve
 /// Parses `key max_burst count period [quantity]`, with the period in seconds.
 pub(super) fn throttle(arguments: Arguments<'_>) -> ParseResult<'_> {
     let mut words = arguments.iter();
-    let key = words.next().ok_or(CommandError::Syntax)?;
+    let key = words.next().ok_or(CommandError::SYNTAX)?;
     let max_burst = number(words.next())?;
     let count = number(words.next())?;
     let seconds = number(words.next())?;
     let quantity = words.next().map_or(Ok(1), |word| number(Some(word)))?;
     if words.next().is_some() {
-        return Err(CommandError::WrongArity { name: "cl.throttle".to_owned() });
+        return Err(CommandError::wrong_arity("cl.throttle"));
     }
     let (count, period_ns) = rate(count, seconds);
     let limit = LeakyBucket::new(max_burst.saturating_add(1), count, period_ns);
-    let limit = Limit::LeakyBucket(limit.map_err(|_| CommandError::NotAnInteger)?);
+    let limit = Limit::LeakyBucket(limit.map_err(|_| CommandError::NOT_AN_INTEGER)?);
     let ask = if quantity == 0 { Ask::Look { cost: 0 } } else { Ask::Take { cost: quantity } };
     Ok(Command::Throttle(BucketAsk { key, limit, ask, at: None }))
 }
@@ -131,8 +117,8 @@ fn rate(count: u64, seconds: u64) -> (u64, u64) {
 
 /// Parses a number that is not negative.
 fn number(word: Option<&[u8]>) -> Result<u64, CommandError> {
-    let number = integer(word.ok_or(CommandError::Syntax)?).ok_or(CommandError::NotAnInteger)?;
-    u64::try_from(number).map_err(|_| CommandError::NotAnInteger)
+    let number = integer(word.ok_or(CommandError::SYNTAX)?).ok_or(CommandError::NOT_AN_INTEGER)?;
+    u64::try_from(number).map_err(|_| CommandError::NOT_AN_INTEGER)
 }
 
 #[cfg(test)]

@@ -1,17 +1,19 @@
-//! Operations in RESP: each argument is a pair, split at its first `=`. A cost, an id and the form of the reply may follow.
+//! Requests about operations, each argument a pair that is split at its first `=`, with options after the pairs; and requests about
+//! reservations.
 
 use std::ops::Range;
 
-use super::error::CommandError;
-use super::integer::integer;
+use super::parse::{ParseResult, integer};
+use super::{Command, CommandError, echo};
 use crate::protocol::resp::Arguments;
 use divvy_core::rules::Operation;
 
 /// Precedes the cost of a hit, in upper or lower case. A pair contains `=`, so this is not one.
 const COST: &[u8] = b"COST";
-/// Precedes the id of a hit, in upper or lower case.
+/// Precedes the id of a hit or a reservation, in upper or lower case.
 const ID: &[u8] = b"ID";
-
+/// Precedes the seconds of a reservation.
+const TTL: &[u8] = b"TTL";
 /// Precedes the form of the reply, in upper or lower case.
 const REPLY: &[u8] = b"REPLY";
 /// The form of a reply that is the answer of the HTTP API.
@@ -32,6 +34,19 @@ pub struct PricedOperation<'a> {
     pub id: Option<&'a [u8]>,
     /// Whether the reply is the answer of the HTTP API, which names the rule.
     pub in_json: bool,
+}
+
+/// A request for a reservation: `key=value… AMOUNT n [TTL seconds] [ID text]`.
+#[derive(Debug, Clone, Copy)]
+pub struct ReserveAsk<'a> {
+    /// The operation to reserve for.
+    pub pairs: Pairs<'a>,
+    /// Credits to set aside, at least 1.
+    pub credits: u64,
+    /// TTL. `None` is valid only if the matching rules give leases, whose TTL the rule determines.
+    pub ttl_seconds: Option<u32>,
+    /// The client's name for the reservation: any bytes.
+    pub id: Option<&'a [u8]>,
 }
 
 /// An option after the pairs.
@@ -80,33 +95,20 @@ impl<'a> PricedOperation<'a> {
         let pairs = arguments.len().saturating_sub(2);
         let value = arguments.get(pairs + 1).unwrap_or_default();
         match option {
-            PricedSuffix::Cost => {
-                let cost = integer(value).and_then(|number| u64::try_from(number).ok());
-                self.cost = Some(cost.ok_or_else(|| CommandError::not_a_cost(value))?);
-            }
+            PricedSuffix::Cost => self.cost = Some(read_cost(value)?),
             PricedSuffix::Id => self.id = Some(value),
             PricedSuffix::Reply if value.eq_ignore_ascii_case(JSON) => self.in_json = true,
-            PricedSuffix::Reply => return Err(CommandError::MisplacedReply),
+            PricedSuffix::Reply => return Err(MISPLACED_REPLY),
         }
         self.pairs = Pairs(arguments.first(pairs));
         Ok(())
     }
 }
 
-impl<'a> Pairs<'a> {
-    /// Returns the arguments as sent. Some of them may be invalid.
-    pub fn arguments(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        self.0.iter()
-    }
-}
-
 impl Pairs<'_> {
-    /// Checks the number of pairs.
-    ///
-    /// # Errors
-    /// There are more than `max_pairs`.
-    pub fn check_count(&self, max_pairs: usize) -> Result<(), CommandError> {
-        if self.0.len() > max_pairs { Err(CommandError::TooManyPairs { max_pairs }) } else { Ok(()) }
+    /// Returns the number of arguments.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// Reads the pairs into `operation`. After an error, do not use its content.
@@ -114,7 +116,9 @@ impl Pairs<'_> {
     /// # Errors
     /// An argument has no `=` or is not UTF-8, a field is given twice, or there are more than `max_pairs`.
     pub fn read_into(&self, operation: &mut Operation, max_pairs: usize) -> Result<(), CommandError> {
-        self.check_count(max_pairs)?;
+        if self.len() > max_pairs {
+            return Err(CommandError::too_many_pairs(max_pairs));
+        }
         let (text, places) = self.0.span();
         operation.begin_text(text);
         // Most requests are ASCII, and checking that takes many bytes at once.
@@ -122,11 +126,11 @@ impl Pairs<'_> {
         for Range { start, end } in places {
             let argument = text.get(start..end).unwrap_or_default();
             if !is_ascii && std::str::from_utf8(argument).is_err() {
-                return Err(CommandError::not_utf8(argument));
+                return Err(not_utf8(argument));
             }
             let equals = find_equals(argument).ok_or_else(|| not_a_pair(argument))?;
             if !operation.set_spans(start..start + equals, start + equals + 1..end) {
-                return Err(CommandError::repeated(argument.get(..equals).unwrap_or_default()));
+                return Err(repeated(argument.get(..equals).unwrap_or_default()));
             }
         }
         Ok(())
@@ -149,16 +153,111 @@ fn find_equals(argument: &[u8]) -> Option<usize> {
     }
 }
 
-fn not_a_pair(argument: &[u8]) -> CommandError {
-    if argument.eq_ignore_ascii_case(COST) {
-        CommandError::MisplacedCost
-    } else if argument.eq_ignore_ascii_case(ID) {
-        CommandError::MisplacedId
-    } else if argument.eq_ignore_ascii_case(REPLY) {
-        CommandError::MisplacedReply
-    } else {
-        CommandError::not_a_pair(argument)
+const MISPLACED_COST: CommandError = CommandError::fixed(
+    "ERR COST comes once, after all pairs, and is followed by a number; only DIVVY.HIT, PEEK, CHARGE and REFUND take it",
+);
+const MISPLACED_ID: CommandError = CommandError::fixed(
+    "ERR ID comes once, after all pairs, and is followed by an id; only DIVVY.HIT, CHARGE, REFUND and RESERVE take it",
+);
+const MISPLACED_REPLY: CommandError = CommandError::fixed(
+    "ERR REPLY comes once, after all pairs, and is followed by JSON; only DIVVY.HIT, PEEK, CHARGE and REFUND take it",
+);
+
+pub(super) fn not_a_pair(argument: &[u8]) -> CommandError {
+    let options = [(COST, MISPLACED_COST), (ID, MISPLACED_ID), (REPLY, MISPLACED_REPLY)];
+    let misplaced = options.into_iter().find(|(option, _)| argument.eq_ignore_ascii_case(option));
+    let unknown = || CommandError::argument(format!("ERR expected key=value, got '{}'", echo(argument)));
+    misplaced.map_or_else(unknown, |(_, error)| error)
+}
+
+pub(super) fn not_utf8(argument: &[u8]) -> CommandError {
+    CommandError::argument(format!("ERR '{}' is not valid UTF-8", echo(argument)))
+}
+
+pub(super) fn repeated(field: &[u8]) -> CommandError {
+    CommandError::argument(format!("ERR the field '{}' is given twice", echo(field)))
+}
+
+/// Parses the arguments of a peek. It needs no id, because it may be repeated.
+pub(super) fn peek(arguments: Arguments<'_>) -> ParseResult<'_> {
+    match PricedOperation::read(arguments)? {
+        PricedOperation { id: Some(_), .. } => Err(MISPLACED_ID),
+        request => Ok(Command::Peek(request)),
     }
+}
+
+/// Parses `key=value… AMOUNT n [TTL seconds] [ID text]`. A pair contains `=`, so no option looks like one.
+pub(super) fn reserve(arguments: Arguments<'_>) -> ParseResult<'_> {
+    let pairs = arguments.iter().take_while(|argument| argument.contains(&b'=')).count();
+    let (mut credits, mut ttl_seconds, mut id) = (None, None, None);
+    let options = arguments.skip(pairs);
+    let mut words = options.iter();
+    while let Some(option) = words.next() {
+        let unknown = || {
+            CommandError::argument(format!(
+                "ERR '{}' is not an option here; DIVVY.RESERVE takes key=value pairs, then AMOUNT, and TTL and ID if wanted, \
+                 each once and with its value",
+                echo(option)
+            ))
+        };
+        let value = words.next().ok_or_else(unknown)?;
+        let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
+        if is(b"AMOUNT") && credits.is_none() {
+            credits = Some(whole("AMOUNT", value, 1)?);
+        } else if is(TTL) && ttl_seconds.is_none() {
+            ttl_seconds = Some(read_ttl(value)?);
+        } else if is(ID) && id.is_none() {
+            id = Some(value);
+        } else {
+            return Err(unknown());
+        }
+    }
+    let credits = credits.ok_or(CommandError::fixed("ERR DIVVY.RESERVE needs AMOUNT n after all pairs"))?;
+    Ok(Command::Reserve(ReserveAsk { pairs: Pairs(arguments.first(pairs)), credits, ttl_seconds, id }))
+}
+
+/// Parses `id COST n`.
+pub(super) fn commit(arguments: Arguments<'_>) -> ParseResult<'_> {
+    let cost = read_cost(only_option(arguments, COST, "DIVVY.COMMIT id COST n")?)?;
+    Ok(Command::Commit { id: arguments.word(0), cost })
+}
+
+/// Parses `id [TTL seconds]`.
+pub(super) fn renew(arguments: Arguments<'_>) -> ParseResult<'_> {
+    let ttl_seconds = match arguments.len() {
+        1 => None,
+        _ => Some(read_ttl(only_option(arguments, TTL, "DIVVY.RENEW id [TTL seconds]")?)?),
+    };
+    Ok(Command::Renew { id: arguments.word(0), ttl_seconds })
+}
+
+/// Returns the value of the only option of a command with this syntax.
+fn only_option<'a>(arguments: Arguments<'a>, name: &[u8], usage: &str) -> Result<&'a [u8], CommandError> {
+    let option = arguments.word(1);
+    if !option.eq_ignore_ascii_case(name) {
+        let text = format!("ERR '{}' is not an option here; the command is {usage}", echo(option));
+        return Err(CommandError::argument(text));
+    }
+    Ok(arguments.word(2))
+}
+
+fn read_cost(value: &[u8]) -> Result<u64, CommandError> {
+    whole("COST", value, 0)
+}
+
+/// Parses seconds, and caps them. The limiter refuses the cap as too long, too.
+fn read_ttl(value: &[u8]) -> Result<u32, CommandError> {
+    Ok(u32::try_from(whole("TTL", value, 1)?).unwrap_or(u32::MAX))
+}
+
+/// Parses the value of an option, a whole number from `least`.
+fn whole(option: &str, value: &[u8], least: u64) -> Result<u64, CommandError> {
+    let number = integer(value).and_then(|number| u64::try_from(number).ok()).filter(|number| *number >= least);
+    number.ok_or_else(|| {
+        let most = i64::MAX;
+        let text = format!("ERR {option} is '{}', but must be a whole number from {least} to {most}", echo(value));
+        CommandError::argument(text)
+    })
 }
 
 #[cfg(test)]

@@ -1,43 +1,27 @@
 //! Parsers for the arguments of each command. The arity was checked with the table.
 
-use super::error::CommandError;
-use super::integer::{client_id, integer};
-use super::kinds::{ClientFilter, Command, Credentials, Hello, LibraryInfo, ReplyMode};
-use super::pairs::PricedOperation;
-use super::question::Question;
+use super::{AclAsk, ClientFilter, Command, CommandError, Credentials, Hello, LibraryInfo, Question, ReplyMode, echo};
 use crate::protocol::resp::{Arguments, Version};
+use divvy_access::Category;
 
-type ParseResult<'a> = Result<Command<'a>, CommandError>;
+pub(super) type ParseResult<'a> = Result<Command<'a>, CommandError>;
 
-pub(super) fn hit(arguments: Arguments<'_>) -> ParseResult<'_> {
-    PricedOperation::read(arguments).map(Command::Hit)
+/// Parses an integer as Redis does: without a plus sign or leading zeros.
+pub(super) fn integer(text: &[u8]) -> Option<i64> {
+    let number = std::str::from_utf8(text).ok()?.parse().ok()?;
+    (itoa::Buffer::new().format(number).as_bytes() == text).then_some(number)
 }
 
-pub(super) fn peek(arguments: Arguments<'_>) -> ParseResult<'_> {
-    // A peek needs no id, because it may be repeated.
-    match PricedOperation::read(arguments)? {
-        PricedOperation { id: Some(_), .. } => Err(CommandError::MisplacedId),
-        request => Ok(Command::Peek(request)),
-    }
-}
-
-pub(super) fn charge(arguments: Arguments<'_>) -> ParseResult<'_> {
-    PricedOperation::read(arguments).map(Command::Charge)
-}
-
-pub(super) fn refund(arguments: Arguments<'_>) -> ParseResult<'_> {
-    PricedOperation::read(arguments).map(Command::Refund)
+/// Parses the number of a connection.
+pub(super) fn client_id(text: &[u8]) -> Option<u64> {
+    integer(text).and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0)
 }
 
 pub(super) fn ping(arguments: Arguments<'_>) -> ParseResult<'_> {
     if arguments.len() > 1 {
-        return Err(CommandError::WrongArity { name: "ping".to_owned() });
+        return Err(CommandError::wrong_arity("ping"));
     }
     Ok(Command::Ping(arguments.get(0)))
-}
-
-pub(super) fn echo(arguments: Arguments<'_>) -> ParseResult<'_> {
-    Ok(Command::Echo(arguments.get(0).unwrap_or_default()))
 }
 
 pub(super) fn hello(arguments: Arguments<'_>) -> ParseResult<'_> {
@@ -45,7 +29,8 @@ pub(super) fn hello(arguments: Arguments<'_>) -> ParseResult<'_> {
     let mut hello = Hello { version: words.next().map(version).transpose()?, ..Hello::default() };
     while let Some(option) = words.next() {
         // An option without its arguments is treated as unknown.
-        let incomplete = || CommandError::hello_option(option);
+        let text = || format!("ERR Syntax error in HELLO option '{}'", echo(option));
+        let incomplete = || CommandError::argument(text());
         if option.eq_ignore_ascii_case(b"AUTH") {
             let user = words.next().ok_or_else(incomplete)?;
             let password = words.next().ok_or_else(incomplete)?;
@@ -63,8 +48,8 @@ fn version(number: &[u8]) -> Result<Version, CommandError> {
     match integer(number) {
         Some(2) => Ok(Version::Resp2),
         Some(3) => Ok(Version::Resp3),
-        Some(_) => Err(CommandError::UnsupportedVersion),
-        None => Err(CommandError::VersionNotAnInteger),
+        Some(_) => Err(CommandError::fixed("NOPROTO unsupported protocol version")),
+        None => Err(CommandError::fixed("ERR Protocol version is not an integer or out of range")),
     }
 }
 
@@ -73,15 +58,15 @@ pub(super) fn auth(arguments: Arguments<'_>) -> ParseResult<'_> {
     match (words.next(), words.next(), words.next()) {
         (Some(password), None, None) => Ok(Command::Auth(Credentials { user: None, password })),
         (user, Some(password), None) => Ok(Command::Auth(Credentials { user, password })),
-        _ => Err(CommandError::Syntax),
+        _ => Err(CommandError::SYNTAX),
     }
 }
 
 pub(super) fn select(arguments: Arguments<'_>) -> ParseResult<'_> {
     match arguments.get(0).and_then(integer) {
         Some(0) => Ok(Command::Select),
-        Some(_) => Err(CommandError::NoSuchDatabase),
-        None => Err(CommandError::NotAnInteger),
+        Some(_) => Err(CommandError::fixed("ERR DB index is out of range")),
+        None => Err(CommandError::NOT_AN_INTEGER),
     }
 }
 
@@ -89,15 +74,15 @@ pub(super) fn select(arguments: Arguments<'_>) -> ParseResult<'_> {
 pub(super) fn client_list(arguments: Arguments<'_>) -> ParseResult<'_> {
     let filter = match (arguments.get(0), arguments.len()) {
         (None, _) => ClientFilter::All,
-        (Some(word), 2) if word.eq_ignore_ascii_case(b"TYPE") => client_type(arguments.get(1).unwrap_or_default())?,
+        (Some(word), 2) if word.eq_ignore_ascii_case(b"TYPE") => client_type(arguments.word(1))?,
         (Some(word), 2..) if word.eq_ignore_ascii_case(b"ID") => {
             let ids = arguments.skip(1);
             if ids.iter().any(|id| client_id(id).is_none()) {
-                return Err(CommandError::NotAClientId);
+                return Err(CommandError::fixed("ERR Invalid client ID"));
             }
             ClientFilter::Ids(ids)
         }
-        _ => return Err(CommandError::Syntax),
+        _ => return Err(CommandError::SYNTAX),
     };
     Ok(Command::ClientList(filter))
 }
@@ -109,34 +94,27 @@ fn client_type(name: &[u8]) -> Result<ClientFilter<'_>, CommandError> {
     } else if [&b"master"[..], b"replica", b"slave", b"pubsub"].into_iter().any(is) {
         Ok(ClientFilter::None)
     } else {
-        Err(CommandError::unknown_client_type(name))
+        Err(CommandError::argument(format!("ERR Unknown client type '{}'", echo(name))))
     }
 }
 
 pub(super) fn client_reply(arguments: Arguments<'_>) -> ParseResult<'_> {
-    let mode = arguments.get(0).unwrap_or_default();
-    let is = |known: &[u8]| mode.eq_ignore_ascii_case(known);
-    let mode = if is(b"ON") {
-        ReplyMode::On
-    } else if is(b"OFF") {
-        ReplyMode::Off
-    } else if is(b"SKIP") {
-        ReplyMode::Skip
-    } else {
-        return Err(CommandError::Syntax);
-    };
-    Ok(Command::ClientReply(mode))
+    let modes = [("ON", ReplyMode::On), ("OFF", ReplyMode::Off), ("SKIP", ReplyMode::Skip)];
+    let word = arguments.word(0);
+    let mode = modes.into_iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes()));
+    mode.map(|(_, mode)| Command::ClientReply(mode)).ok_or(CommandError::SYNTAX)
 }
 
 /// Parses `ON` or `OFF`, for switches that have no effect.
 pub(super) fn client_switch(arguments: Arguments<'_>) -> ParseResult<'_> {
-    let word = arguments.get(0).unwrap_or_default();
-    let is_known = [&b"ON"[..], b"OFF"].into_iter().any(|known| word.eq_ignore_ascii_case(known));
-    if is_known { Ok(Command::ClientSwitch) } else { Err(CommandError::Syntax) }
+    match client_reply(arguments)? {
+        Command::ClientReply(ReplyMode::On | ReplyMode::Off) => Ok(Command::ClientSwitch),
+        _ => Err(CommandError::SYNTAX),
+    }
 }
 
 pub(super) fn client_set_name(arguments: Arguments<'_>) -> ParseResult<'_> {
-    connection_name(arguments.get(0).unwrap_or_default()).map(Command::ClientSetName)
+    connection_name(arguments.word(0)).map(Command::ClientSetName)
 }
 
 fn connection_name(name: &[u8]) -> Result<&[u8], CommandError> {
@@ -144,28 +122,16 @@ fn connection_name(name: &[u8]) -> Result<&[u8], CommandError> {
 }
 
 pub(super) fn client_set_info(arguments: Arguments<'_>) -> ParseResult<'_> {
-    let attribute = arguments.get(0).unwrap_or_default();
-    let value = arguments.get(1).unwrap_or_default();
+    let attribute = arguments.word(0);
+    let value = arguments.word(1);
     let info = if attribute.eq_ignore_ascii_case(b"lib-name") {
         LibraryInfo::Name(plain(value, "lib-name")?)
     } else if attribute.eq_ignore_ascii_case(b"lib-ver") {
         LibraryInfo::Version(plain(value, "lib-ver")?)
     } else {
-        return Err(CommandError::unknown_option(attribute));
+        return Err(CommandError::argument(format!("ERR Unrecognized option '{}'", echo(attribute))));
     };
     Ok(Command::ClientSetInfo(info))
-}
-
-pub(super) fn command(_: Arguments<'_>) -> ParseResult<'_> {
-    Ok(Command::Describe(Question::All))
-}
-
-pub(super) fn command_count(_: Arguments<'_>) -> ParseResult<'_> {
-    Ok(Command::Describe(Question::Count))
-}
-
-pub(super) fn command_docs(names: Arguments<'_>) -> ParseResult<'_> {
-    Ok(Command::Describe(Question::Docs(names)))
 }
 
 pub(super) fn command_info(names: Arguments<'_>) -> ParseResult<'_> {
@@ -173,18 +139,24 @@ pub(super) fn command_info(names: Arguments<'_>) -> ParseResult<'_> {
 }
 
 pub(super) fn command_list(filter: Arguments<'_>) -> ParseResult<'_> {
-    if filter.is_empty() { Ok(Command::Describe(Question::List)) } else { Err(CommandError::Syntax) }
+    if filter.is_empty() { Ok(Command::Describe(Question::List)) } else { Err(CommandError::SYNTAX) }
 }
 
-pub(super) fn info(sections: Arguments<'_>) -> ParseResult<'_> {
-    Ok(Command::Info(sections))
-}
-
-pub(super) fn config_get(patterns: Arguments<'_>) -> ParseResult<'_> {
-    Ok(Command::ConfigGet(patterns))
+pub(super) fn acl_categories(arguments: Arguments<'_>) -> ParseResult<'_> {
+    if arguments.len() > 1 {
+        return Err(CommandError::SYNTAX);
+    }
+    let Some(name) = arguments.get(0) else { return Ok(Command::Acl(AclAsk::Categories)) };
+    let category = std::str::from_utf8(name).ok().and_then(Category::parse);
+    let unknown = || CommandError::argument(format!("ERR Unknown category '{}'", echo(name)));
+    Ok(Command::Acl(AclAsk::Commands(category.ok_or_else(unknown)?)))
 }
 
 /// Returns `text` if it contains nothing that could break a line of `CLIENT INFO`.
-fn plain<'a>(text: &'a [u8], what: &'static str) -> Result<&'a [u8], CommandError> {
-    if text.iter().all(u8::is_ascii_graphic) { Ok(text) } else { Err(CommandError::SpecialCharacters { what }) }
+fn plain<'a>(text: &'a [u8], what: &str) -> Result<&'a [u8], CommandError> {
+    if text.iter().all(u8::is_ascii_graphic) {
+        return Ok(text);
+    }
+    let what = format!("ERR {what} cannot contain spaces, newlines or special characters.");
+    Err(CommandError::argument(what))
 }

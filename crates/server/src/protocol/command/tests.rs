@@ -1,7 +1,10 @@
+use super::pairs::{not_a_pair, not_utf8, repeated};
 use super::*;
-use crate::protocol::resp::client::{Frame, decode_reply, write_request};
-use crate::protocol::resp::{Arguments, Decoder, Limits, Queue, ReplyWriter, Version};
-use divvy_api::Kind;
+use crate::protocol::resp::{Decoder, Limits, Queue, ReplyWriter};
+use crate::protocol::resp::{
+    tests::{Frame, decode_reply},
+    write_request,
+};
 use divvy_core::rules::Operation;
 use proptest::prelude::*;
 
@@ -48,7 +51,7 @@ fn described(request: &[&str], version: Version) -> Frame {
         let Ok(Command::Describe(question)) = command else { panic!("{command:?}") };
         let mut out = Vec::new();
         describe::write(&mut ReplyWriter::new(&mut out, version), question);
-        let (frame, consumed) = decode_reply(&out, version).unwrap().unwrap();
+        let (frame, consumed) = decode_reply(&out, version);
         assert_eq!(consumed, out.len());
         frame
     })
@@ -160,7 +163,7 @@ fn pairs_of_every_command_are_counted_before_it_is_queued() {
     let mut counted = Vec::new();
     for spec in table::COMMANDS {
         for options in [&[][..], &["AMOUNT", "1", "TTL", "1"]] {
-            let request = [&[spec.name, "a=1", "b=2", "c=3"][..], options].concat();
+            let request = [&[spec.name(), "a=1", "b=2", "c=3"][..], options].concat();
             let has_pairs = with_command(&request, |command| {
                 let Ok(command) = command else { return false };
                 let has_pairs = match command {
@@ -172,7 +175,7 @@ fn pairs_of_every_command_are_counted_before_it_is_queued() {
                 assert_eq!(command.check_count(2).is_err(), has_pairs, "{command:?}");
                 has_pairs
             });
-            counted.extend(has_pairs.then_some(spec.name));
+            counted.extend(has_pairs.then_some(spec.name()));
         }
     }
     for name in ["divvy.hit", "divvy.reserve", "divvy.explain"] {
@@ -237,11 +240,11 @@ fn optional_commands_of_redis_are_unknown_and_not_listed() {
     for (request, expected) in requests {
         with_request(request, |request| {
             assert_eq!(Command::parse(request).unwrap_err().to_string(), expected);
-            assert!(Command::is_optional(request), "{expected}");
+            assert!(table::is_optional(request), "{expected}");
         });
     }
     for request in [&["NONSENSE"][..], &["CLIENT", "NONSENSE"], &["CLIENT"], &["PING", "a", "b"], &["DIVVY.HIT", "a"]] {
-        with_request(request, |request| assert!(!Command::is_optional(request)));
+        with_request(request, |request| assert!(!table::is_optional(request)));
     }
     let names = elements(&described(&["COMMAND", "LIST"], Version::Resp2)).iter().map(text).collect::<Vec<_>>();
     assert!(names.contains(&"role".to_owned()) && !names.contains(&"readonly".to_owned()), "{names:?}");
@@ -258,22 +261,20 @@ fn optional_commands_of_redis_are_unknown_and_not_listed() {
 
 #[test]
 fn table_is_well_formed() {
-    let check = |spec: &table::Spec| {
-        assert_eq!(spec.name, spec.name.to_lowercase());
-        let found = table::find_any(std::slice::from_ref(spec), spec.name.to_uppercase().as_bytes());
-        assert!(found.is_some(), "{}", spec.name);
+    for spec in table::COMMANDS.iter().chain(table::SUBCOMMANDS) {
+        let name = spec.full_name();
+        assert_eq!(name, name.to_lowercase());
         let is_declined = spec.support == table::Support::Declined;
-        assert!(spec.arity != 0 && spec.summary.is_empty() == is_declined, "{}", spec.name);
-    };
-    for spec in table::COMMANDS {
-        check(spec);
-        spec.subcommands.iter().for_each(check);
-        assert_eq!(table::COMMANDS.iter().filter(|other| other.name == spec.name).count(), 1, "{}", spec.name);
+        assert_eq!(table::find_full(name.to_uppercase().as_bytes()).is_none(), is_declined, "{name}");
+        assert!(spec.arity != 0 && spec.summary.is_empty() == is_declined, "{name}");
+        let all = table::COMMANDS.iter().chain(table::SUBCOMMANDS);
+        assert_eq!(all.filter(|other| other.full_name() == name).count(), 1, "{name}");
         // Too few arguments never reach a parser, and enough of them always give a command or an error.
-        let enough = vec!["0"; usize::try_from(spec.arity.unsigned_abs()).unwrap() - 1];
-        let request = [&[spec.name], enough.as_slice()].concat();
+        let names: Vec<_> = name.split('|').collect();
+        let enough = vec!["0"; usize::try_from(spec.arity.unsigned_abs()).unwrap().saturating_sub(names.len())];
+        let request = [names, enough].concat();
         with_command(&request, |command| {
-            assert!(!matches!(command, Err(CommandError::WrongArity { .. })), "{request:?}")
+            assert!(!command.is_err_and(|error| error.mistake == Mistake::WrongArity), "{request:?}");
         });
     }
 }
@@ -287,7 +288,7 @@ proptest! {
             prop::collection::vec(any::<u8>(), 0..6),
         ], 0..5),
     ) {
-        let arguments = [vec![table::COMMANDS[index].name.as_bytes().to_vec()], rest].concat();
+        let arguments = [vec![table::COMMANDS[index].name().as_bytes().to_vec()], rest].concat();
         with_command(&arguments, |command| {
             let message = command.err().map(|error| error.to_string()).unwrap_or_else(|| "ERR".to_owned());
             assert!(message.starts_with("ERR") || message.starts_with("NOPROTO"), "{message}");
@@ -307,10 +308,10 @@ proptest! {
     )) {
         let mut fields = std::collections::HashSet::new();
         let defined: Result<Vec<_>, CommandError> = arguments.iter().map(|argument| {
-            let text = str::from_utf8(argument).map_err(|_| CommandError::not_utf8(argument))?;
-            let (field, value) = text.split_once('=').ok_or_else(|| CommandError::not_a_pair(argument))?;
+            let text = str::from_utf8(argument).map_err(|_| not_utf8(argument))?;
+            let (field, value) = text.split_once('=').ok_or_else(|| not_a_pair(argument))?;
             if !fields.insert(field) {
-                return Err(CommandError::repeated(field.as_bytes()));
+                return Err(repeated(field.as_bytes()));
             }
             Ok((field.to_owned(), value.to_owned()))
         }).collect();
@@ -368,5 +369,88 @@ fn cost_may_follow_the_pairs() {
     for number in ["-1", "x", "1.5", "", "c=d", "9223372036854775808", "+1"] {
         let error = cost(&["DIVVY.HIT", "a=b", "COST", number]).unwrap_err();
         assert!(error.contains(&format!("COST is '{number}', but must be a whole number")), "{error}");
+    }
+}
+
+/// Returns the arguments of a request about a reservation, or the error.
+fn reservation(request: &str) -> String {
+    with_command(&request.split(' ').collect::<Vec<_>>(), |command| match command {
+        Ok(Command::Reserve(ReserveAsk { pairs, credits, ttl_seconds, id })) => {
+            let (mut operation, id) = (Operation::new(), id.map(|id| id.escape_ascii().to_string()));
+            pairs.read_into(&mut operation, 8).unwrap();
+            format!("{} {credits} {ttl_seconds:?} {id:?}", operation.iter().len())
+        }
+        Ok(Command::Commit { id, cost }) => format!("{} {cost}", id.escape_ascii()),
+        Ok(Command::Release(id)) => id.escape_ascii().to_string(),
+        Ok(Command::Renew { id, ttl_seconds }) => format!("{} {ttl_seconds:?}", id.escape_ascii()),
+        Ok(other) => panic!("{other:?}"),
+        Err(error) => error.to_string(),
+    })
+}
+
+#[test]
+fn options_of_reservations_follow_the_pairs_in_any_order() {
+    let largest = i64::MAX;
+    for (request, expected) in [
+        ("DIVVY.RESERVE a=b c=d AMOUNT 5 TTL 30", "2 5 Some(30) None"),
+        ("divvy.reserve AMOUNT=1 ID=x ttl 30 id a=b amount 5", "2 5 Some(30) Some(\"a=b\")"),
+        ("DIVVY.RESERVE AMOUNT 1 TTL 1", "0 1 Some(1) None"),
+        ("DIVVY.RESERVE a=b AMOUNT 1 TTL 1 ID ID", "1 1 Some(1) Some(\"ID\")"),
+        (&format!("DIVVY.RESERVE a=b AMOUNT {largest} TTL {largest}"), &format!("1 {largest} Some({}) None", u32::MAX)),
+        ("DIVVY.COMMIT x COST 0", "x 0"),
+        ("divvy.commit x cost 7", "x 7"),
+        ("DIVVY.RELEASE x", "x"),
+        ("DIVVY.RENEW x ttl 9", "x Some(9)"),
+        ("DIVVY.RENEW x", "x None"),
+        ("DIVVY.RESERVE a=b AMOUNT 1", "1 1 None None"),
+        ("DIVVY.RESERVE AMOUNT 1 ID x", "0 1 None Some(\"x\")"),
+    ] {
+        assert_eq!(reservation(request), expected, "{request}");
+    }
+}
+
+#[test]
+fn every_mistake_in_a_reservation_is_reported() {
+    for (request, error) in [
+        ("DIVVY.RESERVE a=b", "wrong number of arguments"),
+        ("DIVVY.COMMIT x", "wrong number of arguments"),
+        ("DIVVY.RELEASE", "wrong number of arguments"),
+        ("DIVVY.RELEASE x y", "wrong number of arguments"),
+        ("DIVVY.RENEW", "wrong number of arguments"),
+        ("DIVVY.RESERVE a=b c=d TTL 5", "ERR DIVVY.RESERVE needs AMOUNT n after all pairs"),
+        ("DIVVY.RESERVE a=b c=d e=f g=h", "ERR DIVVY.RESERVE needs AMOUNT n after all pairs"),
+        ("DIVVY.RESERVE a=b AMOUNT 5 TTL 1 COST 2", "ERR 'COST' is not an option here; DIVVY.RESERVE takes key=value"),
+        ("DIVVY.RESERVE a=b AMOUNT 5 TTL 1 ID", "ERR 'ID' is not an option here"),
+        ("DIVVY.RESERVE a=b AMOUNT 5 TTL 1 TTL 2", "ERR 'TTL' is not an option here"),
+        ("DIVVY.RESERVE a AMOUNT 5 TTL 1", "ERR 'a' is not an option here"),
+        ("DIVVY.RESERVE AMOUNT 5 TTL 1 a=b c", "ERR 'a=b' is not an option here"),
+        (
+            "DIVVY.RESERVE a=b AMOUNT 0 TTL 1",
+            "ERR AMOUNT is '0', but must be a whole number from 1 to 9223372036854775807",
+        ),
+        ("DIVVY.RESERVE a=b AMOUNT 5 TTL -1", "ERR TTL is '-1', but must be a whole number from 1"),
+        ("DIVVY.COMMIT x COST -1", "ERR COST is '-1', but must be a whole number from 0"),
+        ("DIVVY.COMMIT x AMOUNT 1", "ERR 'AMOUNT' is not an option here; the command is DIVVY.COMMIT id COST n"),
+        ("DIVVY.RENEW x TTL many", "ERR TTL is 'many'"),
+        ("DIVVY.RENEW x 5 TTL", "ERR '5' is not an option here; the command is DIVVY.RENEW id [TTL seconds]"),
+    ] {
+        assert!(reservation(request).contains(error), "{request}: {}", reservation(request));
+    }
+}
+
+#[test]
+fn own_commands_are_suggested() {
+    for (name, meant) in [
+        ("HIT", "divvy.hit"),
+        ("peek", "divvy.peek"),
+        ("DIVVY.HITS", "divvy.hit"),
+        ("DIVVY_HIT", "divvy.hit"),
+        ("divvy.counter", "divvy.counters"),
+        ("DIVVY.RESERV", "divvy.reserve"),
+    ] {
+        assert_eq!(table::suggest(name.as_bytes()), Some(meant), "{name}");
+    }
+    for name in ["GETRANGE", "NONSENSE", "", "DIVVY", "DIVVY.XYZ", "INCR", "\u{ff}"] {
+        assert_eq!(table::suggest(name.as_bytes()), None, "{name}");
     }
 }

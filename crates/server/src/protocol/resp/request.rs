@@ -1,8 +1,7 @@
-//! Decodes requests: finds the ranges of the arguments in one pass, which continues where it stopped.
+//! Decodes requests: finds the ranges of the arguments in one pass, which continues where it stopped. Keeps requests for later.
 
+use std::collections::VecDeque;
 use std::ops::Range;
-
-use super::inline;
 
 /// Maximum number of digits of a length: more than any limit needs, and too few to overflow.
 const MAX_DIGITS: usize = 9;
@@ -234,7 +233,7 @@ impl Decoder {
     }
 
     fn split_inline(&mut self, line: &[u8]) -> Result<(), ProtocolError> {
-        inline::split(line, &mut self.unquoted, &mut self.arguments).ok_or(ProtocolError::UnbalancedQuotes)?;
+        split_words(line, &mut self.unquoted, &mut self.arguments).ok_or(ProtocolError::UnbalancedQuotes)?;
         if self.arguments.len() > self.limits.max_arguments {
             return Err(ProtocolError::InlineTooBig);
         }
@@ -245,6 +244,97 @@ impl Decoder {
             return Err(ProtocolError::Http);
         }
         Ok(())
+    }
+}
+
+// Inline commands: words on a line, with redis-cli's quoting. Double quotes, at the start of a word or within it, allow the escapes
+// `\n \r \t \b \a \xHH`, and `\` before any other character stands for that character. Single quotes allow only `\'`. A closing
+// quote ends its word.
+
+/// Appends the words of `line` to `text`, and their ranges to `words`. Returns `None` if a quote is not closed, or not followed
+/// by white space.
+fn split_words(line: &[u8], text: &mut Vec<u8>, words: &mut Vec<Range<usize>>) -> Option<()> {
+    let mut rest = line.trim_ascii_start();
+    while !rest.is_empty() {
+        let start = text.len();
+        let after = read_word(rest, text)?;
+        words.push(start..text.len());
+        rest = after.trim_ascii_start();
+        if rest.len() == after.len() && !rest.is_empty() {
+            return None;
+        }
+    }
+    Some(())
+}
+
+/// Appends the word at the front of `rest` to `text`, and returns the rest after it.
+fn read_word<'a>(mut rest: &'a [u8], text: &mut Vec<u8>) -> Option<&'a [u8]> {
+    while let Some((&byte, after)) = rest.split_first() {
+        match byte {
+            b'"' => return read_double_quoted(after, text),
+            b'\'' => return read_single_quoted(after, text),
+            byte if byte.is_ascii_whitespace() => break,
+            byte => text.push(byte),
+        }
+        rest = after;
+    }
+    Some(rest)
+}
+
+fn read_double_quoted<'a>(mut rest: &'a [u8], text: &mut Vec<u8>) -> Option<&'a [u8]> {
+    loop {
+        rest = match rest {
+            [] => return None,
+            [b'"', after @ ..] => return Some(after),
+            [b'\\', b'x', high, low, after @ ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                text.push(hex_value(*high) << 4 | hex_value(*low));
+                after
+            }
+            [b'\\', escaped, after @ ..] => {
+                text.push(unescape(*escaped));
+                after
+            }
+            [byte, after @ ..] => {
+                text.push(*byte);
+                after
+            }
+        }
+    }
+}
+
+fn read_single_quoted<'a>(mut rest: &'a [u8], text: &mut Vec<u8>) -> Option<&'a [u8]> {
+    loop {
+        rest = match rest {
+            [] => return None,
+            [b'\'', after @ ..] => return Some(after),
+            [b'\\', b'\'', after @ ..] => {
+                text.push(b'\'');
+                after
+            }
+            [byte, after @ ..] => {
+                text.push(*byte);
+                after
+            }
+        }
+    }
+}
+
+fn unescape(byte: u8) -> u8 {
+    match byte {
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        b'b' => 0x08,
+        b'a' => 0x07,
+        other => other,
+    }
+}
+
+/// Returns the value of a hexadecimal digit.
+fn hex_value(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        _ => (digit | 0x20) - b'a' + 10,
     }
 }
 
@@ -292,11 +382,6 @@ pub struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Creates arguments from their ranges in `text`.
-    pub(super) fn new(text: &'a [u8], ranges: &'a [Range<usize>]) -> Self {
-        Self { text, ranges }
-    }
-
     /// Returns the number of arguments, including the command's name.
     pub fn len(&self) -> usize {
         self.ranges.len()
@@ -310,6 +395,11 @@ impl<'a> Arguments<'a> {
     /// Returns the argument at this position, 0 for the command's name. `None` beyond the last.
     pub fn get(&self, index: usize) -> Option<&'a [u8]> {
         self.ranges.get(index).map(|range| self.slice(range))
+    }
+
+    /// Returns the argument at this position; empty beyond the last.
+    pub fn word(&self, index: usize) -> &'a [u8] {
+        self.get(index).unwrap_or_default()
     }
 
     /// Returns the arguments without the first `count`.
@@ -339,6 +429,82 @@ impl<'a> Arguments<'a> {
     fn slice(&self, range: &Range<usize>) -> &'a [u8] {
         self.text.get(range.clone()).unwrap_or_default()
     }
+}
+
+/// Requests that wait to be answered later, in order of arrival: those between `MULTI` and `EXEC`.
+///
+/// Each request has its own allocations, of exactly its size. So the memory can be computed before a request is added,
+/// and removing a request frees its share.
+#[derive(Debug, Default)]
+pub struct Queue {
+    requests: VecDeque<QueuedRequest>,
+    /// Memory that the requests themselves hold (bytes).
+    held: usize,
+}
+
+/// A request that owns its arguments.
+#[derive(Debug)]
+pub struct QueuedRequest {
+    text: Box<[u8]>,
+    /// The arguments' ranges in `text`.
+    arguments: Box<[Range<usize>]>,
+}
+
+impl Queue {
+    /// Returns the number of requests.
+    pub fn count(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Adds a request.
+    pub fn push(&mut self, request: Arguments) {
+        let mut text = Vec::with_capacity(text_length(request));
+        let mut arguments = Vec::with_capacity(request.len());
+        for argument in request.iter() {
+            let start = text.len();
+            text.extend_from_slice(argument);
+            arguments.push(start..text.len());
+        }
+        let request = QueuedRequest { text: text.into(), arguments: arguments.into() };
+        self.held += request.memory();
+        self.requests.push_back(request);
+    }
+
+    /// Removes the oldest request, and returns it.
+    pub fn pop(&mut self) -> Option<QueuedRequest> {
+        let request = self.requests.pop_front()?;
+        self.held -= request.memory();
+        Some(request)
+    }
+
+    /// Returns the memory that the queue holds (bytes).
+    pub fn memory(&self) -> usize {
+        self.held + self.requests.capacity() * size_of::<QueuedRequest>()
+    }
+
+    /// Returns the memory that the queue would hold with `request` (bytes).
+    pub fn memory_with(&self, request: Arguments) -> usize {
+        let is_full = self.requests.len() == self.requests.capacity();
+        // The list doubles when it grows, and begins with four places.
+        let places = if is_full { (2 * self.requests.capacity()).max(4) } else { self.requests.capacity() };
+        let added = text_length(request) + request.len() * size_of::<Range<usize>>();
+        self.held + added + places * size_of::<QueuedRequest>()
+    }
+}
+
+impl QueuedRequest {
+    /// Returns the arguments in the order of arrival, the command's name first.
+    pub fn arguments(&self) -> Arguments<'_> {
+        Arguments { text: &self.text, ranges: &self.arguments }
+    }
+
+    fn memory(&self) -> usize {
+        self.text.len() + size_of_val::<[Range<usize>]>(&self.arguments)
+    }
+}
+
+fn text_length(request: Arguments) -> usize {
+    request.iter().map(<[u8]>::len).sum()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 use super::super::tests::with_command;
 use super::*;
+use divvy_core::clock::NANOS_PER_MILLI;
 use proptest::prelude::*;
 
 const MAX: &str = "9223372036854775807";

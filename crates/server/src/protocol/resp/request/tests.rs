@@ -1,5 +1,5 @@
 use super::*;
-use crate::protocol::resp::client::write_request;
+use crate::protocol::resp::write_request;
 use proptest::prelude::*;
 use redis_protocol::resp2::decode::{decode as reference, decode_range};
 use redis_protocol::resp2::types::OwnedFrame;
@@ -208,6 +208,83 @@ proptest! {
             if !decoder.arguments(&bytes).is_empty() {
                 prop_assert_eq!(decode_range(&bytes).unwrap().map(|(_, consumed)| consumed), Some(consumed));
             }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn queued_requests_are_unchanged_and_their_memory_is_known_in_advance(
+        requests in prop::collection::vec(prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 1..5), 0..30),
+    ) {
+        let mut queue = Queue::default();
+        for request in &requests {
+            let mut bytes = Vec::new();
+            write_request(&mut bytes, request);
+            let mut decoder = Decoder::default();
+            prop_assert_eq!(decoder.decode(&bytes), Ok(Some(bytes.len())));
+            let expected = queue.memory_with(decoder.arguments(&bytes));
+            queue.push(decoder.arguments(&bytes));
+            prop_assert_eq!(queue.memory(), expected);
+        }
+        prop_assert_eq!(queue.count(), requests.len());
+        let popped: Vec<Vec<Vec<u8>>> = std::iter::from_fn(|| queue.pop())
+            .map(|request| request.arguments().iter().map(<[u8]>::to_vec).collect())
+            .collect();
+        prop_assert_eq!(popped, requests);
+        prop_assert_eq!(queue.held, 0);
+    }
+}
+
+fn inline_words(line: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let (mut text, mut words) = (Vec::new(), Vec::new());
+    split_words(line, &mut text, &mut words)?;
+    Some(words.into_iter().map(|range| text[range].to_vec()).collect())
+}
+
+fn expect(line: &[u8], expected: &[&[u8]]) {
+    assert_eq!(
+        inline_words(line),
+        Some(expected.iter().map(|word| word.to_vec()).collect()),
+        "{}",
+        line.escape_ascii()
+    );
+}
+
+#[test]
+fn words_are_split_and_unquoted_like_in_redis() {
+    expect(b"", &[]);
+    expect(b" \t ", &[]);
+    expect(b"PING", &[b"PING"]);
+    expect(b"  a\tb  c ", &[b"a", b"b", b"c"]);
+    expect(br#"a "" '' b"#, &[b"a", b"", b"", b"b"]);
+    expect(br#"a"b c""#, &[b"ab c"]);
+    expect(br#""\n\r\t\b\a\x41\xfF\"\\\q\xZ1""#, &[b"\n\r\t\x08\x07A\xff\"\\qxZ1"]);
+    expect(br"'it\'s \n'", &[br"it's \n"]);
+}
+
+#[test]
+fn unbalanced_quotes_are_refused() {
+    for line in [&br#"""#[..], b"'", br#"a "b"#, br#""a"b"#, b"'a'b", br#""a\"#, br#""a\""#, br"'a\'", br#""a"'b'"#] {
+        assert_eq!(inline_words(line), None, "{}", line.escape_ascii());
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_words_can_be_quoted(expected in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..6)) {
+        let quote = |word: &Vec<u8>| -> String {
+            let hex: String = word.iter().map(|byte| format!("\\x{byte:02x}")).collect();
+            format!("\"{hex}\"")
+        };
+        let line = expected.iter().map(quote).collect::<Vec<_>>().join(" ");
+        prop_assert_eq!(inline_words(line.as_bytes()), Some(expected));
+    }
+
+    #[test]
+    fn words_never_grow(line in prop::collection::vec(any::<u8>(), 0..80)) {
+        if let Some(words) = inline_words(&line) {
+            prop_assert!(words.iter().map(Vec::len).sum::<usize>() <= line.len());
         }
     }
 }

@@ -1,12 +1,5 @@
 //! The memory of calls and replies, from both sides: the connection's account and the bodies that count.
 
-use bytes::Buf;
-use http_body_util::BodyExt;
-use hyper::body::Body as _;
-use hyper::{Response, StatusCode};
-
-use super::super::reply::Reply;
-use super::super::reply::{AccountedBody, refuse};
 use super::*;
 use crate::net::memory::BufferMemory;
 use divvy_telemetry::metrics::Metrics;
@@ -54,9 +47,9 @@ fn call_counts_from_its_arrival_until_its_reply_is_handed_over() {
     assert!(refused.status() == StatusCode::SERVICE_UNAVAILABLE && refused.body().is_end_stream());
     assert!(unsent.begin(Version::HTTP_11).is_ok(), "one after the other");
     let response = AccountedBody::respond(calls.into_iter().next().unwrap(), reply(1));
-    assert_eq!((response.status(), unsent.state.lock().usage.calls), (StatusCode::OK, CALL));
+    assert_eq!((response.status(), unsent.state.lock().used), (StatusCode::OK, CALL));
     drop(response);
-    assert_eq!(unsent.state.lock().usage.calls, 0);
+    assert_eq!(unsent.state.lock().used, 0);
     assert_eq!(memory.share().resize(10 * CALL), Ok(()), "nothing of it is left");
 }
 
@@ -68,7 +61,7 @@ fn call_that_has_begun_has_memory_for_a_short_reply() {
     let replies: Vec<_> = calls.into_iter().map(|call| AccountedBody::respond(call, reply(SHORT))).collect();
     assert!(replies.iter().all(|reply| reply.status() == StatusCode::OK));
     drop(replies);
-    assert_eq!(unsent.state.lock().usage.covered, 0);
+    assert_eq!(unsent.state.lock().used, 0);
     assert_eq!(memory.share().resize(10 * CALL), Ok(()), "nothing of it is left");
 }
 
@@ -90,11 +83,11 @@ async fn frames_count_until_they_are_sent_or_dropped() {
     assert_eq!(body.size_hint().exact(), Some((OWN + LIMIT) as u64));
     let mut bytes = body.frame().await.unwrap().unwrap().into_data().ok().unwrap();
     drop(body);
-    assert_eq!(unsent.state.lock().usage.replies, OWN + LIMIT);
+    assert_eq!(unsent.state.lock().replies, OWN + LIMIT);
     bytes.advance(OWN);
-    assert_eq!((unsent.state.lock().usage.replies, bytes.remaining()), (LIMIT, LIMIT));
+    assert_eq!((unsent.state.lock().replies, bytes.remaining()), (LIMIT, LIMIT));
     drop(bytes);
-    assert_eq!(unsent.state.lock().usage.replies, 0);
+    assert_eq!(unsent.state.lock().replies, 0);
 }
 
 const PERIOD: Duration = Duration::from_secs(30);

@@ -1,40 +1,43 @@
-//! `ShouldRateLimit`: each descriptor is a hit or a refund. For a rule with debt, a descriptor with its own cost is a charge:
+//! Envoy's Rate Limit Service, version 3. A descriptor is one operation: its entries as pairs, and the request's `domain`.
+//! Source: <https://www.envoyproxy.io/docs/envoy/latest/api-v3/service/ratelimit/v3/rls.proto>.
+//!
+//! `ShouldRateLimit` makes each descriptor a hit or a refund. For a rule with debt, a descriptor with its own cost is a charge:
 //! Envoy sends such descriptors at the end of a stream.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use hyper::HeaderMap;
 use tonic::{Code as TonicCode, Status};
 
-use super::reserving_calls::ReservingCalls;
-use crate::error_log;
-use crate::error_text::{self, Terms};
+use super::kuadrant::ReservingCalls;
+use super::messages::envoy::config::core::v3::HeaderValue;
+use super::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use super::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
+use super::messages::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use super::messages::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
+use super::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use super::messages::envoy::r#type::v3::RateLimitUnit;
+use crate::errors::{self, Terms};
 use crate::http::{Answer, RateLimitHeaders};
-use crate::net::memory::BufferMemory;
-use crate::net::origin::Origin;
-use crate::net::pool::{self, pooled};
-use crate::net::request_memory::{RequestMemory, SMALL};
-use crate::protocol::envoy::messages::envoy::config::core::v3::HeaderValue;
-use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::{
-    Code, DescriptorStatus, RateLimit,
-};
-use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use crate::protocol::envoy::{self, InvalidRequest, OwnLimit};
-use divvy_core::clock::ceil_seconds;
+use crate::net::auth::Origin;
+use crate::net::front::Protocol;
+use crate::net::memory::{self, BufferMemory, RequestMemory, SMALL, pooled};
+use divvy_core::algorithm::{FixedWindow, Limit};
+use divvy_core::clock::{NANOS_PER_SECOND, ceil_seconds};
 use divvy_core::rules::Operation;
+use divvy_core::rules::operation::DOMAIN;
 use divvy_limiter::{
     ErrorClass, Intent, Limiter, LimiterError, MAX_TOGETHER, Outcome, PlanBuilder, Refusal, Report, Standing, Together,
     Verdict,
 };
 use divvy_telemetry::metrics::{Bound, ErrorKind, FrontRequests, RequestKind};
 
-/// Name of the front.
-pub const FRONT: &str = "grpc";
 /// A short call with at most this number of descriptors needs no permit for memory.
 const FEW: usize = 4;
 
 /// The services of Envoy and Kuadrant.
-pub struct RateLimits {
+pub(super) struct RateLimits {
     pub limiter: Arc<Limiter>,
     pub reserving_calls: ReservingCalls,
     /// Counts calls.
@@ -46,7 +49,7 @@ pub struct RateLimits {
 }
 
 /// A call with its message.
-pub struct RpcCall<'a, M> {
+pub(super) struct RpcCall<'a, M> {
     pub request: M,
     /// Length of the message.
     pub bytes: usize,
@@ -73,7 +76,10 @@ impl RateLimits {
     }
 
     /// Answers and counts a call of Envoy's service.
-    pub async fn should_rate_limit(&self, call: &RpcCall<'_, RateLimitRequest>) -> Result<RateLimitResponse, Status> {
+    pub(super) async fn should_rate_limit(
+        &self,
+        call: &RpcCall<'_, RateLimitRequest>,
+    ) -> Result<RateLimitResponse, Status> {
         let RpcCall { request, bytes, origin } = call;
         let request_memory = self.request_memory(*bytes, request.descriptors.len()).await;
         let mut work = self.begin(origin);
@@ -83,7 +89,7 @@ impl RateLimits {
 
     /// Takes buffers from the pool, and begins a plan for the client of a call.
     pub(super) fn begin(&self, origin: &Origin) -> Box<Work> {
-        let mut work: Box<Work> = pool::take();
+        let mut work: Box<Work> = memory::take();
         origin.begin(&self.limiter, &mut work.builder);
         work
     }
@@ -97,12 +103,12 @@ impl RateLimits {
         decided: Result<T, Status>,
     ) -> Result<T, Status> {
         work.builder.release();
-        pool::give(work);
+        memory::give(work);
         let is_invalid = decided.as_ref().is_err_and(|status| status.code() == TonicCode::InvalidArgument);
         self.counts.count(if is_invalid { RequestKind::Invalid } else { kind });
         if let Err(status) = &decided {
             let metrics = self.limiter.metrics();
-            error_log::count(metrics, FRONT, ErrorKind::Unknown, || origin.error_client(), status.message());
+            errors::count(metrics, Protocol::Grpc, ErrorKind::Unknown, || origin.error_client(), status.message());
         }
         decided
     }
@@ -157,7 +163,7 @@ impl RateLimits {
     }
 
     pub(super) fn refuse_invalid(&self, invalid: &InvalidRequest) -> Status {
-        if let InvalidRequest::TooManyEntries { .. } = invalid {
+        if invalid.is_long {
             self.limiter.metrics().limits.reached(Bound::Pairs);
         }
         Status::invalid_argument(invalid.to_string())
@@ -193,10 +199,10 @@ impl RateLimits {
         operation: &mut Operation,
         brought: &mut Vec<Option<OwnLimit>>,
     ) -> Result<(), InvalidRequest> {
-        envoy::check(request)?;
+        check(request)?;
         brought.clear();
         for (index, descriptor) in request.descriptors.iter().enumerate() {
-            let ask = envoy::read_descriptor(request, index, descriptor, self.max_pairs, operation)?;
+            let ask = read_descriptor(request, index, descriptor, self.max_pairs, operation)?;
             let intent = match (ask.gives_back, ask.has_own_cost) {
                 (true, _) => Intent::Leave,
                 (false, true) => Intent::EnterOrCharge,
@@ -234,7 +240,7 @@ fn status(report: Report<'_>, index: usize, brought: Option<OwnLimit>) -> Result
     }
     let Standing { verdict, rule, limit, .. } = report.standing(index)?;
     let name = || rule.label.clone().unwrap_or_else(|| rule.to_string());
-    Ok(descriptor_status(verdict, limit.map(|limit| envoy::describe(name(), limit))))
+    Ok(descriptor_status(verdict, limit.map(|limit| describe(name(), limit))))
 }
 
 fn own_answer(own: &OwnLimit, outcome: Outcome) -> Answer<'static> {
@@ -268,19 +274,180 @@ pub(super) fn refuse(refusal: Refusal) -> Status {
         ErrorClass::Full => TonicCode::ResourceExhausted,
         ErrorClass::StoreFailure => TonicCode::Unavailable,
     };
-    Status::new(code, error_text::describe(&refusal, &Terms::NONE))
+    Status::new(code, errors::describe(&refusal, &Terms::NONE))
+}
+
+/// The domain is a pair, too.
+const DOMAIN_PAIRS: usize = 1;
+
+/// Why a request is invalid.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{text}")]
+pub struct InvalidRequest {
+    text: String,
+    /// Whether a descriptor has too many entries.
+    is_long: bool,
+}
+
+impl InvalidRequest {
+    pub(super) fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), is_long: false }
+    }
+
+    pub(super) fn no_domain() -> Self {
+        Self::new("domain is empty: name the set of rules that the descriptors belong to")
+    }
+}
+
+/// The request of a descriptor, without its operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DescriptorAsk {
+    /// The cost. `None`: the rule's cost, or else 1.
+    pub cost: Option<u64>,
+    /// Whether the cost comes from the descriptor itself, and not from the request.
+    pub has_own_cost: bool,
+    /// Whether the descriptor gives credits back (`is_negative_hits`).
+    pub gives_back: bool,
+    /// The limit in Envoy's configuration, instead of a rule's.
+    pub own_limit: Option<OwnLimit>,
+}
+
+/// A descriptor's own limit: Envoy's override.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnLimit {
+    requests_per_unit: u32,
+    unit: Unit,
+    /// Length of the window (nanoseconds). A month has 30 days and a year 365.
+    pub window_ns: NonZeroU64,
+}
+
+impl OwnLimit {
+    /// Name in headers, instead of a rule's label.
+    pub const NAME: &'static str = "override";
+
+    fn read(given: &RateLimitOverride) -> Option<Self> {
+        let unit = match RateLimitUnit::try_from(given.unit).ok()? {
+            RateLimitUnit::Unknown => return None,
+            RateLimitUnit::Second => Unit::Second,
+            RateLimitUnit::Minute => Unit::Minute,
+            RateLimitUnit::Hour => Unit::Hour,
+            RateLimitUnit::Day => Unit::Day,
+            RateLimitUnit::Month => Unit::Month,
+            RateLimitUnit::Year => Unit::Year,
+        };
+        let window_ns = NonZeroU64::new(seconds(unit) * NANOS_PER_SECOND)?;
+        Some(Self { requests_per_unit: given.requests_per_unit, unit, window_ns })
+    }
+
+    /// Returns the limit of its counter; `None` if it allows nothing.
+    pub fn limit(&self) -> Option<Limit> {
+        FixedWindow::new(self.requests_per_unit.into(), self.window_ns.get()).ok().map(Limit::FixedWindow)
+    }
+
+    /// Describes the limit for a reply.
+    pub fn describe(&self) -> RateLimit {
+        let Self { requests_per_unit, unit, .. } = *self;
+        RateLimit { requests_per_unit, unit: unit.into(), name: String::new() }
+    }
+}
+
+/// Checks that there is something to decide.
+///
+/// # Errors
+/// The domain or the descriptors are missing.
+pub fn check(request: &RateLimitRequest) -> Result<(), InvalidRequest> {
+    if request.domain.is_empty() {
+        return Err(InvalidRequest::no_domain());
+    }
+    if request.descriptors.is_empty() {
+        return Err(InvalidRequest::new("descriptors is empty: there is nothing to limit"));
+    }
+    Ok(())
+}
+
+/// Reads descriptor number `index` into `operation`. The last of a repeated key wins, and no entry replaces the domain.
+///
+/// Invalid UTF-8 is replaced by U+FFFD, so that a client that makes a gateway send it is limited, too.
+///
+/// # Errors
+/// The descriptor is invalid, or has more than `max_pairs` pairs.
+pub fn read_descriptor(
+    request: &RateLimitRequest,
+    index: usize,
+    descriptor: &RateLimitDescriptor,
+    max_pairs: usize,
+    operation: &mut Operation,
+) -> Result<DescriptorAsk, InvalidRequest> {
+    if descriptor.entries.is_empty() {
+        return Err(InvalidRequest::new(format!("descriptors[{index}] has no entries")));
+    }
+    read_operation(&request.domain, index, descriptor, max_pairs, operation)?;
+    let own_limit = descriptor.limit.as_ref().map(|given| {
+        let unknown = || InvalidRequest::new(format!("descriptors[{index}].limit has an unknown unit"));
+        OwnLimit::read(given).ok_or_else(unknown)
+    });
+    // In the request, an unset field is 0.
+    let of_request = (request.hits_addend > 0).then_some(u64::from(request.hits_addend));
+    Ok(DescriptorAsk {
+        cost: descriptor.hits_addend.or(of_request),
+        has_own_cost: descriptor.hits_addend.is_some(),
+        gives_back: descriptor.is_negative_hits,
+        own_limit: own_limit.transpose()?,
+    })
+}
+
+/// Reads the entries of descriptor number `index` into `operation`, and the `domain`: see [`read_descriptor`].
+///
+/// # Errors
+/// An entry has no key, or there are more than `max_pairs` pairs.
+pub fn read_operation(
+    domain: &[u8],
+    index: usize,
+    descriptor: &RateLimitDescriptor,
+    max_pairs: usize,
+    operation: &mut Operation,
+) -> Result<(), InvalidRequest> {
+    let entries = descriptor.entries.len();
+    if entries + DOMAIN_PAIRS > max_pairs {
+        let max = max_pairs.saturating_sub(DOMAIN_PAIRS);
+        let text = format!("descriptors[{index}] has {entries} entries, but at most {max} are allowed");
+        return Err(InvalidRequest { text, is_long: true });
+    }
+    operation.clear();
+    for (place, entry) in descriptor.entries.iter().enumerate() {
+        if entry.key.is_empty() {
+            return Err(InvalidRequest::new(format!("descriptors[{index}].entries[{place}].key is empty")));
+        }
+        operation.set(&String::from_utf8_lossy(&entry.key), &String::from_utf8_lossy(&entry.value));
+    }
+    operation.set(DOMAIN, &String::from_utf8_lossy(domain));
+    Ok(())
+}
+
+/// Describes a limit for a reply. The unit is unknown if the limit has no time, or if its time is not one of the units.
+pub fn describe(name: String, limit: &Limit) -> RateLimit {
+    let (credits, time_ns) = limit.rate().unwrap_or((limit.capacity(), 0));
+    let fits = |unit: &Unit| time_ns == seconds(*unit) * NANOS_PER_SECOND;
+    let unit = UNITS.into_iter().find(fits).unwrap_or(Unit::Unknown);
+    RateLimit { requests_per_unit: u32::try_from(credits).unwrap_or(u32::MAX), unit: unit.into(), name }
+}
+
+const UNITS: [Unit; 7] = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];
+
+/// Returns the length of a unit as in envoyproxy/ratelimit: a month has 30 days, a year 365.
+fn seconds(unit: Unit) -> u64 {
+    const DAY: u64 = 24 * 60 * 60;
+    match unit {
+        Unit::Unknown => 0,
+        Unit::Second => 1,
+        Unit::Minute => 60,
+        Unit::Hour => 60 * 60,
+        Unit::Day => DAY,
+        Unit::Week => 7 * DAY,
+        Unit::Month => 30 * DAY,
+        Unit::Year => 365 * DAY,
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn request_out_of_scope_is_denied_for_a_lack_of_permission() {
-        let status = refuse(Refusal::OutOfScope);
-        assert_eq!(
-            (status.code(), status.message()),
-            (TonicCode::PermissionDenied, "this is outside the scope of your user")
-        );
-    }
-}
+pub(super) mod tests;

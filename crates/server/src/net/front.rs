@@ -1,5 +1,26 @@
-//! Clients on the wrong port: recognizes another front's protocol by a connection's first bytes, and answers in that
-//! protocol.
+//! The fronts: what a front is, the protocols, and clients on the wrong port. A connection's first bytes show another front's
+//! protocol, and the client is answered in that protocol.
+
+use std::future::Future;
+use std::net::SocketAddr;
+
+use super::connection::ConnectionContext;
+use super::stream::Stream;
+
+/// A protocol that is served on a listening socket.
+pub trait Front: Send + Sync + 'static {
+    /// The protocol.
+    const PROTOCOL: Protocol;
+
+    /// Serves one connection until it ends. When the server is closing, answers the requests that have arrived, and
+    /// ends.
+    fn serve(
+        &self,
+        stream: Stream,
+        peer: SocketAddr,
+        context: ConnectionContext,
+    ) -> impl Future<Output = ()> + Send + 'static;
+}
 
 /// A protocol, and the port that serves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +39,19 @@ const HTTP_1: &[u8] = b" HTTP/1.";
 const MAX_LINE: usize = 8 * 1024;
 
 impl Protocol {
+    /// All protocols.
+    pub const ALL: [Self; 4] = [Self::Line, Self::Resp, Self::Http, Self::Grpc];
+
+    /// Returns the name of the front in metrics and logs.
+    pub const fn front(self) -> &'static str {
+        match self {
+            Self::Line => "line",
+            Self::Resp => "resp",
+            Self::Http => "http",
+            Self::Grpc => "grpc",
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Line => "line protocol",
@@ -54,6 +88,37 @@ impl Protocol {
     /// Returns the text for a client of the protocol `spoken` on this protocol's port.
     pub fn describe(self, spoken: Self) -> String {
         format!("this is divvy's {} port: {}", self.name(), spoken.port())
+    }
+
+    /// Returns whether clients choose HTTP/1.1 or HTTP/2 in a TLS handshake.
+    pub fn is_http(self) -> bool {
+        matches!(self, Self::Http | Self::Grpc)
+    }
+
+    /// Returns the message for a client beyond the maximum number of connections. Empty if the client would take it for the reply
+    /// to its first request, or if nothing may be sent before its first bytes.
+    pub fn too_many(self) -> &'static [u8] {
+        match self {
+            Self::Resp => b"-ERR max number of clients reached\r\n",
+            Self::Http => b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+            Self::Line | Self::Grpc => b"",
+        }
+    }
+
+    /// Returns the message for a client that uses TLS if the front does not.
+    pub fn no_tls(self) -> Vec<u8> {
+        let remedy = if self.is_http() { "use http:" } else { "connect without it" };
+        self.error(&format!("this port does not speak TLS: {remedy}"))
+    }
+
+    /// Returns the message for a client that does not use TLS if the front does.
+    pub fn only_tls(self) -> Vec<u8> {
+        let remedy = match self {
+            Self::Line => "connect with it",
+            Self::Resp => "connect with it (redis-cli --tls)",
+            Self::Http | Self::Grpc => "use https:",
+        };
+        self.error(&format!("this port speaks TLS only: {remedy}"))
     }
 
     /// Returns an error reply in this protocol.

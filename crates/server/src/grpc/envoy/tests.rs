@@ -2,10 +2,10 @@
 
 use prost::Message;
 
-use super::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use super::*;
+use crate::grpc::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 
-fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
+pub fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
     let entries =
         entries.iter().map(|(key, value)| Entry { key: (*key).to_owned().into(), value: (*value).to_owned().into() });
     RateLimitDescriptor { entries: entries.collect(), ..Default::default() }
@@ -75,25 +75,25 @@ fn limit_of_envoy_is_a_fixed_window() {
     let own = with(7, RateLimitUnit::Hour).unwrap();
     assert_eq!((own.limit(), own.describe()), (Some(hour), describe(String::new(), &hour)));
     let own = with(0, RateLimitUnit::Month).unwrap();
-    let described = rate_limit_response::RateLimit { unit: Unit::Month.into(), ..Default::default() };
+    let described = RateLimit { unit: Unit::Month.into(), ..Default::default() };
     assert_eq!((own.limit(), own.describe()), (None, described));
-    assert_eq!(with(7, RateLimitUnit::Unknown), Err(InvalidRequest::Override { descriptor: 0 }));
+    assert_eq!(with(7, RateLimitUnit::Unknown), Err(InvalidRequest::new("descriptors[0].limit has an unknown unit")));
 }
 
 #[test]
 fn errors_name_the_invalid_part() {
-    let refused = |descriptor| read(&request(0, descriptor)).unwrap_err();
-    assert_eq!(refused(descriptor(&[])), InvalidRequest::NoEntries { descriptor: 0 });
-    assert_eq!(refused(descriptor(&[("a", ""), ("", "b")])), InvalidRequest::NoKey { descriptor: 0, entry: 1 });
+    let refused = |descriptor| read(&request(0, descriptor)).unwrap_err().to_string();
+    assert_eq!(refused(descriptor(&[])), "descriptors[0] has no entries");
+    assert_eq!(refused(descriptor(&[("a", ""), ("", "b")])), "descriptors[0].entries[1].key is empty");
     let many = [("a", ""), ("b", ""), ("c", ""), ("d", "")];
-    assert_eq!(refused(descriptor(&many)), InvalidRequest::TooManyEntries { descriptor: 0, entries: 4, max: 3 });
+    assert_eq!(refused(descriptor(&many)), "descriptors[0] has 4 entries, but at most 3 are allowed");
 
     let mut empty = request(0, descriptor(&[("a", "b")]));
     assert_eq!(check(&empty), Ok(()));
     empty.descriptors.clear();
-    assert_eq!(check(&empty), Err(InvalidRequest::NoDescriptors));
+    assert!(check(&empty).unwrap_err().text.contains("descriptors is empty"));
     empty.domain.clear();
-    assert_eq!(check(&empty), Err(InvalidRequest::NoDomain));
+    assert_eq!(check(&empty), Err(InvalidRequest::no_domain()));
 }
 
 #[test]
@@ -108,4 +108,13 @@ fn limit_has_a_unit_if_its_window_equals_one() {
     assert_eq!(limit_of(5, 30 * 86_400), (5, Unit::Month));
     assert_eq!(limit_of(5, 90), (5, Unit::Unknown));
     assert_eq!(limit_of(u64::MAX, 60), (u32::MAX, Unit::Minute));
+}
+
+#[test]
+fn request_out_of_scope_is_denied_for_a_lack_of_permission() {
+    let status = refuse(Refusal::OutOfScope);
+    assert_eq!(
+        (status.code(), status.message()),
+        (TonicCode::PermissionDenied, "this is outside the scope of your user")
+    );
 }

@@ -1,0 +1,168 @@
+use super::*;
+use crate::grpc::envoy::tests::descriptor;
+use crate::grpc::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
+use crate::interruption::{DropMoment, WAYS, poll_then_drop};
+use crate::tests::limiter;
+use divvy_limiter::Intent;
+use proptest::prelude::*;
+use prost::Message;
+
+fn read(domain: &str, descriptors: &[RateLimitDescriptor]) -> Result<Vec<String>, InvalidRequest> {
+    let mut read = Vec::new();
+    let subject = Subject::new(domain.as_bytes(), descriptors);
+    subject.read(3, &mut Operation::new(), |operation, _| {
+        read.push(operation.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" "));
+    })?;
+    Ok(read)
+}
+
+#[test]
+fn each_descriptor_is_an_operation_and_may_have_no_entries() {
+    let operations = read("llm", &[descriptor(&[("a", "1"), ("domain", "forged")]), descriptor(&[])]);
+    assert_eq!(operations.unwrap(), ["a=1 domain=llm", "domain=llm"]);
+    assert_eq!(read("llm", &[]).unwrap(), ["domain=llm"]);
+}
+
+#[test]
+fn errors_name_the_invalid_part() {
+    let good = descriptor(&[("a", "1")]);
+    let limited = RateLimitDescriptor { limit: Some(RateLimitOverride::default()), ..good.clone() };
+    let negative = RateLimitDescriptor { is_negative_hits: true, ..good.clone() };
+    for (domain, descriptors, error) in [
+        ("", vec![good.clone()], "domain is empty"),
+        ("llm", vec![good.clone(), limited], "descriptors[1].limit is set"),
+        ("llm", vec![good.clone(); 17], "descriptors has 17 elements, but this service takes at most 16"),
+        ("llm", vec![negative], "descriptors[0].is_negative_hits is set"),
+        ("llm", vec![descriptor(&[("a", "1"), ("", "2")])], "descriptors[0].entries[1].key is empty"),
+        (
+            "llm",
+            vec![descriptor(&[("a", "1"), ("b", "2"), ("c", "3")])],
+            "descriptors[0] has 3 entries, but at most 2 are allowed",
+        ),
+    ] {
+        let found = read(domain, &descriptors).unwrap_err().to_string();
+        assert!(found.contains(error), "{found}");
+    }
+}
+
+#[test]
+fn report_costs_the_addend_of_its_descriptor_or_request_or_1() {
+    let cost = |of_request, of_descriptor| {
+        let descriptor = RateLimitDescriptor { hits_addend: of_descriptor, ..descriptor(&[]) };
+        reported_cost(&RateLimitRequest { hits_addend: of_request, ..Default::default() }, &descriptor)
+    };
+    assert_eq!([cost(0, None), cost(5, None), cost(5, Some(2)), cost(5, Some(0))], [1, 5, 2, 0]);
+}
+
+#[test]
+fn ttl_is_whole_seconds_rounded_up() {
+    let seconds = |seconds, nanos| ttl_seconds(&Duration { seconds, nanos });
+    assert_eq!([seconds(30, 0), seconds(0, 1), seconds(1, 500_000_000), seconds(2, -1)], [30, 1, 2, 2]);
+    assert_eq!([seconds(0, 0), seconds(-5, 0), seconds(i64::MIN, i32::MIN)], [0; 3]);
+    assert_eq!([seconds(i64::MAX, i32::MAX), seconds(1 << 32, 0)], [u32::MAX; 2]);
+}
+
+proptest! {
+    #[test]
+    fn any_request_is_handled_without_a_panic(bytes: Vec<u8>, entries in prop::collection::vec((".{0,3}", ".{0,3}"), 0..4), times in 0..20_usize) {
+        if let Ok(request) = ReserveRequest::decode(&*bytes) {
+            let _ = Subject::new(&request.domain, &request.descriptors).read(3, &mut Operation::new(), |_, _| {});
+            request.ttl.as_ref().map(ttl_seconds);
+        }
+        let entries: Vec<_> = entries.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        if let Ok(operations) = read("llm", &vec![descriptor(&entries); times]) {
+            prop_assert!((1..=MAX_DESCRIPTORS).contains(&operations.len()));
+            prop_assert!(operations.iter().all(|operation| operation.ends_with("domain=llm")));
+        }
+    }
+}
+
+#[test]
+fn id_of_any_bytes_is_decoded() {
+    // Field 3, with two bytes that are not UTF-8.
+    let request = CommitRequest::decode(&b"\x1a\x02\xff\xfe"[..]).unwrap();
+    assert_eq!(&request.reservation_id[..], b"\xff\xfe");
+}
+
+const LEASES: u64 = 3;
+
+fn calls() -> ReservingCalls {
+    let rules = format!(
+        "[job=* id=*]\ncreditLimit = {LEASES}\nresetSeconds = 600\nalgorithm = concurrency\nholdField = id\n\n\
+         [default]\ncreditLimit = 0\n"
+    );
+    ReservingCalls::new(limiter(&rules))
+}
+
+async fn ask(calls: &ReservingCalls, id: &str, intent: Intent) -> Option<u64> {
+    let operation: Operation = [("job", "x"), ("id", id)].into_iter().collect();
+    let mut builder = PlanBuilder::default();
+    calls.limiter.begin(&mut builder, &Scope::EVERYTHING);
+    builder.add(&operation, intent, None);
+    let (verdict, _) = calls.apply(builder.build(), None, |report| report.verdict(0)).await;
+    verdict.ok().map(|verdict| verdict.credit)
+}
+
+#[tokio::test]
+async fn gateway_that_hangs_up_before_its_answer_holds_nothing() {
+    let calls = calls();
+    assert_eq!(ask(&calls, "held", Intent::Enter).await, Some(LEASES - 1));
+    for dropped in WAYS {
+        for polls in 0.. {
+            let answer = poll_then_drop(ask(&calls, "gone", Intent::Enter), polls, dropped).await;
+            // The same id stands for the same lease, which another call has.
+            poll_then_drop(ask(&calls, "held", Intent::Enter), polls, dropped).await;
+            // Lets the remaining tasks finish.
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            let expected = if answer.is_some() { LEASES - 2 } else { LEASES - 1 };
+            let left = ask(&calls, "x", Intent::Peek).await;
+            assert_eq!(left, Some(expected), "after {polls} polls ({dropped:?})");
+            if answer.is_some() {
+                assert!(polls > 1);
+                break;
+            }
+        }
+        assert_eq!(ask(&calls, "gone", Intent::Leave).await, Some(LEASES - 1));
+    }
+}
+
+/// Regression test: the retry was answered before the first call's lease was released, and then lost it.
+#[tokio::test]
+async fn retry_of_a_call_that_hung_up_keeps_its_lease() {
+    let calls = calls();
+    for dropped in WAYS {
+        for polls in 0.. {
+            let answer = poll_then_drop(ask(&calls, "x", Intent::Enter), polls, dropped).await;
+            assert_eq!(ask(&calls, "x", Intent::Enter).await, Some(LEASES - 1));
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            let left = ask(&calls, "y", Intent::Peek).await;
+            assert_eq!(left, Some(LEASES - 1), "after {polls} polls ({dropped:?})");
+            assert_eq!(ask(&calls, "x", Intent::Leave).await, Some(LEASES));
+            if answer.is_some() {
+                break;
+            }
+        }
+    }
+    assert_eq!(calls.in_flight.count(), 0);
+}
+
+/// Regression test: each retry had a task of its own, which waited until the store had answered the first call.
+#[tokio::test]
+async fn calls_that_hang_up_while_they_wait_for_another_leave_nothing_behind() {
+    let calls = calls();
+    let mut builder = PlanBuilder::default();
+    calls.limiter.begin(&mut builder, &Scope::EVERYTHING);
+    builder.add(&[("job", "x"), ("id", "x")].into_iter().collect(), Intent::Enter, None);
+    let first = calls.in_flight.enter(builder.plan().reservation_keys()).await;
+    for _ in 0..5 {
+        assert_eq!(poll_then_drop(ask(&calls, "x", Intent::Enter), 1, DropMoment::Waiting).await, None);
+    }
+    assert_eq!(calls.in_flight.guard_count(), 1, "only the first call's");
+    drop(first);
+    assert_eq!(ask(&calls, "x", Intent::Peek).await, Some(LEASES), "no lease was taken");
+    assert_eq!(ask(&calls, "x", Intent::Enter).await, Some(LEASES - 1));
+}

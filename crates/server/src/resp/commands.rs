@@ -1,0 +1,427 @@
+//! Commands that are answered alone, after the batch before them: about the connection, the rules, the users, the server; and the
+//! operations of operators, with their requests and replies as the table of operations has them.
+//!
+//! Commands that take long or have long replies wait for a [`WorkSlot`], and their replies count toward the budget of all buffers
+//! as soon as they exist.
+
+use std::fmt::Display;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::batch::Batch;
+use super::client::{Client, Login};
+use super::info::RespState;
+use crate::errors::{self, Terms};
+use crate::net::connection::{NextStep, Output};
+use crate::net::memory::BudgetExceeded;
+use crate::net::work::WorkSlot;
+use crate::operations::{self, Operator};
+use crate::protocol::command::describe::{self, commands_of};
+use crate::protocol::command::table::{Spec, find_request, is_optional};
+use crate::protocol::command::{AclAsk, Command, CommandError, Mistake, Pairs, START};
+use crate::protocol::resp::{Arguments, ProtocolError, ReplyWriter, Version};
+use divvy_access::audit::Change;
+use divvy_access::{Category, DEFAULT_USER, Grants, User};
+use divvy_api::{Arguments as Given, Member, Shape};
+use divvy_limiter::inspection::{hits_of, listed};
+use divvy_limiter::{ErrorClass, Limiter, LimiterError, Policy, Refusal, RuleCount, Scope};
+use divvy_telemetry::metrics::{Bound, ErrorKind};
+
+/// Answers a command about the connection, and counts the reply if it is an error. `login` is the result of
+/// [`Client::log_in`].
+pub fn answer_client(
+    shared: &RespState,
+    client: &mut Client,
+    command: Command<'_>,
+    login: Login,
+    output: &mut Vec<u8>,
+) -> NextStep {
+    let start = output.len();
+    let next = client.answer(command, login, output);
+    count_error_reply(&shared.limiter, client, output, start);
+    next
+}
+
+/// Answers a command that does not belong in a batch. `row` is its row in the table of commands.
+///
+/// # Errors
+/// There is no memory for the replies in `output`.
+pub async fn answer_alone(
+    shared: &Arc<RespState>,
+    batch: &mut Batch,
+    client: &mut Client,
+    row: Option<&'static Spec>,
+    command: Command<'_>,
+    output: &mut Output<'_>,
+) -> Result<NextStep, BudgetExceeded> {
+    if command.is_about_connection() {
+        let login = client.log_in(&command, output.client_left()).await;
+        return Ok(answer_client(shared, client, command, login, output.bytes));
+    }
+    let start = output.bytes.len();
+    let mut reply = ReplyWriter::new(output.bytes, client.version);
+    match command {
+        Command::Explain(pairs) => write_explanation(shared, client.scope(), batch, pairs, &mut reply),
+        Command::Rules => write_rules(&shared.limiter, client.scope(), &mut reply),
+        Command::ConfigGet(patterns) => shared.write_settings(patterns, &mut reply),
+        Command::Time => shared.write_time(&mut reply),
+        Command::Role => write_role(&mut reply),
+        Command::Acl(ask) => write_users(client, ask, &mut reply),
+        Command::Describe(question) => describe::write(&mut reply, question),
+        command => return answer_large(shared, client, batch.pinned(), row, command, output).await,
+    }
+    count_error_reply(&shared.limiter, client, output.bytes, start);
+    Ok(NextStep::Read)
+}
+
+/// Describes a master without replicas.
+fn write_role(reply: &mut ReplyWriter) {
+    reply.array(3);
+    reply.bulk(b"master");
+    reply.integer(0);
+    reply.array(0);
+}
+
+/// Writes a line for each rule up to the one that answers.
+fn write_explanation(shared: &RespState, scope: &Scope, batch: &mut Batch, pairs: Pairs, reply: &mut ReplyWriter) {
+    if let Err(error) = pairs.read_into(&mut batch.operation, shared.limits.max_pairs) {
+        return reply.error(error);
+    }
+    match shared.limiter.explain(&batch.operation, scope) {
+        Err(error) => write_limiter_error(&error, reply),
+        Ok(explanation) => {
+            let lines = explanation.rules.iter().map(ToString::to_string);
+            let in_check = explanation.check.iter().flat_map(|check| check.rules.iter().map(ToString::to_string));
+            let lines: Vec<_> = lines.chain(explanation.check_line()).chain(in_check).collect();
+            reply.array(lines.len());
+            for line in &lines {
+                reply.bulk(line.as_bytes());
+            }
+        }
+    }
+}
+
+/// Writes a map for each rule in scope: its settings, without those that were not given, its name, and its hits.
+fn write_rules(limiter: &Limiter, scope: &Scope, reply: &mut ReplyWriter) {
+    let Some(policy) = limiter.policy() else { return write_limiter_error(&Refusal::NoRules, reply) };
+    let rules: Vec<_> = listed(&policy, scope).collect();
+    reply.array(rules.len());
+    for (index, rule) in rules {
+        let (settings, hits) = (rule.describe(), hits_of(&policy, index, rule, scope));
+        reply.map(settings.len() + if hits.is_some() { 3 } else { 1 });
+        for (name, value) in settings {
+            reply.bulk(name.as_bytes());
+            reply.bulk(value.as_bytes());
+        }
+        reply.bulk(b"name");
+        reply.bulk(rule.name(index).as_bytes());
+        let hits = hits.map(|RuleCount { allowed, denied }| [("allowed", allowed), ("denied", denied)]);
+        for (name, hits) in hits.into_iter().flatten() {
+            reply.bulk(name.as_bytes());
+            reply.unsigned(hits);
+        }
+    }
+}
+
+/// Answers `ACL`, a question about users. The replies contain no hashes of passwords.
+fn write_users(client: &Client, ask: AclAsk<'_>, reply: &mut ReplyWriter) {
+    match ask {
+        AclAsk::WhoAmI => reply.bulk(client.gate.identity().name().unwrap_or(DEFAULT_USER).as_bytes()),
+        AclAsk::Categories => {
+            reply.array(Category::ALL.len());
+            Category::ALL.into_iter().for_each(|category| reply.bulk(category.name().as_bytes()));
+        }
+        AclAsk::Commands(category) => {
+            let names = commands_of(category);
+            reply.array(names.len());
+            names.iter().for_each(|name| reply.bulk(name.as_bytes()));
+        }
+        AclAsk::GetUser(name) => match client.gate.guard() {
+            Some(guard) => write_user(guard.authority().users().user(name).map(|user| &***user), reply),
+            None => write_user(Some(&User::unrestricted()).filter(|user| user.name.as_bytes() == name), reply),
+        },
+    }
+}
+
+/// Writes Redis's fields. Channels and selectors do not exist here.
+fn write_user(user: Option<&User>, reply: &mut ReplyWriter) {
+    let Some(user) = user else { return reply.null() };
+    reply.map(6);
+    reply.bulk(b"flags");
+    reply.array(1);
+    reply.bulk(if user.is_on { b"on" } else { b"off" });
+    reply.bulk(b"passwords");
+    let kinds = [("sha256", user.digests.len()), ("argon2id", user.slow_hashes.len())];
+    reply.array(kinds.iter().map(|(_, count)| count).sum());
+    for (kind, count) in kinds {
+        (0..count).for_each(|_| reply.bulk(kind.as_bytes()));
+    }
+    for (field, text) in
+        [("commands", Grants(user.granted).to_string()), ("keys", user.scope.to_string()), ("channels", String::new())]
+    {
+        reply.bulk(field.as_bytes());
+        reply.bulk(text.as_bytes());
+    }
+    reply.bulk(b"selectors");
+    reply.array(0);
+}
+
+/// The future reply to a command.
+type Reply = Pin<Box<dyn Future<Output = Vec<u8>> + Send>>;
+
+/// Answers a large command. `policy` has the rules for it, or `None` for those in force. `row` is its row in the table of
+/// commands. The reply is written to the client before the next request is answered.
+///
+/// # Errors
+/// There is no memory for the replies in `output`.
+async fn answer_large(
+    shared: &Arc<RespState>,
+    client: &mut Client,
+    policy: Option<Arc<Policy>>,
+    row: Option<&'static Spec>,
+    command: Command<'_>,
+    output: &mut Output<'_>,
+) -> Result<NextStep, BudgetExceeded> {
+    let version = client.version;
+    output.account()?;
+    let slot = tokio::select! {
+        biased;
+        slot = take_slot(shared, &command) => slot,
+        () = output.client_left() => return Ok(NextStep::Close),
+    };
+    // The user may have lost the right while the command waited.
+    client.gate.refresh();
+    if let Some(found) = row
+        && client.gate.may(found.category).is_err()
+    {
+        let refusal = client.refusal(found);
+        if let Some(change) = change_of(&command) {
+            shared.operations.audit().refuse(client.caller(), change, &refusal);
+        }
+        client.refuse(&shared.limiter, &refusal, false, output.bytes);
+        return Ok(NextStep::Continue);
+    }
+    let start = output.bytes.len();
+    let operator = client.operator(row.map(|found| found.category));
+    match reply(shared, client.version, operator, policy, command) {
+        Ok(reply) => match slot.run(reply).await {
+            Ok(reply) => output.bytes.extend_from_slice(&reply),
+            Err(error) => ReplyWriter::new(output.bytes, version).error(format_args!("ERR {error}")),
+        },
+        Err(error) => {
+            if error.mistake == Mistake::TooManyPairs {
+                count_limit(&shared.limiter, Some(Bound::Pairs));
+            }
+            if let Some(change) = change_of(&command) {
+                shared.operations.audit().refuse(client.caller(), change, &error);
+            }
+            ReplyWriter::new(output.bytes, version).error(error);
+        }
+    }
+    if output.account().is_err() {
+        output.bytes.truncate(start);
+        output.bytes.shrink_to(start);
+        refuse_for_memory(version, output.bytes);
+        output.account()?;
+    }
+    count_error_reply(&shared.limiter, client, output.bytes, start);
+    Ok(NextStep::Continue)
+}
+
+async fn take_slot(shared: &RespState, command: &Command<'_>) -> WorkSlot {
+    match command {
+        Command::Operate(endpoint, _) => shared.operations.take_slot(endpoint, &shared.slots).await,
+        _ => shared.slots.take().await,
+    }
+}
+
+/// Begins to answer a command.
+///
+/// # Errors
+/// The arguments are invalid.
+fn reply(
+    shared: &Arc<RespState>,
+    version: Version,
+    operator: Operator,
+    policy: Option<Arc<Policy>>,
+    command: Command<'_>,
+) -> Result<Reply, CommandError> {
+    let shared = Arc::clone(shared);
+    let mut bytes = Vec::new();
+    Ok(match command {
+        Command::Operate(endpoint, words) => {
+            let arguments = Given::from_words(endpoint, words.iter(), shared.limits.max_pairs)?;
+            Box::pin(async move {
+                let done = shared.operations.run(&operator, endpoint, &arguments, policy).await;
+                let mut reply = ReplyWriter::new(&mut bytes, version);
+                match done {
+                    Ok(value) => write_reply(&mut reply, &endpoint.reply, &value),
+                    Err(error) => write_limiter_error(&error, &mut reply),
+                }
+                bytes
+            })
+        }
+        Command::Info(sections) => {
+            let sections: Vec<_> = sections.iter().map(<[u8]>::to_vec).collect();
+            Box::pin(async move {
+                ReplyWriter::new(&mut bytes, version).bulk(shared.info(&sections).await.as_bytes());
+                bytes
+            })
+        }
+        Command::DbSize => Box::pin(async move {
+            shared.write_size(&mut ReplyWriter::new(&mut bytes, version)).await;
+            bytes
+        }),
+        Command::ClientList(filter) => {
+            ReplyWriter::new(&mut bytes, version).bulk(shared.clients.list(&filter).as_bytes());
+            Box::pin(std::future::ready(bytes))
+        }
+        _ => {
+            ReplyWriter::new(&mut bytes, version).error("ERR this command is not answered here");
+            Box::pin(std::future::ready(bytes))
+        }
+    })
+}
+
+/// Writes an error, because there is no memory for the reply.
+pub fn refuse_for_memory(version: Version, output: &mut Vec<u8>) {
+    ReplyWriter::new(output, version)
+        .error("ERR the server has no memory left for a reply of this size: try again later");
+}
+
+/// Redis's TTL of a key that does not expire.
+const NEVER: i64 = -1;
+
+/// Returns the change that a command asks for, if it does.
+pub fn change_of(command: &Command<'_>) -> Option<Change> {
+    let Command::Operate(endpoint, words) = command else { return None };
+    let action = endpoint.action?;
+    let given = Given::from_words(endpoint, words.iter(), usize::MAX);
+    Some(given.map_or_else(|_| Change::new(action), |given| operations::change_of(action, &given)))
+}
+
+/// Records a refused request, if it asks for a change. Its arguments may be wrong.
+pub fn record_refusal(shared: &RespState, client: &Client, request: Arguments, error: impl Display) {
+    let action = find_request(request).ok().and_then(|found| found.endpoint).and_then(|endpoint| endpoint.action);
+    if let Some(action) = action {
+        let change = Command::parse(request).ok().as_ref().and_then(change_of).unwrap_or_else(|| Change::new(action));
+        shared.operations.audit().refuse(client.caller(), change, error);
+    }
+}
+
+/// Counts an invalid request, records it if it asks for a change, and writes the error.
+pub fn write_error(shared: &RespState, client: &Client, request: Arguments, error: CommandError, output: &mut Vec<u8>) {
+    let limiter = &shared.limiter;
+    if error.mistake == Mistake::TooManyPairs {
+        count_limit(limiter, Some(Bound::Pairs));
+    }
+    count_command_error(limiter, client, request, &error);
+    record_refusal(shared, client, request, &error);
+    ReplyWriter::new(output, client.version).error(error);
+}
+
+/// Writes the reply of an operation.
+pub fn write_reply(reply: &mut ReplyWriter<'_>, shape: &Shape, value: &Value) {
+    match (shape, value) {
+        (Shape::Done(_), _) => reply.simple("OK"),
+        (Shape::SecondsLeft, Value::Null) => reply.integer(NEVER),
+        (_, Value::Null) => reply.null(),
+        (Shape::Maybe(shape) | Shape::Named(_, shape), value) => write_reply(reply, shape, value),
+        (_, Value::Bool(flag)) => reply.unsigned((*flag).into()),
+        (_, Value::Number(number)) => match number.as_u64() {
+            Some(number) => reply.unsigned(number),
+            None => reply.integer(number.as_i64().unwrap_or_default()),
+        },
+        (_, Value::String(text)) => reply.bulk(text.as_bytes()),
+        (Shape::Row(members), value) => {
+            reply.array(members.len());
+            members.iter().for_each(|member| write_member(reply, member, value));
+        }
+        (Shape::Map(members), value) => {
+            reply.map(members.len());
+            for member in *members {
+                reply.bulk(member.name.as_bytes());
+                write_member(reply, member, value);
+            }
+        }
+        (Shape::Only(members), value) => members.iter().for_each(|member| write_member(reply, member, value)),
+        (Shape::List(entry), value) => {
+            let entries = value.as_array().map_or(&[][..], Vec::as_slice);
+            reply.array(entries.len());
+            entries.iter().for_each(|value| write_reply(reply, entry, value));
+        }
+        (Shape::Page { name, of, .. }, value) => {
+            let next = value.get("next").and_then(Value::as_str);
+            reply.array(2);
+            reply.bulk(next.unwrap_or(START).as_bytes());
+            write_reply(reply, of, value.get(*name).unwrap_or(&Value::Null));
+        }
+        // No reply over RESP has values of other shapes.
+        (_, Value::Array(_) | Value::Object(_)) => reply.null(),
+    }
+}
+
+fn write_member(reply: &mut ReplyWriter<'_>, member: &Member, object: &Value) {
+    write_reply(reply, &member.shape, object.get(member.name).unwrap_or(&Value::Null));
+}
+
+pub const TERMS: Terms = Terms {
+    take_lease: Some("take a lease with DIVVY.RESERVE and AMOUNT 1, and release it when the work is done"),
+    list_rules: Some("DIVVY.RULES lists them"),
+};
+
+/// Writes an error of the limiter, under Redis's code for a lack of permission or its general code.
+pub fn write_limiter_error(error: &impl LimiterError, writer: &mut ReplyWriter) {
+    let code = match error.class() {
+        ErrorClass::Forbidden => "NOPERM",
+        ErrorClass::RulesMistake
+        | ErrorClass::BadRequest
+        | ErrorClass::UnsuitableRule
+        | ErrorClass::UnnamedLease
+        | ErrorClass::NotFound
+        | ErrorClass::ReusedName
+        | ErrorClass::Full
+        | ErrorClass::StoreFailure => "ERR",
+    };
+    writer.error(format_args!("{code} {}", errors::describe(error, &TERMS)));
+}
+
+/// Returns the limit that a request exceeded, if any. A length that is not a number counts, too.
+pub fn exceeded_limit(error: &ProtocolError) -> Option<Bound> {
+    match error {
+        ProtocolError::ArrayLength | ProtocolError::UnauthenticatedArrayLength => Some(Bound::Arguments),
+        ProtocolError::BulkLength | ProtocolError::UnauthenticatedBulkLength => Some(Bound::Argument),
+        ProtocolError::RequestTooBig | ProtocolError::InlineTooBig => Some(Bound::Request),
+        _ => None,
+    }
+}
+
+pub fn count_limit(limiter: &Limiter, limit: Option<Bound>) {
+    if let Some(limit) = limit {
+        limiter.metrics().limits.reached(limit);
+    }
+}
+
+/// Counts a request that is not a command, unless clients work without it.
+pub fn count_command_error(limiter: &Limiter, client: &Client, request: Arguments, error: &CommandError) {
+    let kind = match error.mistake {
+        _ if is_optional(request) => return,
+        Mistake::UnknownCommand => ErrorKind::UnknownCommand,
+        _ => ErrorKind::Unknown,
+    };
+    client.count_error(limiter, kind, error);
+}
+
+/// Counts the reply that begins at `start` if it is an error.
+pub fn count_error_reply(limiter: &Limiter, client: &Client, output: &[u8], start: usize) {
+    if let Some([b'-', error @ ..]) = output.get(start..) {
+        let end = error.iter().position(|byte| *byte == b'\r').unwrap_or(error.len());
+        client.count_error(limiter, ErrorKind::Unknown, String::from_utf8_lossy(error.get(..end).unwrap_or_default()));
+    }
+}
+
+#[cfg(test)]
+mod tests;
