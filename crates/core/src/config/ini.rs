@@ -191,7 +191,7 @@ fn compare_header(
                         the rule";
             (what.to_owned(), USE_JSON)
         }
-        Section::Rule(theirs) if !is_same_operation(ours, &theirs) => (
+        Section::Rule(theirs) if ours.len() != theirs.len() || !ours.iter().all(|pair| theirs.contains(pair)) => (
             format!("Button's Divvy 1.7.1 reads a different operation here: {theirs:?}"),
             "use a JSON file if Button's Divvy reads it, too: it does not support quotes in section headers",
         ),
@@ -204,10 +204,6 @@ fn compare_header(
         },
     };
     problems.difference((rule.line, rule.header.as_str()), what, fix);
-}
-
-fn is_same_operation(ours: &[(String, String)], theirs: &[(String, String)]) -> bool {
-    ours.len() == theirs.len() && ours.iter().all(|pair| theirs.contains(pair))
 }
 
 fn read_setting(place: (usize, Option<&str>), text: &str, problems: &mut Problems) -> Option<RawSetting> {

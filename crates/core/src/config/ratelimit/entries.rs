@@ -249,9 +249,14 @@ impl EntryValidator<'_> {
         matches!(offset.and_then(|offset| self.source.as_bytes().get(offset)), Some(b'"' | b'\''))
     }
 
+    /// Reports a unit whose windows ratelimit counts from 1970, in days of a fixed number.
     fn report_length(&mut self, given: &Spanned<RateLimit>, window: &Settings) {
-        let unit = window.calendar.map(Calendar::unit);
-        let Some((unit, days)) = unit.and_then(|unit| Some((unit.name(), days_in_ratelimit(unit)?))) else { return };
+        let (unit, days) = match window.calendar.map(Calendar::unit) {
+            Some(unit @ Unit::Week) => (unit.name(), 7),
+            Some(unit @ Unit::Month) => (unit.name(), 30),
+            Some(unit @ Unit::Year) => (unit.name(), 365),
+            _ => return,
+        };
         let what = format!("a {unit} becomes a calendar {unit}; ratelimit uses {days} days, counted from 1970");
         self.warning(line(given), what, format!("for windows of that length, write `per = {days}d` in the rule"));
     }
@@ -416,11 +421,6 @@ pub struct Limit {
     pub label: String,
 }
 
-/// Returns whether a rule with these settings needs a counter.
-pub fn is_counted(settings: &Settings) -> bool {
-    settings.credit_limit > 0 && (settings.calendar.is_some() || !settings.reset_seconds.is_zero())
-}
-
 /// Returns the settings for the window of a ratelimit unit, whose case does not matter. In ratelimit, windows begin and
 /// end by the clock, in UTC.
 pub fn window(unit: &str) -> Option<Settings> {
@@ -430,17 +430,6 @@ pub fn window(unit: &str) -> Option<Settings> {
     }
     let unit = Unit::ALL.into_iter().find(|unit| unit.name() == name)?;
     Some(Settings { calendar: Calendar::new(unit, "UTC", Time::midnight()).ok(), ..Settings::default() })
-}
-
-/// Returns the days in a unit, if ratelimit's windows of this unit differ from the calendar's: it counts them from
-/// 1970.
-pub fn days_in_ratelimit(unit: Unit) -> Option<u64> {
-    match unit {
-        Unit::Minute | Unit::Hour | Unit::Day => None,
-        Unit::Week => Some(7),
-        Unit::Month => Some(30),
-        Unit::Year => Some(365),
-    }
 }
 
 #[derive(Debug, Default)]

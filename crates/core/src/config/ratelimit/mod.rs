@@ -23,7 +23,7 @@ use super::document::read_text;
 use super::{Problem, Problems, Report};
 use crate::rules::operation::DOMAIN;
 use crate::rules::{MatchPolicy, Overrun, Pattern, Quota, Rule, Settings};
-use entries::{Domain, Entry, Labels, Limit, ValueCondition, is_counted};
+use entries::{Domain, Entry, Labels, Limit, ValueCondition};
 
 mod document;
 mod entries;
@@ -228,8 +228,8 @@ impl<'a> RuleList<'a> {
             self.path.iter().filter(|(_, condition)| !condition.is_shared).map(|(key, _)| (*key).to_owned()).collect();
         let rule = self.rule(limit.settings, line);
         // Gateways report the cost of a request after it, and ratelimit counts what it cannot prevent.
-        let (actor_fields, overrun) =
-            if is_counted(&limit.settings) { (actors, Overrun::Debt) } else { (Vec::new(), Overrun::Refuse) };
+        let is_counted = matches!(rule.quota, Quota::Limited(_));
+        let (actor_fields, overrun) = if is_counted { (actors, Overrun::Debt) } else { (Vec::new(), Overrun::Refuse) };
         let rule = Rule {
             actor_fields,
             overrun,
