@@ -6,10 +6,7 @@ use std::io::Write;
 use serde_json::{Value, json};
 
 use crate::support::audit::{Audited, PASSWORD, RULES, hit, send};
-use crate::support::certificates::Certificates;
-use crate::support::log::Log;
-use crate::support::redis::until;
-use crate::support::{RespClient, RulesFile, Server, connect, divvy, http};
+use crate::support::{Certificates, Log, RulesFile, Server, connect, divvy, http, until};
 
 /// Returns the front, the status, the kind of change, and the states of a line.
 fn essence(line: &Value) -> Value {
@@ -248,7 +245,7 @@ fn without_a_file_lines_are_in_the_log_at_any_level() {
         } else {
             Server::start_logged(&mut command, &log, &args)
         };
-        let mut resp = RespClient::connect(server.resp);
+        let mut resp = server.resp();
         assert_eq!(resp.command("DIVVY.LIMIT SET by-user ann 20"), "OK");
         log.await_count(1, "limit.set");
         let text = log.text();

@@ -8,10 +8,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::support::audit::{Audited, RULES, hit, read, send};
-use crate::support::log::Log;
-use crate::support::metrics::number;
-use crate::support::redis::until;
-use crate::support::{RespClient, RulesFile, Server, connect, divvy, encode};
+use crate::support::{Log, RulesFile, Server, connect, divvy, encode, number, until};
 
 /// Makes a pipe without a reader.
 fn fifo(path: &Path) {
@@ -29,7 +26,7 @@ fn failing_audit_log_is_counted_and_stops_nothing() {
         let log = Log::of(&mut command);
         let args = [rules.path(), "--store", "memory", "--audit-log", path.to_str().unwrap()];
         let server = Server::start_as(&mut command, &args);
-        let mut resp = RespClient::connect(server.resp);
+        let mut resp = server.resp();
         for credits in 1..=20 {
             assert_eq!(resp.command(&format!("DIVVY.LIMIT SET by-user ann {credits}")), "OK");
         }

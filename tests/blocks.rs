@@ -6,11 +6,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::support::command_line::{restore, run_at};
-use crate::support::http::{self, HttpClient};
-use crate::support::redis::until;
-use crate::support::stores::on_every_store;
-use crate::support::{LineClient, RulesFile, Server, expanded, metrics, resp};
+use crate::support::{
+    HttpClient, RulesFile, Server, expanded, http, metrics, on_every_store, resp, restore, run_at, until,
+};
 
 const RULES: &str = "
 [api=* ip=*] creditLimit=5 resetSeconds=2592000 actorField=ip label=by-ip
@@ -134,9 +132,8 @@ fn blocks_and_limits_survive_a_sigkill_and_a_restored_backup() {
 
 #[test]
 fn http_api_sets_returns_lists_and_removes_entries() {
-    let rules = RulesFile::ini(RULES);
-    let server = Server::in_memory(rules.path());
-    let client = &mut HttpClient::connect(server.http);
+    let server = Server::serving(RULES, &[]);
+    let client = &mut server.http();
     let reason = json!({"reason": "scraping", "expiresIn": 60});
     for (list, body) in
         [("limits", json!({"credits": 20, "expiresIn": 60})), ("blocks", reason.clone()), ("allows", reason)]
@@ -180,7 +177,7 @@ fn http_api_sets_returns_lists_and_removes_entries() {
 
 /// Checks that a program changes its own blocks only, many at once, and that clients can follow the changes.
 fn programs_own_blocks(server: &Server) {
-    let client = &mut HttpClient::connect(server.http);
+    let client = &mut server.http();
     let start = client.get("/v1/blocks", &[]).json();
     assert_eq!((&start["blocks"], &start["removed"], &start["reset"]), (&json!([]), &json!([]), &json!(false)));
     assert_eq!(resp(server, "DIVVY.BLOCK SET * ip=192.0.2.1 REASON mine"), "OK");
@@ -259,8 +256,7 @@ fn owners_survive_a_sigkill() {
 
 #[test]
 fn command_line_sets_returns_lists_and_removes_entries() {
-    let rules = RulesFile::ini(RULES);
-    let server = Server::in_memory(rules.path());
+    let server = Server::serving(RULES, &[]);
     let no_block = "this actor has no block";
     let no_limit = "this actor has no limit of its own";
     for (line, code, expected) in [
@@ -320,15 +316,15 @@ fn every_front_uses_the_block() {
     let flags = ["--store", "memory", "--check-operation", "api=query:api user=query:user"];
     let server = Server::start(&[&[rules.path()], &flags[..]].concat());
     assert_eq!(resp(&server, "DIVVY.BLOCK SET by-user ann EX 60"), "OK");
-    assert_eq!(LineClient::connect(server.line).hit("api=a user=ann"), (false, 0, 60));
+    assert_eq!(server.line().hit("api=a user=ann"), (false, 0, 60));
     let check = http::get(server.http, "/v1/check?api=a&user=ann");
     assert_eq!((check.status, check.header("retry-after")), (429, Some("60")), "{}", check.body);
-    let both = HttpClient::connect(server.http).post(
+    let both = server.http().post(
         "/v1/hits",
         r#"{"hits":[{"operation":{"api":"a","user":"ann"}},{"operation":{"api":"a","user":"bob"}}],"atomic":true}"#,
     );
     assert_eq!(both.json()["allowed"], false, "{}", both.body);
-    let free = HttpClient::connect(server.http).post("/v1/peek", r#"{"operation":{"api":"a","user":"bob"}}"#);
+    let free = server.http().post("/v1/peek", r#"{"operation":{"api":"a","user":"bob"}}"#);
     assert_eq!(free.json()["remaining"], 5, "the group took nothing");
     let reserved = resp(&server, "DIVVY.RESERVE api=a user=ann AMOUNT 2 TTL 30");
     assert!(reserved.starts_with("[0 "), "{reserved}");

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use crate::clients::tool;
-use crate::support::Server;
-use crate::support::gateway::{Gateway, application, changed, free_address};
+use crate::support::gateway::changed;
+use crate::support::{Gateway, Server, application, free_address};
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/examples/caddy");
 

@@ -3,10 +3,8 @@
 use bytes::Bytes;
 use hyper::Request;
 
-use crate::support::http::{HttpClient, Response};
 use crate::support::http2::Http2Client;
-use crate::support::log::Log;
-use crate::support::{RulesFile, Server, divvy};
+use crate::support::{Response, RulesFile, Server};
 
 /// A limit for logins, and everything else.
 const LOGIN: &str = "
@@ -79,7 +77,7 @@ fn every_spelling_is_the_same_request() {
     let spellings: [&[&str]; 4] = [&METHODS, &URIS, &HOSTS, &ADDRESSES];
     for (family, names) in FAMILIES {
         let server = served(&rules, &["--check-from", family, "--check-final-slash", "drop"]);
-        let mut client = HttpClient::connect(server.http);
+        let mut client = server.http();
         let mut asked = 0;
         for (place, spellings) in spellings.into_iter().enumerate() {
             for spelling in spellings {
@@ -122,9 +120,7 @@ fn host_is_known_over_http_2() {
 #[test]
 fn client_that_adds_another_description_evades_no_limit() {
     let rules = RulesFile::ini(LOGIN);
-    let mut command = divvy();
-    let log = Log::of(&mut command);
-    let unnamed = Server::start_as(&mut command, &[rules.path(), "--store", "memory"]);
+    let (unnamed, log) = Server::logged(&[rules.path(), "--store", "memory"]);
     let forgeries = [
         ("X-Original-URI", "/harmless"),
         ("X-Original-URI", ""),
@@ -147,7 +143,7 @@ fn client_that_adds_another_description_evades_no_limit() {
         for forged in forgeries {
             // The client's header comes before and after the gateway's.
             for headers in [[&gateway[..], &[forged]].concat(), [&[forged], &gateway[..]].concat()] {
-                let ask = |server: &Server| rule(&HttpClient::connect(server.http).get("/v1/check", &headers));
+                let ask = |server: &Server| rule(&server.http().get("/v1/check", &headers));
                 let answers = [ask(&named), ask(&unnamed)];
                 assert!(
                     answers.iter().all(|answer| ["login", "400"].contains(&answer.as_str())),
@@ -159,10 +155,7 @@ fn client_that_adds_another_description_evades_no_limit() {
         }
         // A proxy appends the address of its client to the list.
         let listed = [&gateway[..3], &[("X-Forwarded-For", "198.51.100.9"), gateway[3]]].concat();
-        assert_eq!(
-            standing(&HttpClient::connect(named.http).get("/v1/check", &listed)).split(';').next(),
-            Some("login")
-        );
+        assert_eq!(standing(&named.http().get("/v1/check", &listed)).split(';').next(), Some("login"));
     }
     log.await_line(&["WARN", "refused a check of a gateway", "give a different"]);
 }
@@ -174,7 +167,7 @@ fn uri_below_a_directory_includes_the_directory_without_its_slash() {
     );
     let server =
         served(&rules, &["--check-from", "original", "--check-operation", "uri=uri", "--check-final-slash", "drop"]);
-    let mut client = HttpClient::connect(server.http);
+    let mut client = server.http();
     for (uri, status) in [
         ("/admin/", 429),
         ("/admin/?x=1", 429),
@@ -193,7 +186,7 @@ fn checks_of_one_request_count_once() {
         "[ip=*]\ncreditLimit = 100\nper = 1h\nactorField = ip\nlabel = by-ip\n[default]\ncreditLimit = 0\n",
     );
     let server = served(&rules, &["--check-from", "original", "--check-id", "header:X-Request-Id"]);
-    let mut client = HttpClient::connect(server.http);
+    let mut client = server.http();
     let mut left = |uri: &str, ip: &str, id: Option<&str>| {
         let described = [("X-Original-Method", "GET"), ("X-Original-URI", uri), ("X-Forwarded-For", ip)];
         let id = id.map(|id| ("X-Request-Id", id));

@@ -3,10 +3,7 @@
 use std::net::TcpListener;
 use std::path::Path;
 
-use crate::support::command_line::run;
-use crate::support::log::Log;
-use crate::support::redis::until;
-use crate::support::{COMPAT_RULES, LineClient, RulesFile, SERVE, Server, divvy};
+use crate::support::{COMPAT_RULES, RulesFile, SERVE, Server, divvy, run, until};
 
 #[test]
 fn converting_there_and_back_keeps_the_rules() {
@@ -76,7 +73,7 @@ fn serve_announces_its_fronts_store_and_rules_and_stops_with_0() {
 fn fronts_can_be_off_and_port_sets_the_line_protocols_port() {
     let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--resp-listen", "none"]);
     assert_eq!(server.resp.port(), 0);
-    LineClient::connect(server.line).hit("a=b");
+    server.line().hit("a=b");
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut child = divvy()
         .args([
@@ -136,7 +133,7 @@ fn damaged_database_is_rejected_and_left_unchanged() {
 fn damaged_log_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::on_disk(COMPAT_RULES, dir.path(), "wal");
-    let mut client = LineClient::connect(server.line);
+    let mut client = server.line();
     for _ in 0..100 {
         client.hit("method=GET path=/status");
     }
@@ -156,7 +153,7 @@ fn damaged_log_is_rejected() {
     }
     std::fs::write(&log, &intact).unwrap();
     let again = Server::on_disk(COMPAT_RULES, dir.path(), "wal");
-    assert_eq!(LineClient::connect(again.line).hit("method=GET path=/status").1, 899, "nothing was overwritten");
+    assert_eq!(again.line().hit("method=GET path=/status").1, 899, "nothing was overwritten");
 }
 
 /// An edited number gives everyone a fresh quota unless the rule names its counter.
@@ -213,10 +210,8 @@ fn reload_that_abandons_counters_in_use_is_a_warning_with_their_number() {
     let rules =
         "[user=*]\ncreditLimit = 1000\nwindow = month\nactorField = user\nlabel = usage\n[default]\ncreditLimit = 0\n";
     let file = RulesFile::ini(rules);
-    let mut command = divvy();
-    let log = Log::of(&mut command);
-    let server = Server::start_as(&mut command, &[file.path(), "--store", "memory"]);
-    let mut client = LineClient::connect(server.line);
+    let (server, log) = Server::logged(&[file.path(), "--store", "memory"]);
+    let mut client = server.line();
     for user in 0..7 {
         assert!(client.hit(&format!("user=u{user}")).0);
     }

@@ -4,18 +4,12 @@ mod envoy;
 
 use serde_json::json;
 
-use crate::support::http::HttpClient;
-use crate::support::{RespClient, RulesFile, Server, stores};
+use crate::support::{RespClient, on_each_store};
 
 const RULES: &str = "
 [api=export user=*] creditLimit=2 resetSeconds=600 algorithm=concurrency actorField=user label=exports
 [default] creditLimit=0 resetSeconds=0
 ";
-
-/// Runs the test on a server for each store.
-fn on_each_store(test: impl Fn(&Server)) {
-    stores::on_each_store(&RulesFile::ini(RULES), test);
-}
 
 /// Returns the words of a reply to `DIVVY.RESERVE`.
 fn reserve(client: &mut RespClient, words: &str) -> Vec<String> {
@@ -25,8 +19,8 @@ fn reserve(client: &mut RespClient, words: &str) -> Vec<String> {
 
 #[test]
 fn leases_are_taken_kept_and_freed_over_resp() {
-    on_each_store(|server| {
-        let mut client = RespClient::connect(server.resp);
+    on_each_store(RULES, |server| {
+        let mut client = server.resp();
         let one = reserve(&mut client, "api=export user=a AMOUNT 1");
         assert_eq!(one[..2], ["1", "1"]);
         let reset: u64 = one[2].parse().unwrap();
@@ -51,8 +45,8 @@ fn leases_are_taken_kept_and_freed_over_resp() {
 
 #[test]
 fn leases_over_http_have_their_unit_in_the_policy() {
-    on_each_store(|server| {
-        let mut http = HttpClient::connect(server.http);
+    on_each_store(RULES, |server| {
+        let mut http = server.http();
         let body = json!({ "operation": { "api": "export", "user": "a" }, "amount": 1 });
         let made = http.post("/v1/reservations", &body.to_string());
         assert_eq!(made.status, 201, "{}", made.body);

@@ -18,11 +18,9 @@ use self::fake::{Fake, answer, ban};
 use self::lapi::Lapi;
 use self::sidecar::Sidecar;
 use crate::clients::{PYTHON, installed, tool};
-use crate::support::certificates::Certificates;
-use crate::support::http::{HttpClient, encode, request};
-use crate::support::metrics::scrape;
-use crate::support::redis::{RedisServer, cli, until};
-use crate::support::{RulesFile, Server, divvy};
+use crate::support::http::{encode, request};
+use crate::support::redis::cli;
+use crate::support::{Certificates, HttpClient, RedisServer, RulesFile, Server, divvy, scrape, until};
 
 /// Key of the bouncers.
 const KEY: &str = "0123456789abcdef0123456789abcdef";
@@ -320,7 +318,7 @@ impl Following {
 
     fn is_allowed(&self, pair: &str) -> bool {
         let hit = format!(r#"{{"operation":{{"{}"}}}}"#, pair.replace('=', "\":\""));
-        let answer = HttpClient::connect(self.server.http).post("/v1/hit", &hit);
+        let answer = self.server.http().post("/v1/hit", &hit);
         assert!([200, 429].contains(&answer.status), "{answer:?}");
         answer.status == 200
     }
@@ -498,7 +496,7 @@ fn bad_upstream_does_not_delay_hits() {
         let mut following = Following::start(&fake.url());
         until(|| fake.requests() > 0);
         let before = following.sidecar.resident();
-        let mut client = HttpClient::connect(following.server.http);
+        let mut client = following.server.http();
         let (begun, mut slowest) = (Instant::now(), Duration::ZERO);
         while begun.elapsed() < Duration::from_secs(2) {
             let sent = Instant::now();

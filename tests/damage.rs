@@ -5,10 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::support::log::Log;
-use crate::support::metrics::number;
-use crate::support::redis::until;
-use crate::support::{RespClient, RulesFile, SERVE, Server, divvy, http};
+use crate::support::{Log, RespClient, RulesFile, SERVE, Server, divvy, http, number, until};
 
 const RULES: &str = "
 [api=hit user=*] creditLimit=1000000 resetSeconds=36000 actorField=user
@@ -26,7 +23,7 @@ fn damaged_block_is_logged_and_counted_and_interrupts_readiness() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     let server = Server::on_disk(rules.path(), &data, "wal");
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     for user in 0..2_000 {
         client.command(&format!("DIVVY.HIT api=hit user=u{user}"));
     }
@@ -43,7 +40,7 @@ fn damaged_block_is_logged_and_counted_and_interrupts_readiness() {
     let log = Log::of(&mut command);
     let server = Server::start_as(&mut command, &[rules.path(), "--data-dir", data.to_str().unwrap()]);
     assert_eq!(http::get(server.http, "/readyz").status, 200);
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     let hit = |client: &mut RespClient, user| client.command(&format!("DIVVY.HIT api=hit user=u{user}"));
     let damaged: Vec<_> = (0..2_000).filter(|user| hit(&mut client, *user).starts_with("-ERR")).collect();
     assert!(!damaged.is_empty() && damaged.len() < 1_000, "{}", damaged.len());
@@ -59,7 +56,7 @@ fn deleted_write_ahead_log_is_reported_and_not_treated_as_empty() {
     let rules = RulesFile::ini(RULES);
     let dir = tempfile::tempdir().unwrap();
     let server = Server::on_disk(rules.path(), dir.path(), "sync");
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     for user in 0..100 {
         assert!(client.command(&format!("DIVVY.HIT api=hit user=u{user}")).starts_with("[1 999999 "));
     }

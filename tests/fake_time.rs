@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{RespClient, RulesFile, Server, divvy};
+use crate::support::{RulesFile, Server, divvy};
 
 const RULES: &str = "[user=*]\ncreditLimit=3\nwindow=year\nactorField=user\n[default]\ncreditLimit=0\n";
 
@@ -44,7 +44,7 @@ fn server_uses_the_time_of_libfaketime() {
         };
         for args in [&["--store", "memory"][..], &["--data-dir", data], &["--data-dir", data, "--durability", "sync"]] {
             let at_night = serve("2031-12-31 23:00:00", args);
-            let mut client = RespClient::connect(at_night.resp);
+            let mut client = at_night.resp();
             let time = client.command("TIME");
             assert!(time.starts_with("[19565"), "{library:?} {args:?}: {time}");
             let hit = client.command("DIVVY.HIT user=ann");
@@ -53,7 +53,7 @@ fn server_uses_the_time_of_libfaketime() {
             assert!(at_night.terminate().success());
         }
         let next_year = serve("2032-01-01 00:00:00", &["--data-dir", data]);
-        assert!(RespClient::connect(next_year.resp).command("DIVVY.HIT user=ann").starts_with("[1 2 "));
+        assert!(next_year.resp().command("DIVVY.HIT user=ann").starts_with("[1 2 "));
         assert!(next_year.terminate().success());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::{LineClient, RespClient, RulesFile, Server, encode};
+use crate::support::{RespClient, RulesFile, Server, encode};
 
 const MIB: u64 = 1 << 20;
 const BOUND: usize = 50_000;
@@ -46,9 +46,9 @@ fn bounded(rules: &RulesFile, more: &[&str]) -> Server {
 }
 
 fn send_a_million_invented_actors(server: &Server) {
-    let mut guest = RespClient::connect(server.resp);
+    let mut guest = server.resp();
     assert!(guest.command("DIVVY.HIT api=long user=guest").starts_with("[1 999999 "));
-    let mut attacker = RespClient::connect(server.resp);
+    let mut attacker = server.resp();
     let before = server.peak_resident();
     let (mut granted, mut denied) = (0, 0);
     for part in 0..10 {
@@ -96,7 +96,7 @@ fn counters_that_occur_once_stay_within_the_stated_memory() {
     let cache = format!("{CACHE_MIB}Mi");
     let bounds = ["--cache-memory", &cache];
     let server = Server::start(&[&[rules.path(), "--data-dir", data.to_str().unwrap()], &bounds[..]].concat());
-    let mut client = LineClient::connect(server.line);
+    let mut client = server.line();
     for first in (0..ACTORS).step_by(1_000) {
         let hits = (first..first + 1_000).map(|user| format!("HIT api=long user={user:012}\n"));
         client.send(hits.collect::<String>().as_bytes());

@@ -93,7 +93,7 @@ impl Record {
     }
 
     pub fn check(&self, server: &Server) {
-        let mut client = RespClient::connect(server.resp);
+        let mut client = server.resp();
         for (question, recorded) in &self.answers {
             let reply = ask(&mut client, question);
             let (words, seconds) = parts(question, &reply);

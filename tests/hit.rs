@@ -2,9 +2,7 @@
 
 use std::process::Command;
 
-use crate::support::command_line::output;
-use crate::support::http::HttpClient;
-use crate::support::{COMPAT_RULES, LineClient, RulesFile, Server, connect, divvy};
+use crate::support::{COMPAT_RULES, Server, connect, divvy, output};
 
 const STATUS: [&str; 2] = ["method=GET", "path=/status"];
 const SCARCE: &str = "[a=1]\ncreditLimit = 1\nresetSeconds = 60\n\n[default]\ncreditLimit = 0\nresetSeconds = 0\n";
@@ -29,7 +27,7 @@ fn both_fronts_print_the_same() {
     assert_eq!(hit(&["--server", &http], &STATUS), done("OK true 999 60\n"));
     assert_eq!(hit(&["--addr", &line], &STATUS), done("OK true 998 60\n"));
     let peek = r#"{"operation":{"method":"GET","path":"/status"}}"#;
-    let expected = HttpClient::connect(server.http).post("/v1/peek", peek).body.replace("998", "997");
+    let expected = server.http().post("/v1/peek", peek).body.replace("998", "997");
     assert_eq!(hit(&["--server", &format!("http://{http}"), "--json"], &STATUS), done(&expected), "as over HTTP");
 }
 
@@ -52,8 +50,7 @@ fn flag_takes_precedence_over_a_variable_and_two_flags_conflict() {
 
 #[test]
 fn denial_sets_the_exit_code_if_requested() {
-    let rules = RulesFile::ini(SCARCE);
-    let server = Server::in_memory(rules.path());
+    let server = Server::serving(SCARCE, &[]);
     let http = server.http.to_string();
     let codes = [(); 2].map(|()| hit(&["--server", &http, "--exit-code"], &["a=1"]).0);
     assert_eq!(codes, [0, 3]);
@@ -69,6 +66,6 @@ fn tls_with_a_server_without_tls_is_reported() {
     assert_eq!(code, 1);
     // On a machine without certificate authorities, the handshake does not even start.
     assert!(error.contains("leave out --tls") || error.contains("--tls-ca"), "{error}");
-    LineClient::connect(server.line).hit("a=b");
+    server.line().hit("a=b");
     drop(connect(server.resp));
 }

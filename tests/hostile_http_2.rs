@@ -13,8 +13,7 @@ use crate::http_2::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, PREFACE, PRIORITY, SETTINGS, WINDOW_UPDATE, error,
     frame, head, literal, reset,
 };
-use crate::support::log::Log;
-use crate::support::{COMPAT_RULES, LineClient, PATIENCE, RespClient, Server, connect, divvy, http};
+use crate::support::{COMPAT_RULES, Log, PATIENCE, Server, connect, divvy, http};
 
 const MIB: u64 = 1 << 20;
 /// Connections of each flood that read answers, and connections that do not.
@@ -96,7 +95,7 @@ fn floods_of_all_kinds_at_once_leave_others_served() {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let other = scope.spawn(|| {
-            let (mut line, mut resp) = (LineClient::connect(server.line), RespClient::connect(server.resp));
+            let (mut line, mut resp) = (server.line(), server.resp());
             let mut worst = Duration::ZERO;
             while !is_over.load(Relaxed) {
                 let asked = Instant::now();

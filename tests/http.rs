@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, json};
 
-use crate::support::http::{self, HttpClient, Response, encode};
-use crate::support::{LineClient, RespClient, RulesFile, Server};
+use crate::support::http::encode;
+use crate::support::{HttpClient, Response, RulesFile, Server, http};
 
 const RULES: &str = "
 [api=status] creditLimit=3 resetSeconds=3599.5 label=status
@@ -16,7 +16,7 @@ const RULES: &str = "
 [default] creditLimit=0 resetSeconds=0
 ";
 
-fn served(args: &[&str]) -> (Server, HttpClient, RulesFile) {
+fn served(args: &[&str]) -> (Server, HttpClient) {
     http::served(RULES, args)
 }
 
@@ -29,7 +29,7 @@ fn limits(response: &Response) -> Vec<String> {
 
 #[test]
 fn hit_is_answered_with_numbers_and_headers() {
-    let (_server, mut client, _rules) = served(&[]);
+    let (_server, mut client) = served(&[]);
     let hit = r#"{"operation":{"api":"status"}}"#;
     let first = client.post("/v1/hit", hit);
     assert_eq!(first.status, 200);
@@ -56,7 +56,7 @@ fn hit_is_answered_with_numbers_and_headers() {
 
 #[test]
 fn many_hits_are_answered_in_order() {
-    let (_server, mut client, _rules) = served(&[]);
+    let (_server, mut client) = served(&[]);
     let hits = r#"{"hits":[
         {"operation":{"api":"status"},"cost":2},
         {"operation":{"api":"drip","user":"a","bytes":"x"}},
@@ -90,7 +90,7 @@ fn many_hits_are_answered_in_order() {
 
 #[test]
 fn explain_and_rules_show_the_policy() {
-    let (_server, mut client, _rules) = served(&[]);
+    let (_server, mut client) = served(&[]);
     let explained = client.post("/v1/explain", r#"{"operation":{"api":"trial"}}"#).json();
     let findings: Vec<_> = explained["rules"].as_array().unwrap().iter().map(|rule| &rule["finding"]).collect();
     assert_eq!(findings, ["value-differs", "value-differs", "value-differs", "value-differs", "canary", "answers"]);
@@ -114,9 +114,8 @@ fn explain_and_rules_show_the_policy() {
 #[test]
 fn counters_are_listed_and_forgotten_in_pages() {
     let by_user = "[user=*]\ncreditLimit=5\nresetSeconds=3600\nactorField=user\nlabel=by-user\n";
-    let rules = RulesFile::ini(&format!("{by_user}[default]\ncreditLimit=9\nresetSeconds=60\n"));
-    let server = Server::in_memory(rules.path());
-    let mut client = HttpClient::connect(server.http);
+    let server = Server::serving(&format!("{by_user}[default]\ncreditLimit=9\nresetSeconds=60\n"), &[]);
+    let mut client = server.http();
     for user in 0..25 {
         client.post("/v1/hit", &format!(r#"{{"operation":{{"user":"u {user}"}}}}"#));
     }
@@ -146,7 +145,7 @@ fn counters_are_listed_and_forgotten_in_pages() {
 
 #[test]
 fn every_mistake_has_its_own_problem() {
-    let (_server, mut client, _rules) = served(&["--max-body", "4000"]);
+    let (_server, mut client) = served(&["--max-body", "4000"]);
     let long = format!(r#"{{"operation":{{"a":"{}"}}}}"#, "x".repeat(4_000));
     let pairs: Map<_, _> = (0..257).map(|pair| (pair.to_string(), json!(""))).collect();
     let crowded = json!({ "operation": pairs }).to_string();
@@ -185,7 +184,7 @@ fn every_mistake_has_its_own_problem() {
         assert!(problem["detail"].as_str().unwrap().contains(detail), "{name}");
         // The rest of an overlong body is not read.
         if status == 413 {
-            client = HttpClient::connect(_server.http);
+            client = _server.http();
         }
     }
     client.send(&encode("PUT", "/v1/check", &[], b""));
@@ -194,7 +193,7 @@ fn every_mistake_has_its_own_problem() {
 
 #[test]
 fn oversized_body_is_rejected_without_being_read() {
-    let (server, mut client, _rules) = served(&[]);
+    let (server, mut client) = served(&[]);
     client.send(b"POST /v1/hit HTTP/1.1\r\nhost: divvy\r\ncontent-type: application/json\r\n");
     client.send(b"content-length: 1000000000\r\n\r\n{\"operation\":");
     assert_eq!(client.read_response().status, 413);
@@ -205,7 +204,7 @@ fn oversized_body_is_rejected_without_being_read() {
 #[test]
 fn missing_rules_are_an_operator_error_and_a_missing_store_is_unavailable() {
     let server = Server::start(&["--store", "memory"]);
-    let mut client = HttpClient::connect(server.http);
+    let mut client = server.http();
     for (path, body) in [("/v1/hit", r#"{"operation":{}}"#), ("/v1/explain", r#"{"operation":{}}"#)] {
         let response = client.post(path, body);
         assert_eq!((response.status, response.header("retry-after")), (500, None));
@@ -216,7 +215,7 @@ fn missing_rules_are_an_operator_error_and_a_missing_store_is_unavailable() {
     let rules = RulesFile::ini(RULES);
     // Nothing listens on this port.
     let server = Server::start(&[rules.path(), "--redis-url", "redis://127.0.0.1:1"]);
-    let mut client = HttpClient::connect(server.http);
+    let mut client = server.http();
     let response = client.post("/v1/hit", r#"{"operation":{"api":"status"}}"#);
     assert_eq!((response.status, response.header("retry-after")), (503, Some("1")));
     let response = client.post("/v1/hits", r#"{"hits":[{"operation":{"api":"status"}},{"operation":{"api":"open"}}]}"#);
@@ -227,7 +226,7 @@ fn missing_rules_are_an_operator_error_and_a_missing_store_is_unavailable() {
 
 #[test]
 fn with_a_password_only_open_routes_answer_without_it() {
-    let (_server, mut client, _rules) = served(&["--requirepass", "secret", "--open", "hit"]);
+    let (_server, mut client) = served(&["--requirepass", "secret", "--open", "hit"]);
     let mut status = |method: &str, path: &str, authorization: &str| {
         let headers = [("content-type", "application/json"), ("authorization", authorization)];
         client.send(&encode(method, path, &headers, br#"{"operation":{"api":"open"}}"#));
@@ -256,7 +255,7 @@ fn with_a_password_only_open_routes_answer_without_it() {
 
 #[test]
 fn pipelined_requests_are_answered_in_order_on_one_connection() {
-    let (_server, mut client, _rules) = served(&[]);
+    let (_server, mut client) = served(&[]);
     let hit = |body: &str| encode("POST", "/v1/hit", &[("content-type", "application/json")], body.as_bytes());
     let status = hit(r#"{"operation":{"api":"status"}}"#);
     let pipeline = [&status[..], &encode("GET", "/nothing", &[], b""), &status, &hit("{"), &status].concat();
@@ -271,11 +270,11 @@ fn pipelined_requests_are_answered_in_order_on_one_connection() {
 /// The last of a field's values used to win without a word, so a description that a client can extend chose the rule.
 #[test]
 fn field_that_is_given_twice_is_an_error() {
-    let rules = RulesFile::ini(
+    let server = Server::serving(
         "[plan=free]\ncreditLimit = 2\nper = 1h\nlabel = free\n[plan=pro]\ncreditLimit = 1000\nper = 1h\nlabel = pro\n[default]\ncreditLimit = 0\n",
+        &[],
     );
-    let server = Server::in_memory(rules.path());
-    let mut client = HttpClient::connect(server.http);
+    let mut client = server.http();
     let twice = r#"{"plan":"free","plan":"pro"}"#;
     for (path, body) in [
         ("/v1/hit", format!(r#"{{"operation":{twice}}}"#)),
@@ -288,12 +287,12 @@ fn field_that_is_given_twice_is_an_error() {
         let refused = client.post(path, &body);
         assert!(refused.status == 400 && refused.body.contains("is given twice"), "{path}: {}", refused.body);
     }
-    let mut resp = RespClient::connect(server.resp);
+    let mut resp = server.resp();
     for (command, more) in [("HIT", ""), ("PEEK", ""), ("CHARGE", ""), ("EXPLAIN", ""), ("RESERVE", " AMOUNT 1 TTL 9")]
     {
         let refused = resp.command(&format!("DIVVY.{command} plan=free plan=pro{more}"));
         assert!(refused.contains("the field 'plan' is given twice"), "{command}: {refused}");
     }
     // Button's Divvy takes the last one.
-    assert_eq!(LineClient::connect(server.line).hit("plan=free plan=pro").1, 999);
+    assert_eq!(server.line().hit("plan=free plan=pro").1, 999);
 }

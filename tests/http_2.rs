@@ -4,8 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::support::log::Log;
-use crate::support::{COMPAT_RULES, PATIENCE, RulesFile, Server, connect, divvy, http};
+use crate::support::{COMPAT_RULES, Log, PATIENCE, RulesFile, Server, connect, divvy, http};
 
 pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;

@@ -20,8 +20,7 @@ use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
-use crate::support::seed::{seed, setting};
-use crate::support::{LineClient, RespClient, RulesFile, SERVE, Server, divvy, encode, expanded};
+use crate::support::{LineClient, RespClient, RulesFile, SERVE, Server, divvy, encode, expanded, seed, setting};
 
 const RULES: &str = "
 [kind=login user=*] creditLimit=1000000000 resetSeconds=36000 actorField=user
@@ -250,7 +249,7 @@ impl Lane {
     /// Starts the activity during which the server is killed. If that lists the counters, which writes all of them,
     /// returns the time of the listing.
     fn begin(&mut self, moment: Moment, server: &Server) -> Option<Instant> {
-        let mut connection = RespClient::connect(server.resp);
+        let mut connection = server.resp();
         match moment {
             Moment::WriteBack => {
                 let asked_at = Instant::now();
@@ -287,14 +286,14 @@ impl Lane {
         let mut replies = Replies::new();
         // Connected here, because the server may be gone when the thread starts.
         if kind == 0 {
-            let mut connection = LineClient::connect(server.line);
+            let mut connection = server.line();
             thread::spawn(move || {
                 while ask_lines(&mut connection, &random_requests(&mut rng, hit), &mut replies).is_some() {}
                 replies
             })
         } else {
             let request = if kind == 1 { canary_request } else { falling_request };
-            let mut connection = RespClient::connect(server.resp);
+            let mut connection = server.resp();
             thread::spawn(move || {
                 while ask_commands(&mut connection, &random_requests(&mut rng, request), &mut replies).is_some() {}
                 replies
@@ -325,8 +324,8 @@ impl Lane {
         let mut replies = Replies::new();
         let (lines, commands): (Vec<_>, Vec<_>) =
             self.known.keys().cloned().partition(|request| request.starts_with("HIT "));
-        ask_lines(&mut LineClient::connect(server.line), &lines, &mut replies).unwrap();
-        ask_commands(&mut RespClient::connect(server.resp), &commands, &mut replies).unwrap();
+        ask_lines(&mut server.line(), &lines, &mut replies).unwrap();
+        ask_commands(&mut server.resp(), &commands, &mut replies).unwrap();
         for (request, before) in &self.known {
             let context = || format!("{request} in {} mode, round {}", self.durability, self.round);
             let Some(now) = replies.get(request).and_then(|answer| answer.first()) else {
@@ -444,7 +443,7 @@ fn numbers(reply: &str) -> Vec<i64> {
 
 /// Creates counters that expire at once, until the server is gone.
 fn churn(server: &Server, round: u32) -> JoinHandle<Replies> {
-    let mut connection = RespClient::connect(server.resp);
+    let mut connection = server.resp();
     thread::spawn(move || {
         for burst in 0.. {
             let commands = (0..PIPELINE).map(|at| format!("DIVVY.HIT kind=brief user={round}-{burst}-{at}\r\n"));

@@ -5,8 +5,7 @@ use std::io::Write;
 use std::net::TcpStream;
 
 use crate::robustness::MIB;
-use crate::support::redis::until;
-use crate::support::{COMPAT_RULES, RespClient, RulesFile, Server, connect, encode, http};
+use crate::support::{COMPAT_RULES, Server, connect, encode, http, until};
 
 /// Starts a server with RocksDB, which needs system calls for INFO.
 fn on_disk() -> (Server, tempfile::TempDir) {
@@ -17,9 +16,9 @@ fn on_disk() -> (Server, tempfile::TempDir) {
 #[test]
 fn info_for_many_at_once_takes_little_memory_and_frees_it() {
     let (server, _dir) = on_disk();
-    RespClient::connect(server.resp).command("INFO");
+    server.resp().command("INFO");
     let (before, threads) = (server.resident(), server.threads());
-    let mut clients: Vec<_> = (0..600).map(|_| RespClient::connect(server.resp)).collect();
+    let mut clients: Vec<_> = (0..600).map(|_| server.resp()).collect();
     for _ in 0..3 {
         clients.iter_mut().for_each(|client| client.send(&encode(&[b"INFO"])));
         let most = server.threads();
@@ -39,12 +38,12 @@ fn unread_pages_of_counters_over_http_1_have_one_bound() {
     const BOUND: u64 = MIB;
     /// All their pages together are many times the bound.
     const CLIENTS: usize = 16;
-    let rules = RulesFile::ini(
-        "[user=*]\ncreditLimit=9\nresetSeconds=3600\nactorField=user\nlabel=users\n[default]\ncreditLimit=0\nresetSeconds=0\n",
-    );
     let flags = ["--max-buffer-memory", &BOUND.to_string()];
-    let server = Server::start(&[&[rules.path(), "--store", "memory"], &flags[..]].concat());
-    let mut client = RespClient::connect(server.resp);
+    let server = Server::serving(
+        "[user=*]\ncreditLimit=9\nresetSeconds=3600\nactorField=user\nlabel=users\n[default]\ncreditLimit=0\nresetSeconds=0\n",
+        &flags,
+    );
+    let mut client = server.resp();
     let long = "x".repeat(900);
     for number in 0..1000 {
         assert!(client.command(&format!("DIVVY.HIT user={number}-{long}")).starts_with("[1 8 "));

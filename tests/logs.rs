@@ -6,8 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::support::log::Log;
-use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, SERVE, Server, connect, divvy, http};
+use crate::support::{COMPAT_RULES, Log, RulesFile, SERVE, Server, connect, divvy, http};
 
 const COMMENTED: &str = "[a=1]\ncreditLimit = 3\nresetSeconds = 60\nlabel = one\ncomment = 'for \"tests\"'\n\n\
                          [default]\ncreditLimit = 0\nresetSeconds = 0\n";
@@ -35,7 +34,7 @@ fn every_line_of_a_json_log_is_an_object() {
     command.stdout(Stdio::piped());
     let server =
         Server::start_logged(&mut command, &log, &[&[rules.path(), "--store", "memory"], &options[..]].concat());
-    let mut client = LineClient::connect(server.line);
+    let mut client = server.line();
     client.hit("a=1");
     let mut refused = String::new();
     connect(server.resp).read_to_string(&mut refused).unwrap();
@@ -146,10 +145,10 @@ fn raw_bytes_of_clients_do_not_reach_the_log() {
 #[test]
 fn errors_of_clients_are_traced_to_who_sent_them() {
     let (server, log) = logging(COMPAT_RULES, &["--requirepass", "sesame"], |_| {});
-    let mut line = LineClient::connect(server.line);
+    let mut line = server.line();
     line.send(b"AUTH sesame\nHIT a=1 a\xff=2\nFLY\n");
     (0..3).for_each(|_| _ = line.read_line());
-    let mut resp = RespClient::connect(server.resp);
+    let mut resp = server.resp();
     assert!(resp.command("DIVVY.HIT a=1").starts_with("-NOAUTH"));
     assert_eq!(resp.command("AUTH sesame"), "OK");
     assert!(resp.command("DIVVY.HIT a=1 COST many").starts_with("-ERR"));

@@ -1,10 +1,7 @@
 //! `--max-counters` limits existing counters. It does not count their windows, or their versions on disk. With RocksDB,
 //! the number is approximate.
 
-use crate::support::log::Log;
-use crate::support::metrics::number;
-use crate::support::redis::until;
-use crate::support::{RespClient, RulesFile, Server, divvy, encode};
+use crate::support::{Log, RespClient, RulesFile, Server, divvy, encode, number, until};
 
 const RULES: &str = "
 [api=long user=*] creditLimit=1000000 resetSeconds=36000 actorField=user label=long
@@ -29,7 +26,7 @@ fn restarts_and_kills_do_not_fill_the_store() {
     let known = || (0..600).map(|user| format!("known-{user}"));
     for kill in [false, true, false, true] {
         let server = Server::start(&args);
-        let mut client = RespClient::connect(server.resp);
+        let mut client = server.resp();
         for _ in 0..3 {
             assert_eq!(hit_all(&mut client, known()), 0);
         }
@@ -40,7 +37,7 @@ fn restarts_and_kills_do_not_fill_the_store() {
         }
     }
     let server = Server::start(&args);
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     assert_eq!(hit_all(&mut client, (0..300).map(|user| format!("new-{user}"))), 0, "refused of 300 new ones");
     until(|| number(&server, "divvy_counters_counted") == 1);
     assert!((850..=950).contains(&number(&server, "divvy_live_counters")));
@@ -61,7 +58,7 @@ fn log_reports_a_full_store_and_free_room() {
         let mut command = divvy();
         let log = Log::of(&mut command);
         let server = Server::start_as(&mut command, &args);
-        let mut client = RespClient::connect(server.resp);
+        let mut client = server.resp();
         assert_eq!(hit_all(&mut client, ["a", "b", "c", "d"].map(String::from).into_iter()), 1);
         log.await_line(&["ERROR", "the store is full", "--max-counters"]);
         for user in ["a", "b", "c"] {

@@ -1,8 +1,7 @@
 //! /metrics: the values add up to the requests that were sent.
 
-use crate::support::metrics::{Samples, parse, scrape};
-use crate::support::redis::until;
-use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server, encode, http};
+use crate::support::metrics::{Samples, parse};
+use crate::support::{COMPAT_RULES, LineClient, RulesFile, Server, encode, http, scrape, until};
 
 const RULES: &str = "
 [kind=trial user=*] creditLimit=2 resetSeconds=3600 actorField=user matchPolicy=canary label=trial
@@ -33,7 +32,7 @@ fn requests(samples: &Samples, front: &str, command: &str) -> f64 {
 fn requests_of_both_protocols_are_counted() {
     let (rules, dir) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
     let server = Server::on_disk(rules.path(), dir.path(), "wal");
-    let mut line = LineClient::connect(server.line);
+    let mut line = server.line();
     burst(
         &mut line,
         &[
@@ -45,7 +44,7 @@ fn requests_of_both_protocols_are_counted() {
             ("HIT path=/other", 2),
         ],
     );
-    let mut resp = RespClient::connect(server.resp);
+    let mut resp = server.resp();
     let hit = encode(&[b"DIVVY.HIT", b"path=/status"]);
     resp.send(&hit.repeat(5));
     (0..5).for_each(|_| assert_eq!(resp.read_reply().split(' ').next(), Some("[0")));
@@ -114,7 +113,7 @@ fn requests_of_both_protocols_are_counted() {
 fn metrics_show_the_store_the_rules_and_the_process() {
     let (rules, dir) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
     let server = Server::on_disk(rules.path(), dir.path(), "sync");
-    let mut client = LineClient::connect(server.line);
+    let mut client = server.line();
     for actor in 0..20 {
         client.hit(&format!("kind=trial user=u{actor}"));
     }
@@ -159,7 +158,7 @@ fn metrics_show_the_store_the_rules_and_the_process() {
 fn metrics_show_a_failing_redis() {
     let url = "redis://127.0.0.1:1";
     let server = Server::start(&[COMPAT_RULES, "--redis-url", url, "--on-store-error", "allow"]);
-    let mut client = LineClient::connect(server.line);
+    let mut client = server.line();
     for _ in 0..3 {
         client.hit("method=GET path=/status");
     }
@@ -176,7 +175,7 @@ fn metrics_show_a_failing_redis() {
 #[test]
 fn client_input_never_becomes_a_metric_label() {
     let server = Server::in_memory(COMPAT_RULES);
-    let (mut line, mut resp) = (LineClient::connect(server.line), RespClient::connect(server.resp));
+    let (mut line, mut resp) = (server.line(), server.resp());
     for hostile in ["mallory", "mallory\"} 1\ndivvy_mallory 2", "mallory\\", "{mallory=\"\"}"] {
         let pair = format!("mallory={hostile}");
         for words in [&[hostile][..], &["DIVVY.HIT", &pair], &["CLIENT", hostile], &["CLIENT", "SETNAME", "mallory"]] {

@@ -5,8 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::clients::{NODE, PYTHON, installed};
-use crate::support::gateway::{Gateway, free_address};
-use crate::support::{PATIENCE, Server};
+use crate::support::{Gateway, PATIENCE, Server, free_address};
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/examples");
 const PASSWORD: &str = "open sesame";

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::crowdsec::sidecar::Sidecar;
-use crate::support::{RespClient, RulesFile, Server, http};
+use crate::support::{RulesFile, Server, http};
 
 const RULES: &str = "
 [path=/status] creditLimit=1 resetSeconds=60 label=status
@@ -81,7 +81,7 @@ fn all_families() -> Vec<(String, String)> {
     let mut found = Vec::new();
     for store in stores {
         let server = Server::start(&[&[rules.path(), "--requirepass", "secret"], store].concat());
-        let mut client = RespClient::connect(server.resp);
+        let mut client = server.resp();
         assert!(client.command("AUTH wrong").starts_with("-WRONGPASS"));
         assert_eq!(client.command("AUTH secret"), "OK");
         client.command("DIVVY.HIT path=/status");

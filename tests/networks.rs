@@ -13,12 +13,7 @@ use divvy::rules::{Address, Network};
 use serde_json::json;
 
 use crate::nginx::nginx;
-use crate::support::gateway::{Gateway, application, free_address};
-use crate::support::http::{self, HttpClient};
-use crate::support::log::Log;
-use crate::support::redis::until;
-use crate::support::seed::{seed, setting};
-use crate::support::{LineClient, RespClient, RulesFile, Server, divvy};
+use crate::support::{Gateway, RulesFile, Server, application, free_address, http, seed, setting, until};
 
 #[test]
 fn addresses_and_networks_are_read_as_by_python() {
@@ -69,20 +64,20 @@ fn divvy_for_checks() -> (Server, RulesFile) {
 /// Sends requests through a gateway. All count for the same actor, and divvy denies the third. Blocks and allows of the
 /// address in this field decide, and the rule blocks it at last.
 fn check(gateway: &Gateway, server: &Server, denied: u16, operation: &str, field: &str) {
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     let mut command = |command: &str, reply: &str| assert_eq!(client.command(command), reply, "{command}");
     let post = || gateway.post("/").status;
     command(&format!("DIVVY.BLOCK SET * {field}=127.0.0.0/8 EX 900"), "OK");
     assert_eq!(post(), denied, "blocked");
     command(&format!("DIVVY.BLOCK DEL * {field}=127.0.0.0/8"), "1");
     assert_eq!([(); 3].map(|()| post()), [200, 200, denied]);
-    assert_eq!(LineClient::connect(server.line).hit(operation), (false, 0, 3600));
+    assert_eq!(server.line().hit(operation), (false, 0, 3600));
     command(&format!("DIVVY.ALLOW SET * {field}=127.0.0.1"), "OK");
     assert_eq!(post(), 200, "allowed");
     command(&format!("DIVVY.ALLOW DEL * {field}=127.0.0.1"), "1");
     assert_eq!(post(), denied);
     until(|| http::get(server.http, "/v1/blocks?rule=local&actor=127.0.0.1").status == 200);
-    let (is_allowed, _, reset) = LineClient::connect(server.line).hit(operation);
+    let (is_allowed, _, reset) = server.line().hit(operation);
     assert!(!is_allowed && (700..=900).contains(&reset), "{reset}");
     assert_eq!(post(), denied, "by the block of the rule");
 }
@@ -124,8 +119,7 @@ fn address_that_haproxy_passes_is_matched() {
 
 #[test]
 fn address_that_envoy_passes_is_matched() {
-    let rules = RulesFile::ini(&rules("domain=edge remote_address=*", "remote_address"));
-    let server = Server::in_memory(rules.path());
+    let server = Server::serving(&rules("domain=edge remote_address=*", "remote_address"), &[]);
     let gateway = crate::full::envoy::start("envoy.yaml", ("8323", server.grpc), application(), &[]);
     check(&gateway, &server, 429, "domain=edge remote_address=[::ffff:127.0.0.1]:80", "remote_address");
 }
@@ -153,14 +147,12 @@ fn no_request_is_answered_by_half_a_list() {
         [default]\ncreditLimit = 1\nresetSeconds = 0\n";
     fs::write(&rules, text).unwrap();
     fs::write(&list, "192.0.2.1\n192.0.2.2\n").unwrap();
-    let mut command = divvy();
-    let log = Log::of(&mut command);
-    let server = Server::start_as(&mut command, &[rules.to_str().unwrap(), "--store", "memory"]);
+    let (server, log) = Server::logged(&[rules.to_str().unwrap(), "--store", "memory"]);
     let (is_done, counts) = (AtomicBool::new(false), [const { AtomicUsize::new(0) }; 2]);
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                let mut client = HttpClient::connect(server.http);
+                let mut client = server.http();
                 let hits = json!({ "hits": [
                     { "operation": { "ip": "192.0.2.1" } },
                     { "operation": { "ip": "[::ffff:192.0.2.2]:80" } },

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::gateway::{Gateway, application, changed, free_address};
-use crate::support::{LineClient, PATIENCE, RulesFile, Server};
+use crate::support::gateway::changed;
+use crate::support::{Gateway, PATIENCE, RulesFile, Server, application, free_address};
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/examples/nginx");
 
@@ -80,7 +80,7 @@ fn internal_redirects_count_once_with_an_id() {
             &[("location = /divvy {", format!("{redirects} return 404; }}\n        location = /divvy {{"))],
         );
         assert_eq!(gateway.get("/try/x").status, 200);
-        let left = LineClient::connect(server.line).hit("ip=127.0.0.1").1;
+        let left = server.line().hit("ip=127.0.0.1").1;
         assert_eq!(left, 99 - taken, "{flags:?}");
     }
 }
@@ -106,7 +106,7 @@ fn traffic_over_the_limit_gets_429_with_headers_and_other_paths_continue() {
     let wait: u64 = denied.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=60).contains(&wait));
     assert_eq!(gateway.post("/elsewhere").status, 200);
-    let seen_by_the_line = LineClient::connect(server.line).hit("method=POST path=/elsewhere ip=127.0.0.1");
+    let seen_by_the_line = server.line().hit("method=POST path=/elsewhere ip=127.0.0.1");
     assert_eq!(seen_by_the_line.1, 998, "one hit through nginx, one here");
 }
 

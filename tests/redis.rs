@@ -9,7 +9,7 @@ use divvy::store::{Action, Batch, Listing, Page, RedisOptions, RedisStore, Store
 
 use crate::conformance::{LOOK, TAKE, wait};
 use crate::redis_unreachable::recover;
-use crate::support::redis::{Proxy, RedisServer};
+use crate::support::{Proxy, RedisServer};
 
 const SECOND: u64 = 1_000_000_000;
 

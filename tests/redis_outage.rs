@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::redis::{RedisCluster, RedisServer, SLACK, TIMEOUT, until};
-use crate::support::{LineClient, RulesFile, Server, parse_verdict};
+use crate::support::redis::{SLACK, TIMEOUT};
+use crate::support::{LineClient, RedisCluster, RedisServer, RulesFile, Server, parse_verdict, until};
 
 const LIMIT: u64 = 4_000;
 const CLIENTS_EACH: usize = 4;
@@ -71,7 +71,7 @@ impl Subject {
 
     /// Sends hits of the actor that is named after the policy.
     fn load(&self, field: &'static str, done: &AtomicBool) {
-        let mut client = LineClient::connect(self.server.line);
+        let mut client = self.server.line();
         while !done.load(Relaxed) {
             let reply = hit(&mut client, field, self.policy);
             self.replies.lock().unwrap().push(reply);
@@ -81,7 +81,7 @@ impl Subject {
 
     /// Waits until the server counts in Redis again, according to `get`.
     fn wait_until_recovered(&self, get: impl Fn(&str) -> String) {
-        let mut client = LineClient::connect(self.server.line);
+        let mut client = self.server.line();
         until(|| {
             let reply = hit(&mut client, "ip", "afterwards");
             parse_verdict(&reply.text)

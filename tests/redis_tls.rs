@@ -1,8 +1,6 @@
 //! Connections to Redis: TLS with a private authority, certificates for both sides, a Unix socket, and users.
 
-use crate::support::certificates::Certificates;
-use crate::support::redis::{RedisServer, free_port, until};
-use crate::support::{LineClient, RespClient, RulesFile, Server, http};
+use crate::support::{Certificates, RedisServer, RulesFile, Server, free_port, http, until};
 
 /// Starts a Redis with TLS on the returned port. Its plain port is for redis-cli.
 fn redis(certificates: &Certificates, demands_certificates: &str) -> (RedisServer, u16) {
@@ -20,7 +18,7 @@ fn hit(url: &str, flags: &[&str]) -> String {
     // A handshake takes some time on a busy machine.
     let patient = ["--redis-timeout", "20000"];
     let server = Server::start(&[&[rules.path(), "--redis-url", url], flags, &patient].concat());
-    let mut client = LineClient::connect(server.line);
+    let mut client = server.line();
     client.send(b"HIT a=b\n");
     client.read_line()
 }
@@ -90,7 +88,7 @@ fn cluster_over_tls_works_for_a_user_with_minimal_rights() {
     let urls = format!("{node},{node}");
     let flags = ["--redis-url", &urls, "--redis-ca", &ca, "--redis-timeout", "20000", "--denial-cache", "0"];
     let server = Server::start(&[&[rules.path()], &flags[..]].concat());
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     for (command, reply) in [
         ("DIVVY.HIT ip=a", "[1 4 600]"),
         ("DIVVY.HIT x=y", "[1 4 600]"),

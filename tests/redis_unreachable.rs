@@ -8,7 +8,8 @@ use divvy::store::RedisStore;
 
 use crate::conformance::{TAKE, wait};
 use crate::redis::{one, open, window};
-use crate::support::redis::{Proxy, RedisServer, TIMEOUT};
+use crate::support::redis::TIMEOUT;
+use crate::support::{Proxy, RedisServer};
 
 const SECOND: u64 = 1_000_000_000;
 /// How much longer than its timeout a batch may take on a machine that runs all tests at once.

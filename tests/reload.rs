@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-use crate::support::log::Log;
-use crate::support::{LineClient, RespClient, Server, divvy, encode, http};
+use crate::support::{LineClient, Log, RespClient, Server, divvy, encode, http};
 
 const IN_FORCE: &str = "reloaded; the new rules are in force";
 const UNCHANGED: &str = "reloaded, unchanged";
@@ -34,10 +33,8 @@ impl WatchedServer {
 
     /// Serves the `rules.ini` in `dir`, from the store in `options`.
     fn serving_from(dir: tempfile::TempDir, options: &[&str]) -> Self {
-        let mut command = divvy();
-        let log = Log::of(&mut command);
         let rules = dir.path().join("rules.ini");
-        let server = Server::start_as(&mut command, &[&[rules.to_str().unwrap()], options].concat());
+        let (server, log) = Server::logged(&[&[rules.to_str().unwrap()], options].concat());
         Self { dir, log, server }
     }
 
@@ -69,7 +66,7 @@ fn sighup_loads_at_once_and_reports_an_unchanged_file() {
     watched.write(&rules("a=1", 20));
     watched.hang_up();
     watched.log.await_count(1, IN_FORCE);
-    assert_eq!(LineClient::connect(watched.server.line).hit("a=1").1, 19);
+    assert_eq!(watched.server.line().hit("a=1").1, 19);
     assert!(watched.server.terminate().success());
 }
 
@@ -89,7 +86,7 @@ fn invalid_file_is_reported_with_its_lines_and_the_old_rules_stay() {
         let problem = problem.strip_prefix("error: ").unwrap();
         assert!(log.lines().any(|line| line.contains("ERROR") && line.ends_with(problem)), "{problem:?} in:\n{log}");
     }
-    let mut client = LineClient::connect(watched.server.line);
+    let mut client = watched.server.line();
     assert_eq!(client.hit("a=1").1, 9);
     let shown = |line: &str| http::get(watched.server.http, "/metrics").body.lines().any(|shown| shown == line);
     assert!(shown("divvy_config_last_load_successful 0") && shown("divvy_config_failures_total 1"));

@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use crate::support::redis::until;
-use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server, connect, encode, metrics};
+use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server, connect, encode, metrics, until};
 
 pub const MIB: u64 = 1 << 20;
 
@@ -143,7 +142,7 @@ fn client_that_never_reads_is_closed_after_a_while() {
 #[test]
 fn idle_connections_are_closed() {
     let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--idle-timeout", "1"]);
-    let mut client = LineClient::connect(server.line);
+    let mut client = server.line();
     client.hit("method=GET path=/status");
     assert_eq!(client.read_line(), "", "closed by the server");
 }

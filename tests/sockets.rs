@@ -8,8 +8,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use crate::support::redis::until;
-use crate::support::{COMPAT_RULES, DIVVY, LineClient, PATIENCE, SERVE, Server, connect, divvy, program};
+use crate::support::{COMPAT_RULES, DIVVY, LineClient, PATIENCE, SERVE, Server, connect, divvy, program, until};
 
 /// Passes on the sockets on standard input and standard error as systemd does: from file descriptor 3 on.
 const LIKE_SYSTEMD: &str = r#"exec 3<&0 4<&2 </dev/null 2>/dev/null; LISTEN_FDS=2 LISTEN_PID=$$ exec "$0" "$@""#;
@@ -89,11 +88,11 @@ fn two_processes_share_the_ports_if_both_agree() {
 
     let new = Server::start(&[COMPAT_RULES, "--store", "memory", "--reuse-port", "--listen", &line]);
     assert_eq!(new.line, old.line);
-    let mut before = LineClient::connect(old.line);
+    let mut before = old.line();
     before.hit("method=GET path=/status");
     assert!(old.terminate().success());
     for _ in 0..20 {
-        LineClient::connect(new.line).hit("method=GET path=/status");
+        new.line().hit("method=GET path=/status");
     }
 }
 

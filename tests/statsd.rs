@@ -5,8 +5,7 @@ use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use crate::support::redis::until;
-use crate::support::{LineClient, PATIENCE, RespClient, RulesFile, Server, divvy};
+use crate::support::{LineClient, PATIENCE, RespClient, RulesFile, Server, divvy, until};
 
 const RULES: &str = "
 [kind=trial] creditLimit=2 resetSeconds=3600 matchPolicy=canary
@@ -62,7 +61,7 @@ impl StatsdFigures {
 
 /// Sends hits. The connections stay open as long as the returned clients live.
 fn send_hits(server: &Server) -> (LineClient, RespClient) {
-    let (mut line, mut resp) = (LineClient::connect(server.line), RespClient::connect(server.resp));
+    let (mut line, mut resp) = (server.line(), server.resp());
     let text = ["HIT path=/status\n".repeat(10), "HIT kind=trial\n".repeat(3), "NOPE\n".repeat(3)].concat();
     line.send(text.as_bytes());
     text.lines().for_each(|_| assert_ne!(line.read_line(), ""));

@@ -7,11 +7,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::support::command_line::run_at;
-use crate::support::http;
-use crate::support::redis::{RedisServer, lasting_port, until};
-use crate::support::stores::on_every_store;
-use crate::support::{RespClient, RulesFile, Server, resp};
+use crate::support::{RedisServer, RulesFile, Server, http, lasting_port, on_every_store, resp, run_at, until};
 
 const RULES: &str = "
 [api=* user=*] creditLimit=10 resetSeconds=3600 actorField=user label=calls
@@ -123,7 +119,7 @@ fn status_covers_the_rules_with_exactly_these_fields() {
 #[test]
 fn asking_takes_nothing_and_creates_nothing() {
     on_every_store(RULES, &[], |store, server| {
-        let mut client = RespClient::connect(server.resp);
+        let mut client = server.resp();
         for number in 0..200 {
             assert_eq!(client.command(&format!("DIVVY.STATUS user=stranger-{number}")), "[0 []]", "{store}");
         }
@@ -153,7 +149,7 @@ fn numbered(numbers: impl Iterator<Item = u64>) -> String {
 #[test]
 fn pages_show_every_rule_once_and_in_order() {
     on_every_store(&numbered(1..251), &[], |store, server| {
-        let mut client = RespClient::connect(server.resp);
+        let mut client = server.resp();
         // Two of three rules know the actor.
         let expected: Vec<_> = (1..251).filter(|number| number % 3 > 0).collect();
         for number in &expected {
@@ -211,8 +207,7 @@ fn cursor_of_other_rules_is_refused() {
 
 #[test]
 fn fields_of_no_rule_are_an_error() {
-    let rules = RulesFile::ini(RULES);
-    let server = Server::in_memory(rules.path());
+    let server = Server::serving(RULES, &[]);
     for (query, command, fields) in [
         ("usr=ann", "usr=ann", "usr"),
         ("tenant=a", "tenant=a", "tenant"),
@@ -268,8 +263,7 @@ fn actor(server: &Server, args: &[&str]) -> (i32, String, String) {
 
 #[test]
 fn command_line_prints_a_table_or_json() {
-    let rules = RulesFile::ini(RULES);
-    let server = Server::in_memory(rules.path());
+    let server = Server::serving(RULES, &[]);
     resp(&server, "DIVVY.HIT api=a user=ann COST 3");
     resp(&server, "DIVVY.RESERVE job=a user=ann AMOUNT 1");
     resp(&server, "DIVVY.LIMIT SET calls ann 20");

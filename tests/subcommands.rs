@@ -5,8 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Stdio};
 use std::thread;
 
-use crate::support::command_line::run;
-use crate::support::{COMPAT_RULES, DIVVY, RespClient, RulesFile, Server, divvy, program};
+use crate::support::{COMPAT_RULES, DIVVY, RulesFile, Server, divvy, program, run};
 
 const BY_USER: &str = "[user=*]\ncreditLimit = 9\nresetSeconds = 3600\nactorField = user\nlabel = by-user\n\n\
                        [default]\ncreditLimit = 0\nresetSeconds = 0\n";
@@ -32,9 +31,8 @@ fn await_text(from: &mut impl Read, text: &str) -> String {
 
 #[test]
 fn forgetting_a_whole_rule_needs_confirmation() {
-    let rules = RulesFile::ini(BY_USER);
-    let server = Server::in_memory(rules.path());
-    let mut client = RespClient::connect(server.resp);
+    let server = Server::serving(BY_USER, &[]);
+    let mut client = server.resp();
     let mut begin = || {
         for user in ["ann", "bob", "cy"] {
             client.command(&format!("DIVVY.HIT user={user}"));
@@ -98,8 +96,7 @@ fn shown(args: &[&str]) -> String {
 #[test]
 fn denial_on_a_terminal_names_the_rule() {
     let with_stack = "[team=*]\ncreditLimit = 1\nresetSeconds = 3600\nmatchPolicy = and\n\n";
-    let rules = RulesFile::ini(&format!("{with_stack}{BY_USER}"));
-    let server = Server::in_memory(rules.path());
+    let server = Server::serving(&format!("{with_stack}{BY_USER}"), &[]);
     let (http, line) = (server.http.to_string(), server.line.to_string());
     let over_http = |verb, args: &[&str]| shown(&[&[verb, "--server", &http], args].concat());
 

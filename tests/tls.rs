@@ -11,10 +11,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, crypto};
 
 use crate::clients::run;
-use crate::support::certificates::Certificates;
-use crate::support::log::Log;
-use crate::support::redis::until;
-use crate::support::{COMPAT_RULES, LineClient, Server, connect, divvy, http};
+use crate::support::{COMPAT_RULES, Certificates, Log, Server, connect, divvy, http, until};
 
 const HIT: &[u8] = b"HIT method=GET path=/status\n";
 
@@ -126,7 +123,7 @@ fn grpc_is_http_2() {
 fn tls_can_be_limited_to_one_front() {
     let certificates = Certificates::new();
     let (server, _log) = secured(&certificates, &["--tls-fronts", "resp,grpc"]);
-    assert_eq!(LineClient::connect(server.line).hit("method=GET path=/status").1, 999);
+    assert_eq!(server.line().hit("method=GET path=/status").1, 999);
     let output = redis_cli(&server, &certificates, None, &["PING"]);
     assert_eq!(output.stdout, b"PONG\n");
 }

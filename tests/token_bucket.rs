@@ -5,8 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::redis::RedisServer;
-use crate::support::{RespClient, Server};
+use crate::support::{RedisServer, Server};
 
 const RECORDED: &str = include_str!("compat/token-bucket.jsonl");
 
@@ -37,7 +36,7 @@ fn replies_match_the_recorded_ones() {
     let rows: Vec<Value> = RECORDED.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(rows.len(), 34);
     on_every_store(|server| {
-        let mut client = RespClient::connect(server.resp);
+        let mut client = server.resp();
         for row in &rows {
             let line = row["send"].as_str().unwrap();
             assert_eq!(client.command(line), shown(&row["reply"]), "{line}");
@@ -49,7 +48,7 @@ fn replies_match_the_recorded_ones() {
 fn pipelined_replies_match_the_recorded_ones() {
     let rows: Vec<Value> = RECORDED.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     on_every_store(|server| {
-        let mut client = RespClient::connect(server.resp);
+        let mut client = server.resp();
         let lines: String = rows.iter().map(|row| format!("{}\r\n", row["send"].as_str().unwrap())).collect();
         client.send(lines.as_bytes());
         for row in &rows {
@@ -61,7 +60,7 @@ fn pipelined_replies_match_the_recorded_ones() {
 #[test]
 fn keys_are_any_bytes() {
     let server = in_memory();
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     let keys: [&[u8]; 5] = [b"", b"\0", b"\xff\xfe\r\n", b"a b", b"a"];
     for key in keys {
         assert_eq!(client.command_of(&[b"RL.REDUCE", key, b"5", b"60"]), "5", "{key:?}");
@@ -75,7 +74,7 @@ fn keys_are_any_bytes() {
 #[test]
 fn command_info_has_the_positions_of_keys() {
     let server = in_memory();
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     for (name, arity, flags) in [
         ("rl.reduce", -4, "write denyoom fast"),
         ("rl.pget", -4, "readonly fast"),
@@ -90,7 +89,7 @@ fn command_info_has_the_positions_of_keys() {
 #[test]
 fn extremes_are_answered() {
     on_every_store(|server| {
-        let mut client = RespClient::connect(server.resp);
+        let mut client = server.resp();
         for (command, reply) in [
             ("RL.REDUCE a MAX MAX", "9223372036854775807"),
             ("RL.GET a MAX MAX", "9223372036854775806"),

@@ -17,9 +17,8 @@ use divvy::protocol::rpc::Rpc;
 use serde_json::Value;
 
 use crate::clients::run;
-use crate::support::http::{self, Response, encode, get};
-use crate::support::log::Log;
-use crate::support::{RespClient, RulesFile, Server, divvy};
+use crate::support::http::{encode, get};
+use crate::support::{Log, Response, RulesFile, Server, divvy, http};
 
 const PASSWORD: &str = "correct horse";
 const HOUR: Duration = Duration::from_hours(1);
@@ -86,7 +85,7 @@ impl Guarded {
 
     /// Takes hits with the password.
     fn hit(&self, pairs: &[&str]) {
-        let mut client = RespClient::connect(self.server.resp);
+        let mut client = self.server.resp();
         assert_eq!(client.command_of(&[b"AUTH", PASSWORD.as_bytes()]), "OK");
         for pairs in pairs {
             assert!(client.command(&format!("DIVVY.HIT {pairs}")).starts_with("[1 "), "{pairs}");

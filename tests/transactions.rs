@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use crate::robustness::MIB;
-use crate::support::{COMPAT_RULES, PATIENCE, RespClient, RulesFile, Server, encode, http};
+use crate::support::{COMPAT_RULES, PATIENCE, RespClient, Server, encode, http};
 
 const HIT: &str = "DIVVY.HIT method=GET path=/status";
 const ABORTED: &str = "-EXECABORT Transaction discarded because of previous errors.";
 
 fn served() -> (Server, RespClient) {
     let server = Server::in_memory(COMPAT_RULES);
-    let client = RespClient::connect(server.resp);
+    let client = server.resp();
     (server, client)
 }
 
@@ -41,7 +41,7 @@ fn transaction_is_executed_in_order_at_exec() {
             (HIT, "QUEUED"),
         ],
     );
-    let other = RespClient::connect(server.resp).command("DIVVY.PEEK method=GET path=/status");
+    let other = server.resp().command("DIVVY.PEEK method=GET path=/status");
     assert_eq!(other, "[1 1000 0]", "nothing is taken before EXEC");
     assert_eq!(
         client.command("EXEC"),
@@ -127,7 +127,7 @@ fn pipelined_transaction_works_after_hello_and_auth() {
 fn client_that_leaves_before_exec_leaves_no_trace() {
     let (server, mut client) = served();
     for _ in 0..20 {
-        let mut leaving = RespClient::connect(server.resp);
+        let mut leaving = server.resp();
         talk(&mut leaving, &[("MULTI", "OK"), (HIT, "QUEUED")]);
     }
     assert_eq!(client.command("DIVVY.PEEK method=GET path=/status"), "[1 1000 0]");
@@ -143,7 +143,7 @@ fn queued_commands_are_bounded_by_the_memory_for_buffers() {
     let flags = ["--max-buffer-memory", &BOUND.to_string()];
     let server = Server::start(&[&[COMPAT_RULES, "--store", "memory"], &flags[..]].concat());
     let before = server.peak_resident();
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     assert_eq!(client.command("MULTI"), "OK");
     let hit = encode(&[b"DIVVY.HIT", b"method=GET", b"path=/status"]);
     let mut queued = 0;
@@ -198,9 +198,11 @@ fn unwanted_replies_are_not_sent() {
 /// replies are muted, is executed.
 fn pings_during(command: &[&[u8]], count: usize) -> usize {
     let rules: String = (0..300).map(|number| format!("[a={number}]\ncreditLimit = 1\nper = 1m\n")).collect();
-    let rules = RulesFile::ini(&format!("{rules}[default]\ncreditLimit = 1\nper = 1m\nactorField = actor\n"));
-    let server = Server::start(&[rules.path(), "--store", "memory", "--threads", "1"]);
-    let (mut client, mut other) = (RespClient::connect(server.resp), RespClient::connect(server.resp));
+    let server = Server::serving(
+        &format!("{rules}[default]\ncreditLimit = 1\nper = 1m\nactorField = actor\n"),
+        &["--threads", "1"],
+    );
+    let (mut client, mut other) = (server.resp(), server.resp());
     client.send(&[&b"CLIENT REPLY OFF\r\nMULTI\r\n"[..], &encode(command).repeat(count)].concat());
     while !other.command("CLIENT LIST").contains(&format!("multi={count} ")) {}
     client.send(b"EXEC\r\nCLIENT REPLY ON\r\n");

@@ -16,8 +16,7 @@ use std::path::PathBuf;
 use base64_simd::STANDARD;
 use divvy::access::{Category, Digest};
 
-use crate::support::log::Log;
-use crate::support::{COMPAT_RULES, LineClient, RespClient, Server, divvy, http};
+use crate::support::{COMPAT_RULES, LineClient, Log, RespClient, Server, divvy, http};
 
 /// Text after the names of all users' passwords.
 const PASSWORD: &str = "'s password";
@@ -72,14 +71,14 @@ impl Guarded {
 
     /// Connects over RESP as this user.
     fn resp(&self, name: &str) -> RespClient {
-        let mut client = RespClient::connect(self.server.resp);
+        let mut client = self.server.resp();
         assert_eq!(client.command_of(&[b"AUTH", name.as_bytes(), password(name).as_bytes()]), "OK");
         client
     }
 
     /// Connects over the line protocol as the user `default`.
     fn line(&self) -> LineClient {
-        let mut client = LineClient::connect(self.server.line);
+        let mut client = self.server.line();
         client.send(format!("AUTH {}\n", password("default")).as_bytes());
         assert_eq!(client.read_line(), "OK\n");
         client

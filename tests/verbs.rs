@@ -2,19 +2,13 @@
 
 use std::ops::RangeInclusive;
 
-use crate::support::command_line::run_at;
-use crate::support::{RespClient, RulesFile, Server};
+use crate::support::{Server, run_at};
 
 const RULES: &str = "
 [user=*] creditLimit=1000 resetSeconds=3600 actorField=user
 [job=export] algorithm=concurrency creditLimit=1 resetSeconds=600
 [default] creditLimit=0
 ";
-
-fn served() -> (Server, RulesFile) {
-    let rules = RulesFile::ini(RULES);
-    (Server::in_memory(rules.path()), rules)
-}
 
 /// Runs `divvy`, which must succeed. Returns the words that it prints after `OK`.
 fn words(server: &Server, args: &[&str]) -> Vec<String> {
@@ -78,8 +72,8 @@ fn normalize(words: Vec<String>, id: &mut String) -> Vec<String> {
 
 #[test]
 fn command_line_and_resp_have_the_same_results() {
-    let (server, _rules) = served();
-    let mut client = RespClient::connect(server.resp);
+    let server = Server::serving(RULES, &[]);
+    let mut client = server.resp();
     let (mut shell_id, mut resp_id) = (String::new(), String::new());
     let mut answers = Vec::new();
     for (line, command) in STEPS {
@@ -119,7 +113,7 @@ fn command_line_and_resp_have_the_same_results() {
 
 #[test]
 fn answers_are_also_json() {
-    let (server, _rules) = served();
+    let server = Server::serving(RULES, &[]);
     let answer = json(&server, &["peek", "--json", "user=ann"]);
     let expected = serde_json::json!({
         "allowed": true, "limit": 1000, "remaining": 1000, "balance": 1000, "reset": 0, "retryAfter": null, "rule": "rule-1"
@@ -145,7 +139,7 @@ fn answers_are_also_json() {
 
 #[test]
 fn refusal_sets_the_exit_code_if_requested() {
-    let (server, _rules) = served();
+    let server = Server::serving(RULES, &[]);
     let codes = |args: &[&str]| {
         [args, &[&args[..1], &["--exit-code"], &args[1..]].concat()].map(|args| run_at(&server, args).0)
     };

@@ -11,10 +11,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::envoy::{EXAMPLE, start};
-use crate::support::gateway::Gateway;
-use crate::support::redis::{lasting_port, until};
 use crate::support::slow_application::SlowApplication;
-use crate::support::{RespClient, RulesFile, Server, http};
+use crate::support::{Gateway, RulesFile, Server, http, lasting_port, until};
 
 /// Leases per user, as in the example.
 const LEASES: usize = 10;
@@ -41,8 +39,7 @@ fn restartable(rules: &RulesFile, data: &TempDir) -> impl Fn() -> Server {
 
 /// Returns how many more concurrent requests the user may send.
 fn free(server: &Server, user: &str) -> usize {
-    let reply = RespClient::connect(server.resp)
-        .command(&format!("DIVVY.PEEK domain=edge api=reports user={user} request_id=x"));
+    let reply = server.resp().command(&format!("DIVVY.PEEK domain=edge api=reports user={user} request_id=x"));
     reply.split(' ').nth(1).and_then(|word| word.parse().ok()).expect(&reply)
 }
 

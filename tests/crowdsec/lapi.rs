@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
 use crate::clients::tool;
-use crate::support::gateway::free_address;
-use crate::support::redis::until;
+use crate::support::{free_address, until};
 
 /// A CrowdSec server that ends when this is dropped.
 pub struct Lapi {

@@ -5,9 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::support::log::Log;
-use crate::support::metrics::scrape;
-use crate::support::{DIVVY, Server, program};
+use crate::support::{DIVVY, Log, Server, program, scrape};
 
 /// A running divvy-crowdsec, which serves bouncers on a free port. It ends when this is dropped.
 pub struct Sidecar {

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::fs;
 
 use super::log::Log;
-use super::{RulesFile, Server, divvy};
+use super::{RulesFile, Server, expanded};
 
 /// A server that loads its rules again on SIGHUP only, and logs.
 pub struct ReloadingServer {
@@ -18,16 +18,13 @@ impl ReloadingServer {
     /// Serves these rules from the store in `options`.
     pub fn serving(rules: &str, options: &[&str]) -> Self {
         let rules = RulesFile::ini(rules);
-        let mut command = divvy();
-        let log = Log::of(&mut command);
-        let args = [&[rules.path(), "--reload-interval", "0"], options].concat();
-        let server = Server::start_as(&mut command, &args);
+        let (server, log) = Server::logged(&[&[rules.path(), "--reload-interval", "0"], options].concat());
         Self { server, log, rules, reloads: Cell::new(0) }
     }
 
     /// Replaces the rules by others, and waits until they are in force.
     pub fn reload(&self, rules: &str) {
-        fs::write(self.rules.path(), rules).unwrap();
+        fs::write(self.rules.path(), expanded(rules)).unwrap();
         self.server.signal("-HUP");
         self.reloads.set(self.reloads.get() + 1);
         self.log.await_count(self.reloads.get(), "the new rules are in force");

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::Guarded;
+use crate::support::application;
 use crate::support::browser::browse;
-use crate::support::gateway::application;
 
 const PAGE: &str = "https://app.example";
 const STATUS: &str = "/v1/status?user=ann";

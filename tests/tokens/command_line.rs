@@ -7,8 +7,7 @@ use std::process::Output;
 use divvy::access::{MAX_TOKEN_BYTES, TokenKeys};
 
 use super::Guarded;
-use crate::support::log::Log;
-use crate::support::{Server, divvy};
+use crate::support::{Log, Server, divvy};
 
 fn token(arguments: &[&str]) -> Output {
     divvy().arg("token").args(arguments).output().unwrap()

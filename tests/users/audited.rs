@@ -4,9 +4,8 @@ use serde_json::{Value, json};
 
 use super::scopes::{REFUSED, RULES};
 use super::{Guarded, line};
-use crate::support::RulesFile;
 use crate::support::audit::read;
-use crate::support::redis::until;
+use crate::support::{RulesFile, until};
 
 const USERS: [(&str, &str); 3] = [("op", "+@all ~*"), ("a", "+@all ~label:a-*"), ("app", "+@hit ~*")];
 

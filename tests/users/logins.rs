@@ -6,8 +6,8 @@ use divvy::access::SlowHash;
 
 use super::{Guarded, line, password};
 use crate::clients::{drive_by_node_as, drive_by_redis_py_as, run};
+use crate::support::Server;
 use crate::support::http::{encode, request};
-use crate::support::{LineClient, RespClient};
 
 const WRONG: &str = "-WRONGPASS invalid username-password pair or user is disabled.";
 
@@ -19,7 +19,7 @@ fn slow(name: &str, words: &str) -> String {
 fn resp_clients_log_in_with_user_and_password() {
     let file = line("app", "+@hit ~*") + &slow("ann", "+@all ~*") + &line("gone", "+@all ~*").replace(" on ", " off ");
     let guarded = Guarded::start(&file, &[]);
-    let mut client = RespClient::connect(guarded.server.resp);
+    let mut client = guarded.server.resp();
     assert_eq!(client.command("ACL WHOAMI"), "-NOAUTH Authentication required.");
     for (name, password) in [("app", "wrong"), ("nobody", "app's password"), ("gone", "gone's password"), ("", "")] {
         assert_eq!(client.command_of(&[b"AUTH", name.as_bytes(), password.as_bytes()]), WRONG, "{name}");
@@ -74,8 +74,8 @@ fn acl_commands_describe_users_without_their_hashes() {
     assert!(client.command("ACL HELP").contains("WHOAMI"));
 
     // Without users there is one, who may do everything.
-    let server = crate::support::Server::start(&["--store", "memory"]);
-    let mut client = RespClient::connect(server.resp);
+    let server = Server::start(&["--store", "memory"]);
+    let mut client = server.resp();
     assert_eq!(client.command("ACL WHOAMI"), "default");
     assert_eq!(client.command("ACL LIST"), "[user default on +@all ~*]");
 }
@@ -83,7 +83,7 @@ fn acl_commands_describe_users_without_their_hashes() {
 #[test]
 fn requirepass_is_the_password_of_the_user_default() {
     let guarded = Guarded::start(&line("app", "+@hit ~*"), &["--requirepass", "open sesame", "--open", "none"]);
-    let mut client = RespClient::connect(guarded.server.resp);
+    let mut client = guarded.server.resp();
     assert_eq!(client.command_of(&[b"AUTH", b"open sesame"]), "OK");
     assert_eq!(client.command("ACL WHOAMI"), "default");
     assert!(client.command("INFO server").contains("redis_version"));
@@ -91,7 +91,7 @@ fn requirepass_is_the_password_of_the_user_default() {
         client.command("ACL GETUSER default"),
         "[flags [on] passwords [sha256] commands +@all keys ~* channels  selectors []]"
     );
-    let mut client = LineClient::connect(guarded.server.line);
+    let mut client = guarded.server.line();
     client.send(format!("AUTH {}\nAUTH open sesame\nHIT method=GET path=/status\n", password("app")).as_bytes());
     let replies = [client.read_line(), client.read_line(), client.read_line()];
     assert_eq!(replies, ["ERR unauthenticated \"The password is wrong.\"\n", "OK\n", "OK true 999 60\n"]);

@@ -11,10 +11,9 @@ use rand::{RngExt, SeedableRng};
 use self::model::{APIS, Access, Action, Model, Operation, USERS, User};
 use super::scopes::{LABELS, REFUSED, RULES};
 use super::{Guarded, basic, line, password};
-use crate::support::http::{HttpClient, encode as encode_http};
+use crate::support::http::encode as encode_http;
 use crate::support::http2::{Http2Client, descriptor, json, request};
-use crate::support::seed::seed;
-use crate::support::{RespClient, RulesFile, encode};
+use crate::support::{RulesFile, encode, seed};
 
 const CREDITS: i64 = 1_000_000_000;
 const ROUNDS: usize = 60;
@@ -138,7 +137,7 @@ fn pipeline(random: &mut Rng, users: &[User], model: &mut Model) -> Vec<(Vec<u8>
 
 fn send_pipeline(random: &mut Rng, guarded: &Guarded, users: &[User], model: &mut Model) {
     let requests = pipeline(random, users, model);
-    let mut client = RespClient::connect(guarded.server.resp);
+    let mut client = guarded.server.resp();
     client.send(&requests.iter().flat_map(|(bytes, _)| bytes.clone()).collect::<Vec<u8>>());
     for (index, (bytes, expected)) in requests.iter().enumerate() {
         let reply = client.read_reply();
@@ -189,7 +188,7 @@ fn check_batch(user: &User, batch: &Batch, status: u16, body: &str, model: &mut 
 }
 
 fn send_batches(random: &mut Rng, guarded: &Guarded, users: &[User], model: &mut Model) {
-    let mut client = HttpClient::connect(guarded.server.http);
+    let mut client = guarded.server.http();
     for _ in 0..random.random_range(1..8) {
         let (user, batch) = (choose(random, users), batch(random));
         let authorization = basic(&user.name);

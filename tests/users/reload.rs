@@ -3,7 +3,6 @@
 use divvy::access::Category;
 
 use super::{Guarded, line, only, password};
-use crate::support::RespClient;
 
 const IN_FORCE: &str = "the new users are in force";
 const NOT_LOADED: &str = "not loaded; the previous users stay in force";
@@ -15,9 +14,7 @@ fn file_is_loaded_as_a_whole_or_not_at_all() {
     let mut app = guarded.resp("app");
     guarded.reload(&(line("ann", "+@hit ~*") + "user app on +@nonsense\n"), NOT_LOADED, 1);
     assert_eq!(app.command(HIT), "[1 999 60]");
-    let login = |name: &str| {
-        RespClient::connect(guarded.server.resp).command_of(&[b"AUTH", name.as_bytes(), password(name).as_bytes()])
-    };
+    let login = |name: &str| guarded.server.resp().command_of(&[b"AUTH", name.as_bytes(), password(name).as_bytes()]);
     assert!(login("ann").starts_with("-WRONGPASS"), "no part of the file is in force");
     let problem = format!("{}:2: there is no category nonsense", guarded.path().display());
     // The audit log is in the log, and names the first problem, too.

@@ -8,10 +8,9 @@ use divvy::protocol::rpc::Rpc;
 use hyper::Request;
 
 use super::{Guarded, basic, line, password};
-use crate::support::http::{HttpClient, encode as encode_http};
+use crate::support::http::encode as encode_http;
 use crate::support::http2::{Http2Client, Http2Response, descriptor, json, request};
-use crate::support::redis::until;
-use crate::support::{RulesFile, encode};
+use crate::support::{RulesFile, encode, until};
 
 const IN_FORCE: &str = "the new users are in force";
 const CREDITS: usize = 1_000_000_000;
@@ -85,7 +84,7 @@ fn body(front: &str) -> String {
 }
 
 fn over_http(guarded: &Guarded) -> Sender {
-    let mut client = HttpClient::connect(guarded.server.http);
+    let mut client = guarded.server.http();
     Box::new(move || {
         let (authorization, body) = (basic("app"), body("http"));
         let headers = [("authorization", authorization.as_str()), ("content-type", "application/json")];

@@ -41,14 +41,8 @@ pub fn users() -> String {
 const CHECK: &str = "+api=query:api user=query:user tenant=query:tenant other=query:other";
 
 pub fn guarded(file: &str) -> (RulesFile, Guarded) {
-    guarded_with(file, &[])
-}
-
-/// Starts a server as [`guarded`] does, with these arguments.
-pub fn guarded_with(file: &str, args: &[&str]) -> (RulesFile, Guarded) {
     let rules = RulesFile::ini(RULES);
-    let args = [&["--open", "none", "--check-operation", CHECK], args].concat();
-    let guarded = Guarded::with_rules(rules.path(), file, &args);
+    let guarded = Guarded::with_rules(rules.path(), file, &["--open", "none", "--check-operation", CHECK]);
     (rules, guarded)
 }
 
