@@ -1,9 +1,11 @@
 //! The command line, as people and scripts use it.
 
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
+use std::process::Stdio;
 
-use crate::support::{COMPAT_RULES, RulesFile, SERVE, Server, divvy, run, until};
+use crate::support::{COMPAT_RULES, Killed, RulesFile, SERVE, Server, divvy, done, refused, run, run_at, until};
 
 #[test]
 fn converting_there_and_back_keeps_the_rules() {
@@ -13,13 +15,8 @@ fn converting_there_and_back_keeps_the_rules() {
     assert_eq!(run(&["convert", COMPAT_RULES, &json]).0, 0);
     assert_eq!(run(&["convert", &json, &ini]).0, 0);
     let summary = |file: &str| {
-        let lines = run(&["check", file]).1;
-        lines
-            .lines()
-            .skip(1)
-            .filter_map(|line| line.split_once(": "))
-            .map(|(_, rule)| format!("{rule}\n"))
-            .collect::<String>()
+        let lines = done(&["check", file]);
+        lines.lines().skip(1).filter_map(|line| Some(format!("{}\n", line.split_once(": ")?.1))).collect::<String>()
     };
     assert_eq!(summary(COMPAT_RULES).lines().count(), 5);
     assert_eq!(summary(&ini), summary(COMPAT_RULES));
@@ -75,50 +72,25 @@ fn fronts_can_be_off_and_port_sets_the_line_protocols_port() {
     assert_eq!(server.resp.port(), 0);
     server.line().hit("a=b");
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut child = divvy()
-        .args([
-            "serve",
-            COMPAT_RULES,
-            "--store",
-            "memory",
-            "--resp-listen",
-            "none",
-            "--http-listen",
-            "none",
-            "--grpc-listen",
-            "none",
-        ])
-        .env("PORT", free.to_string())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut command = divvy();
+    command.args(["serve", COMPAT_RULES, "--store", "memory", "--resp-listen", "none", "--http-listen", "none"]);
+    command.args(["--grpc-listen", "none"]).env("PORT", free.to_string()).stdout(Stdio::piped());
+    let mut child = Killed(command.spawn().unwrap());
     let mut first = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut first).unwrap();
-    child.kill().unwrap();
-    child.wait().unwrap();
+    BufReader::new(child.0.stdout.take().unwrap()).read_line(&mut first).unwrap();
     assert_eq!(first, format!("line protocol on 127.0.0.1:{free}\n"));
 }
 
-/// Returns the error of a `divvy serve` that cannot serve. Nothing may be listening afterwards.
-fn refused(args: &[&str]) -> String {
-    let (code, _, err) = run(&[&SERVE, args].concat());
-    assert_eq!(code, 1, "{err}");
-    err
-}
-
 fn refused_data_dir(path: &Path) -> String {
-    refused(&[COMPAT_RULES, "--data-dir", path.to_str().unwrap()])
+    refused(&[&SERVE[..], &[COMPAT_RULES, "--data-dir", path.to_str().unwrap()]].concat())
 }
 
 #[test]
 fn damaged_database_is_rejected_and_left_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     Server::on_disk(COMPAT_RULES, dir.path(), "wal").terminate();
-    let manifest = std::fs::read_dir(dir.path())
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .find(|path| path.file_name().unwrap().to_str().unwrap().starts_with("MANIFEST"))
-        .unwrap();
+    let mut files = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    let manifest = files.find(|path| path.file_name().unwrap().to_str().unwrap().starts_with("MANIFEST")).unwrap();
     let mut bytes = std::fs::read(&manifest).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0xff;
@@ -159,50 +131,24 @@ fn damaged_log_is_rejected() {
 /// An edited number gives everyone a fresh quota unless the rule names its counter.
 #[test]
 fn check_against_other_rules_says_what_starts_afresh() {
-    const OLD: &str = "[plan=free user=*]\ncreditLimit = 1000\nwindow = month\nactorField = user\nlabel = free\n
-        [plan=pro user=*]\ncreditLimit = 5000\nwindow = month\nactorField = user\ncounter = pro\nlabel = pro\n
-        [api=old]\ncreditLimit = 5\nper = 1m\nlabel = old\nmatchPolicy = canary\n
-        [default]\ncreditLimit = 1\nper = 1m\n";
-    let old = RulesFile::ini(OLD);
-    let new = RulesFile::ini(
-        &OLD.replace("= 1000", "= 1200")
-            .replace("= 5000", "= 6000")
-            .replace("[api=old]", "[api=new]\ncomment = moved")
-            .replace("label = old", "label = new"),
-    );
-    let kept = RulesFile::ini(&OLD.replace("= 5000", "= 6000").replace("label = old", "label = other"));
-    let commented = RulesFile::ini(&OLD.replace("label = free", "comment = for a start\nlabel = free"));
+    const OLD: &str = "
+[plan=free user=*] creditLimit=1000 window=month actorField=user label=free
+[plan=pro user=*] creditLimit=5000 window=month actorField=user counter=pro label=pro
+[default] creditLimit=1 per=1m
+";
+    let [old, new, kept] = [OLD, &OLD.replace("=1000", "=1200"), &OLD.replace("=5000", "=6000")].map(RulesFile::ini);
     let server = Server::in_memory(old.path());
-    let run = |new: &RulesFile, against: &str| {
-        let command = ["check", new.path(), "--against", against];
-        let output = divvy().args(command).env("DIVVY_SERVER", server.http.to_string()).output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
-        (output.status.code(), text)
-    };
+    let check = |new: &str, against: &str| run_at(&server, &["check", new, "--against", against]);
     for against in [old.path(), "server"] {
-        let (status, text) = run(&new, against);
-        assert_eq!(status, Some(3), "{text}");
-        for expected in [
-            "changed [plan=free user=*] creditLimit from 1000 to 1200; its counters start afresh",
-            "changed [plan=pro user=*] creditLimit from 5000 to 6000; its counters are kept",
-            "removed [api=old] allows 5 in 60 s, as a canary; its counters go",
-            "added [api=new]",
-            "; its counters are new",
-            "1 unchanged, 2 changed, 1 added, 1 removed; counters of 2 rules abandoned",
-            "starts afresh: the counters of [plan=free user=*], line 1; `counter = free` in the rule keeps what actors used",
-        ] {
-            assert!(text.contains(expected), "{against}: {expected} in {text}");
-        }
-        assert!(!text.contains("starts afresh: the counters of [api=old]"), "{text}");
-        let (status, text) = run(&kept, against);
-        assert_eq!(status, Some(0), "{text}");
-        assert!(text.contains("counters of 0 rules abandoned"), "{text}");
-        let (status, text) = run(&commented, against);
-        assert_eq!(status, Some(0), "{text}");
-        assert_eq!(text.contains("changed [plan=free user=*] comment"), against != "server", "{text}");
-        assert!(text.contains(if against == "server" { "4 unchanged" } else { "3 unchanged" }), "{text}");
+        let (code, out, error) = check(new.path(), against);
+        assert_eq!(code, 3, "{out}{error}");
+        assert!(out.contains("2 unchanged, 1 changed, 0 added, 0 removed; counters of 1 rules abandoned"), "{out}");
+        let hint = "; `counter = free` in the rule keeps what actors used";
+        assert!((out + &error).contains(hint), "{error}");
+        let (code, out, _) = check(kept.path(), against);
+        assert!(code == 0 && out.contains("counters of 0 rules abandoned"), "{out}");
     }
-    assert_eq!(run(&new, "missing.ini").0, Some(1));
+    assert_eq!(check(new.path(), "missing.ini").0, 1);
 }
 
 #[test]

@@ -93,10 +93,6 @@ fn requests_of_both_protocols_are_counted() {
 
     assert_eq!(samples.value("divvy_hit_duration_seconds_count", &[]), 29.0);
     assert_eq!(samples.value("divvy_hit_duration_seconds_bucket", &[("le", "+Inf")]), 29.0);
-    for bound in ["0.001", "0.002", "0.005", "0.01", "0.1", "0.5"] {
-        let below = samples.value("divvy_hit_duration_seconds_bucket", &[("le", bound)]);
-        assert!((0.0..=29.0).contains(&below), "{bound}");
-    }
     // All requests that reach the limiter: hits, peeks, a reset, and buckets.
     assert_eq!(samples.value("divvy_batch_requests_sum", &[]), 24.0 + 5.0 + 2.0 + 1.0 + 2.0);
     // A hit on the rule with a trial uses two counters. A hit on /free or on the default rule uses none.

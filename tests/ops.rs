@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 
-use crate::support::{RespClient, RulesFile, SERVE, Server, divvy, encode, http};
+use crate::support::{RespClient, RulesFile, SERVE, Server, divvy, done, encode, http, refused};
 
 const LIMIT: u64 = 1_000_000;
 const RULES: &str = "
@@ -15,26 +15,6 @@ const RULES: &str = "
 [api=other user=*] creditLimit=5 resetSeconds=36000 actorField=user
 [default] creditLimit=0 resetSeconds=0
 ";
-
-/// Runs `divvy` with these arguments. Returns whether it succeeded, and its standard output or, if it failed, its
-/// standard error.
-fn run(args: &[&str]) -> (bool, String) {
-    let output = divvy().args(args).output().unwrap();
-    let text = if output.status.success() { output.stdout } else { output.stderr };
-    (output.status.success(), String::from_utf8(text).unwrap())
-}
-
-fn done(args: &[&str]) -> String {
-    let (succeeded, text) = run(args);
-    assert!(succeeded, "divvy {}: {text}", args.join(" "));
-    text
-}
-
-fn refused(args: &[&str]) -> String {
-    let (succeeded, text) = run(args);
-    assert!(!succeeded, "divvy {}: {text}", args.join(" "));
-    text
-}
 
 fn path(dir: &Path, name: &str) -> String {
     dir.join(name).to_str().unwrap().to_owned()
@@ -124,18 +104,8 @@ fn check_backup_under_load(durability: &str) {
 }
 
 #[test]
-fn backup_under_load_is_complete_in_wal_mode() {
-    check_backup_under_load("wal");
-}
-
-#[test]
-fn backup_under_load_is_complete_in_sync_mode() {
-    check_backup_under_load("sync");
-}
-
-#[test]
-fn backup_under_load_is_complete_in_lazy_mode() {
-    check_backup_under_load("lazy");
+fn backup_under_load_is_complete_in_every_mode() {
+    ["wal", "sync", "lazy"].into_iter().for_each(check_backup_under_load);
 }
 
 #[test]
@@ -265,38 +235,28 @@ fn only_complete_backups_are_restored_and_only_into_empty_directories() {
 }
 
 #[test]
-fn counters_are_listed_and_forgotten_over_a_running_server() {
-    let place = BackupServer::new();
-    for server in [place.serve(&[]), Server::in_memory(place.rules.path())] {
-        let address = server.http.to_string();
-        let mut client = server.resp();
-        for (user, hits) in [("ada", 3), ("bob", 1), ("cy", 2)] {
-            for _ in 0..hits {
-                client.command(&format!("DIVVY.HIT api=other user={user}"));
-            }
-        }
-        client.command("DIVVY.HIT api=upload user=ada");
-        let operation = ["--operation", "api=other", "user=*", "--server", &address];
-        let counters = |more: &[&str]| done(&[&["counters"], &operation[..], more].concat());
-        let forget = |more: &[&str]| done(&[&["forget"], &operation[..], more].concat());
-        let table = counters(&[]);
-        let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(lines[0], ["remaining", "reset", "balance", "actor"]);
-        let credits: Vec<_> = lines[1..].iter().map(|line| (line[3], line[0])).collect();
-        assert_eq!(credits, [("ada", "2"), ("bob", "4"), ("cy", "3")]);
-        assert!(lines[1..].iter().all(|line| (35_900..=36_000).contains(&line[1].parse::<u64>().unwrap())), "{table}");
-        let line: serde_json::Value = serde_json::from_str(&counters(&["--actor", "cy", "--json"])).unwrap();
-        assert_eq!((&line["actor"], &line["remaining"]), (&"cy".into(), &3.into()));
-
-        assert_eq!(forget(&["--actor", "cy"]), "1 forgotten\n");
-        assert_eq!(client.command("DIVVY.PEEK api=other user=cy"), "[1 5 0]");
-        assert_eq!(forget(&["--yes", "--json"]), "{\"forgotten\":2}\n");
-        assert_eq!(counters(&["--json"]), "");
-        let uploads = done(&["counters", "--rule", "uploads", "--server", &address]);
-        assert!(uploads.contains("999999") && uploads.contains("ada"), "another rule's are untouched: {uploads}");
-        let error = refused(&["counters", "--rule", "nobody", "--server", &address]);
-        assert!(error.contains("no rule is called 'nobody'"), "{error}");
+fn counters_are_listed_and_forgotten_on_the_command_line() {
+    let server = Server::serving(RULES, &[]);
+    let mut client = server.resp();
+    for hit in ["other user=ada COST 3", "other user=bob", "other user=cy COST 2", "upload user=ada"] {
+        client.command(&format!("DIVVY.HIT api={hit}"));
     }
+    let address = server.http.to_string();
+    let of_other = |verb: &str, more: &[&str]| {
+        done(&[&[verb, "--operation", "api=other", "user=*", "--server", &address], more].concat())
+    };
+    let table = of_other("counters", &[]);
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["remaining", "reset", "balance", "actor"]);
+    let credits: Vec<_> = lines[1..].iter().map(|line| (line[3], line[0])).collect();
+    assert_eq!(credits, [("ada", "2"), ("bob", "4"), ("cy", "3")]);
+    let line: serde_json::Value = serde_json::from_str(&of_other("counters", &["--actor", "cy", "--json"])).unwrap();
+    assert_eq!((&line["actor"], &line["remaining"]), (&"cy".into(), &3.into()));
+    assert_eq!(of_other("forget", &["--actor", "cy"]), "1 forgotten\n");
+    assert_eq!(of_other("forget", &["--yes", "--json"]), "{\"forgotten\":2}\n");
+    assert_eq!(of_other("counters", &["--json"]), "");
+    let uploads = done(&["counters", "--rule", "uploads", "--server", &address]);
+    assert!(uploads.contains("999999") && uploads.contains("ada"), "another rule's are untouched: {uploads}");
 }
 
 #[test]

@@ -2,22 +2,23 @@
 //! hit changes nothing. `kills` kills servers and Redis meanwhile.
 
 use std::fs;
-use std::path::Path;
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 
 use crate::support::http::served;
-use crate::support::{HttpClient, RedisCluster, RedisServer, RulesFile, Server, divvy, expanded, http, metrics};
+use crate::support::{
+    HttpClient, RedisCluster, RedisServer, RulesFile, Server, divvy, expanded, http, metrics, on_each_store, on_redis,
+    run, until,
+};
 
 /// A request whose counters are in different slots of a cluster is a client error, under every policy.
 #[test]
 fn stacks_in_different_slots_of_a_cluster_are_rejected_under_every_policy() {
     let cluster = RedisCluster::start();
-    let rules = RulesFile::ini(MINUTE_AND_DAY);
-    let urls = cluster.urls().join(",");
     for policy in ["allow", "deny", "error", "local"] {
-        let store = ["--redis-url", &urls, "--redis-timeout", "20000", "--on-store-error", policy];
-        let server = Server::start(&[&[rules.path()], &store[..]].concat());
+        let urls = cluster.urls().join(",");
+        let server = Server::serving(MINUTE_AND_DAY, &[&on_redis(&urls)[..], &["--on-store-error", policy]].concat());
         let client = &mut server.http();
         let together = hits_together(client, &[("a", 1), ("b", 1)]);
         assert_eq!((together.status, together.header("retry-after")), (400, None), "{policy}: {}", together.body);
@@ -84,12 +85,7 @@ fn hits_together(client: &mut HttpClient, hits: &[(&str, u64)]) -> http::Respons
 
 #[test]
 fn hits_are_taken_together_or_not_at_all_on_every_store() {
-    let rules = RulesFile::ini(MINUTE_AND_DAY);
-    let data = tempfile::tempdir().unwrap();
-    let redis = RedisServer::start();
-    let mut servers = Server::on_each_store(rules.path(), data.path());
-    servers.push(Server::start(&[rules.path(), "--store", "redis", "--redis-url", &redis.url()]));
-    for server in servers {
+    on_each_store(MINUTE_AND_DAY, |server| {
         let client = &mut server.http();
         let both = hits_together(client, &[("a", 100), ("b", 200), ("a", 50)]);
         assert_eq!((both.status, &both.json()["allowed"]), (200, &json!(true)), "{}", both.body);
@@ -109,14 +105,13 @@ fn hits_are_taken_together_or_not_at_all_on_every_store() {
         let invalid = client.post("/v1/hits", invalid);
         assert_eq!((invalid.status, &invalid.json()["pointer"]), (400, &json!("#/hits/1")), "{}", invalid.body);
         assert_eq!(left(client, "a"), 1);
-    }
+    });
 }
 
 #[test]
 fn unreadable_counter_fails_its_stacks_without_taking_from_others() {
-    let rules = RulesFile::ini(MINUTE_AND_DAY);
     let redis = RedisServer::start();
-    let server = Server::start(&[rules.path(), "--store", "redis", "--redis-url", &redis.url()]);
+    let server = Server::serving(MINUTE_AND_DAY, &["--redis-url", &redis.url()]);
     let mut line = server.line();
     line.hit("api=chat key=a tokens=10");
     assert_eq!(redis.cli(&["SET", "divvy:api=chat key=*:a:3:60", "not ours", "KEEPTTL"]), "OK");
@@ -127,8 +122,7 @@ fn unreadable_counter_fails_its_stacks_without_taking_from_others() {
     redis.cli(&["SET", "divvy:api=chat key=*:a:3:60", "2", "KEEPTTL"]);
     assert_eq!(taken(&server, "daily", 5_000, "a"), 10);
     // Redis could not decrease these after it had changed the other counter.
-    let rules = RulesFile::ini(&MINUTE_AND_DAY.replace("window=day", "per=1d"));
-    let server = Server::start(&[rules.path(), "--store", "redis", "--redis-url", &redis.url()]);
+    let server = Server::serving(&MINUTE_AND_DAY.replace("window=day", "per=1d"), &["--redis-url", &redis.url()]);
     let mut line = server.line();
     line.hit("api=chat key=c");
     for odd in ["007", "99999999999999999999999", "9223372036854775807", "9007199254740993"] {
@@ -140,30 +134,17 @@ fn unreadable_counter_fails_its_stacks_without_taking_from_others() {
     assert_eq!(taken(&server, "burst", 3, "c"), 1, "nothing but the first hit");
 }
 
-/// Returns the output of `divvy check`, on standard output and standard error.
-fn check(rules: &RulesFile, args: &[&str]) -> (bool, String) {
-    let output = divvy().arg("check").arg(rules.path()).args(args).output().unwrap();
-    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
-    (output.status.success(), text)
-}
-
 #[test]
-fn check_describes_stacks_and_reports_cluster_conflicts() {
+fn check_and_start_report_conflicts_with_a_cluster() {
     let good = RulesFile::ini(MINUTE_AND_DAY);
-    let (is_good, text) = check(&good, &["--redis-cluster"]);
-    assert!(is_good, "{text}");
-    assert!(
-        text.contains("lines 2 and 8 together: 3 in 60 s for each key; 5,000 a day from 00:00 UTC at the cost in tokens for each key"),
-        "{text}"
-    );
     let torn = RulesFile::ini(&MINUTE_AND_DAY.replacen("actorField=key", "actorField=api", 1));
-    assert!(check(&torn, &[]).0);
-    let (is_good, text) = check(&torn, &["--redis-cluster"]);
-    assert!(!is_good && text.contains("in different slots"), "{text}");
+    let check = |rules: &RulesFile, flags: &[&str]| run(&[&["check", rules.path()], flags].concat());
+    assert_eq!([check(&good, &["--redis-cluster"]).0, check(&torn, &[]).0], [0, 0]);
+    let (code, _, error) = check(&torn, &["--redis-cluster"]);
+    assert!(code != 0 && error.contains("in different slots"), "{error}");
     let urls = "redis://127.0.0.1:1,redis://127.0.0.1:2";
     let serve = |rules: &RulesFile| {
-        let args = [rules.path(), "--store", "redis", "--redis-url", urls];
-        Server::try_start_as(divvy().stderr(std::process::Stdio::null()), &args).map(drop)
+        Server::try_start_as(divvy().stderr(Stdio::null()), &[rules.path(), "--redis-url", urls]).map(drop)
     };
     assert!(serve(&torn).is_err() && serve(&good).is_ok());
 }
@@ -173,29 +154,14 @@ fn reload_that_a_cluster_cannot_serve_keeps_the_old_rules() {
     let cluster = RedisCluster::start();
     let rules = RulesFile::ini(MINUTE_AND_DAY);
     let urls = cluster.urls().join(",");
-    let server = Server::start(&[rules.path(), "--store", "redis", "--redis-url", &urls, "--redis-timeout", "20000"]);
+    let server = Server::start(&[&[rules.path()], &on_redis(&urls)[..]].concat());
     let mut line = server.line();
     assert_eq!(line.hit("api=chat key={a}x").1, 2);
-    write(rules.path(), &expanded(&MINUTE_AND_DAY.replacen("actorField=key", "actorField=api", 1)));
+    fs::write(rules.path(), expanded(&MINUTE_AND_DAY.replacen("actorField=key", "actorField=api", 1))).unwrap();
     server.signal("-HUP");
     let bad = || metrics::scrape(server.http).value("divvy_config_failures_total", &[]) == 1.0;
-    crate::support::redis::until(bad);
+    until(bad);
     assert_eq!(line.hit("api=chat key={a}x").1, 1, "the old rules' counter");
     let listed = server.resp().command("DIVVY.COUNTERS burst ACTOR {a}x");
     assert!(listed.contains("{a}x 1 "), "{listed}");
-    let mut all = String::new();
-    let mut cursor = "0".to_owned();
-    loop {
-        let page = server.resp().command(&format!("DIVVY.COUNTERS burst CURSOR {cursor}"));
-        all.push_str(&page);
-        cursor = page.trim_start_matches('[').split(' ').next().unwrap().to_owned();
-        if cursor == "0" {
-            break;
-        }
-    }
-    assert!(all.contains("{a}x 1 "), "{all}");
-}
-
-fn write(path: impl AsRef<Path>, text: &str) {
-    fs::write(path, text).unwrap();
 }

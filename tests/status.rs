@@ -7,7 +7,9 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::support::{RedisServer, RulesFile, Server, http, lasting_port, on_every_store, resp, run_at, until};
+use crate::support::{
+    RedisServer, RulesFile, Server, http, lasting_port, on_every_store, on_local_stores, resp, run_at, until,
+};
 
 const RULES: &str = "
 [api=* user=*] creditLimit=10 resetSeconds=3600 actorField=user label=calls
@@ -48,7 +50,7 @@ fn used(rule: &str, used: u64, limit: u64) -> Value {
 
 #[test]
 fn status_covers_the_rules_with_exactly_these_fields() {
-    on_every_store(RULES, &["--max-reservation-ttl", "600"], |store, server| {
+    on_local_stores(RULES, |server| {
         for (command, reply) in [
             ("DIVVY.HIT api=a user=ann COST 2", "[1 8 3600]"),
             // Another value of a field that is not the actor's takes from the same counter.
@@ -60,12 +62,12 @@ fn status_covers_the_rules_with_exactly_these_fields() {
             ("DIVVY.LIMIT SET calls banned 0", "OK"),
             ("DIVVY.HIT x=y", "[1 999 3600]"),
         ] {
-            assert_eq!(resp(server, command), reply, "{store}: {command}");
+            assert_eq!(resp(server, command), reply, "{command}");
         }
         for job in ["a", "b"] {
-            assert!(resp(server, &format!("DIVVY.RESERVE job={job} user=ann AMOUNT 1")).starts_with("[1 "), "{store}");
+            assert!(resp(server, &format!("DIVVY.RESERVE job={job} user=ann AMOUNT 1")).starts_with("[1 "));
         }
-        assert!(resp(server, "DIVVY.RESERVE api=a user=ann AMOUNT 5 TTL 600").starts_with("[1 2 "), "{store}");
+        assert!(resp(server, "DIVVY.RESERVE api=a user=ann AMOUNT 5 TTL 600").starts_with("[1 2 "));
         let calls = json!({
             "rule": "calls", "limit": 10, "used": 3, "reserved": 5, "inFlight": 0, "remaining": 2, "balance": 2,
             "ownLimit": null, "override": null,
@@ -97,43 +99,36 @@ fn status_covers_the_rules_with_exactly_these_fields() {
             ("user=", json!([])),
             ("ip=1", json!([])),
         ] {
-            assert_eq!(rules(server, query), expected, "{store}: {query}");
+            assert_eq!(rules(server, query), expected, "{query}");
         }
         // The rule for VIPs shares the counter, and is not Bob's.
         assert_eq!(resp(server, "DIVVY.HIT plan=free user=bob"), "[1 4 86400]");
-        assert_eq!(rules(server, "user=bob"), json!([used("free", 1, 5), own_limit("jobs", 2)]), "{store}");
+        assert_eq!(rules(server, "user=bob"), json!([used("free", 1, 5), own_limit("jobs", 2)]));
         let replied = resp(server, "DIVVY.STATUS user=bob");
         let jobs =
             "[rule jobs limit 2 used 0 reserved 0 inFlight 0 remaining 2 reset 0 balance 2 ownLimit 2 override nil]";
-        assert!(replied.starts_with("[0 [[rule free limit 5 used 1 ") && replied.contains(jobs), "{store}: {replied}");
+        assert!(replied.starts_with("[0 [[rule free limit 5 used 1 ") && replied.contains(jobs), "{replied}");
         // Usage under a limit of nothing.
         assert_eq!(resp(server, "DIVVY.LIMIT SET free bob 0"), "OK");
         let banned = json!({
             "rule": "free", "limit": 0, "used": 1, "reserved": 0, "inFlight": 0, "remaining": 0, "balance": -1,
             "ownLimit": 0, "override": null,
         });
-        assert_eq!(rules(server, "user=bob")[0], banned, "{store}");
+        assert_eq!(rules(server, "user=bob")[0], banned);
     });
 }
 
 #[test]
 fn asking_takes_nothing_and_creates_nothing() {
-    on_every_store(RULES, &[], |store, server| {
-        let mut client = server.resp();
-        for number in 0..200 {
-            assert_eq!(client.command(&format!("DIVVY.STATUS user=stranger-{number}")), "[0 []]", "{store}");
-        }
-        let size: u64 = client.command("DBSIZE").parse().unwrap();
-        // In Redis, divvy has a key or two of its own.
-        let most = if ["memory", "RocksDB"].contains(&store) { 0 } else { 9 };
-        assert!(size <= most, "{store}: {size}");
-        assert_eq!(client.command("DIVVY.HIT api=a user=ann"), "[1 9 3600]", "{store}");
-        for _ in 0..200 {
-            let status = client.command("DIVVY.STATUS user=ann");
-            assert!(status.contains(" used 1 reserved 0 inFlight 0 remaining 9 "), "{store}: {status}");
-        }
-        assert_eq!(client.command("DIVVY.HIT api=a user=ann"), "[1 8 3600]", "{store}");
-    });
+    let server = Server::serving(RULES, &[]);
+    for number in 0..200 {
+        assert_eq!(resp(&server, &format!("DIVVY.STATUS user=stranger-{number}")), "[0 []]");
+    }
+    assert_eq!(resp(&server, "DIVVY.HIT api=a user=ann"), "[1 9 3600]");
+    for _ in 0..200 {
+        assert!(resp(&server, "DIVVY.STATUS user=ann").contains(" used 1 reserved 0 inFlight 0 remaining 9 "));
+    }
+    assert_eq!([resp(&server, "DBSIZE"), resp(&server, "DIVVY.HIT api=a user=ann")], ["1", "[1 8 3600]"]);
 }
 
 /// Returns a rule for each number, each with its own limit.
@@ -228,11 +223,10 @@ fn fields_of_no_rule_are_an_error() {
 
 #[test]
 fn failure_of_the_store_is_an_error_under_any_policy() {
-    let rules = RulesFile::ini(RULES);
     let mut redis = RedisServer::start_with(lasting_port(), &[]);
     let servers = ["error", "deny", "allow", "local"].map(|policy| {
-        let store = ["--store", "redis", "--redis-timeout", "1000", "--on-store-error", policy];
-        (policy, Server::start(&[&[rules.path(), "--redis-url", &redis.url()], &store[..]].concat()))
+        let flags = ["--redis-timeout", "1000", "--on-store-error", policy, "--redis-url", &redis.url()];
+        (policy, Server::serving(RULES, &flags))
     });
     assert_eq!(resp(&servers[0].1, "DIVVY.HIT api=a user=ann COST 10"), "[1 0 3600]");
     for (policy, server) in &servers {

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use divvy::access::{TokenGrant, TokenKeys};
@@ -16,9 +15,9 @@ use divvy::clock::Timestamp;
 use divvy::protocol::rpc::Rpc;
 use serde_json::Value;
 
-use crate::clients::run;
 use crate::support::http::{encode, get};
-use crate::support::{Log, Response, RulesFile, Server, divvy, http};
+use crate::support::http2::{Http2Client, call};
+use crate::support::{Log, Response, Server, divvy, expanded, http};
 
 const PASSWORD: &str = "correct horse";
 const HOUR: Duration = Duration::from_hours(1);
@@ -36,22 +35,22 @@ struct Guarded {
     log: Log,
     server: Server,
     keys: TokenKeys,
-    _rules: RulesFile,
 }
 
 impl Guarded {
     fn start(args: &[&str]) -> Self {
-        let (dir, rules) = (tempfile::tempdir().unwrap(), RulesFile::ini(RULES));
-        let text = TokenKeys::generate().unwrap();
-        let path = dir.path().join("keys");
+        let dir = tempfile::tempdir().unwrap();
+        let (text, path) = (TokenKeys::generate().unwrap(), dir.path().join("keys"));
         std::fs::write(&path, &text).unwrap();
         std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        std::fs::write(dir.path().join("rules.ini"), expanded(RULES)).unwrap();
+        let rules = dir.path().join("rules.ini");
         let mut command = divvy();
         let log = Log::of(&mut command);
         command.env("DIVVY_REQUIREPASS", PASSWORD).env("RUST_LOG", "info").env("DIVVY_TOKEN_KEY_FILE", &path);
-        let server =
-            Server::start_as(&mut command, &[&[rules.path(), "--store", "memory", "--open", "none"], args].concat());
-        Self { dir, log, server, keys: TokenKeys::parse(&text, "keys").unwrap(), _rules: rules }
+        let args = [&[rules.to_str().unwrap(), "--store", "memory", "--open", "none"], args].concat();
+        let server = Server::start_as(&mut command, &args);
+        Self { dir, log, server, keys: TokenKeys::parse(&text, "keys").unwrap() }
     }
 
     fn key_file(&self) -> PathBuf {
@@ -187,21 +186,12 @@ fn every_other_route_and_call_refuses_a_token() {
     }
     assert_eq!(guarded.request("HEAD", "/v1/status?user=ann", &token).status, 200);
 
-    let authorization = format!("authorization: Bearer {token}");
-    let call = |path: &str, authorization: &str| {
-        let mut command = Command::new("curl");
-        command.args(["-s", "-o", "/dev/null", "-D", "-", "--http2-prior-knowledge", "-X", "POST"]);
-        command.args(["-H", "content-type: application/grpc", "--data-binary", "@/dev/null", "-H", authorization]);
-        run({
-            command.arg(format!("http://{}{path}", guarded.server.grpc));
-            command
-        })
-    };
+    let client = Http2Client::connect(guarded.server.grpc);
     let reflection = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
     for path in Rpc::ALL.iter().map(|rpc| rpc.path()).chain([reflection]) {
-        // PERMISSION_DENIED
-        assert!(call(path, &authorization).contains("grpc-status: 7\r\n"), "{path}");
-        assert!(call(path, &(authorization.clone() + "A")).starts_with("HTTP/2 401"), "{path}");
+        let refused = client.send(call(path, &format!("Bearer {token}"), &()));
+        assert_eq!(refused.grpc_status.as_deref(), Some("7"), "{path}");
+        assert_eq!(client.send(call(path, &format!("Bearer {token}A"), &())).status, 401, "{path}");
     }
 }
 

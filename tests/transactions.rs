@@ -15,6 +15,11 @@ fn served() -> (Server, RespClient) {
     (server, client)
 }
 
+/// Returns the commands inline.
+fn pipeline(commands: &[&str]) -> String {
+    commands.iter().map(|command| format!("{command}\r\n")).collect()
+}
+
 /// Sends the commands one by one. Each must get the reply given with it.
 fn talk(client: &mut RespClient, lines: &[(&str, &str)]) {
     for (command, reply) in lines {
@@ -110,12 +115,7 @@ fn commands_not_allowed_in_a_transaction_are_errors_that_abort_nothing() {
 #[test]
 fn pipelined_transaction_works_after_hello_and_auth() {
     let (_server, mut client) = served();
-    let requests = ["MULTI", "AUTH secret", "HELLO 3", "CLIENT GETNAME", HIT, "EXEC"];
-    let pipeline: Vec<u8> = requests
-        .iter()
-        .flat_map(|request| encode(&request.split(' ').map(str::as_bytes).collect::<Vec<_>>()))
-        .collect();
-    client.send(&pipeline);
+    client.send(pipeline(&["MULTI", "AUTH secret", "HELLO 3", "CLIENT GETNAME", HIT, "EXEC"]).as_bytes());
     assert_eq!(client.read_reply(), "OK");
     (0..4).for_each(|_| assert_eq!(client.read_reply(), "QUEUED"));
     let reply = client.read_reply();
@@ -168,18 +168,11 @@ fn queued_commands_are_bounded_by_the_memory_for_buffers() {
 #[test]
 fn unwanted_replies_are_not_sent() {
     let (_server, mut client) = served();
-    let mut pipeline = Vec::new();
-    let mut send = |words: &str| pipeline.extend(encode(&words.split(' ').map(str::as_bytes).collect::<Vec<_>>()));
-    for words in ["CLIENT REPLY SKIP", HIT, HIT, "CLIENT REPLY SKIP", "NONSENSE", "PING"] {
-        send(words);
-    }
-    for words in ["CLIENT REPLY OFF", HIT, "PING", "NONSENSE", "INFO", "CLIENT REPLY SKIP", "MULTI", HIT, "EXEC"] {
-        send(words);
-    }
-    for words in ["CLIENT REPLY ON", HIT, "CLIENT REPLY OFF", "RESET", "PING"] {
-        send(words);
-    }
-    client.send(&pipeline);
+    client.send(pipeline(&["CLIENT REPLY SKIP", HIT, HIT, "CLIENT REPLY SKIP", "NONSENSE", "PING"]).as_bytes());
+    let muted = [HIT, "PING", "NONSENSE", "INFO", "CLIENT REPLY SKIP", "MULTI", HIT, "EXEC", "CLIENT REPLY ON"];
+    client.send(
+        pipeline(&[&["CLIENT REPLY OFF"], &muted[..], &[HIT, "CLIENT REPLY OFF", "RESET", "PING"]].concat()).as_bytes(),
+    );
     for expected in ["[1 998 60]", "PONG", "OK", "[1 995 60]", "RESET", "PONG"] {
         assert_eq!(client.read_reply(), expected);
     }

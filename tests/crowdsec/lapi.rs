@@ -2,15 +2,15 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use crate::clients::tool;
-use crate::support::{free_address, until};
+use crate::support::{Killed, free_address, until};
 
 /// A CrowdSec server that ends when this is dropped.
 pub struct Lapi {
     directory: tempfile::TempDir,
-    process: Option<Child>,
+    process: Option<Killed>,
     address: std::net::SocketAddr,
 }
 
@@ -64,20 +64,11 @@ prometheus: {{enabled: false}}
         self.stop();
         let mut command = tool("crowdsec");
         command.arg("-c").arg(self.path("config.yaml")).arg("-no-cs");
-        self.process = Some(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        self.process = Some(Killed(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()));
         until(|| std::net::TcpStream::connect(self.address).is_ok());
     }
 
     pub fn stop(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-    }
-}
-
-impl Drop for Lapi {
-    fn drop(&mut self) {
-        self.stop();
+        self.process = None;
     }
 }

@@ -3,13 +3,13 @@
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use crate::support::{DIVVY, Log, Server, program, scrape};
+use crate::support::{DIVVY, Killed, Log, Server, program, scrape};
 
-/// A running divvy-crowdsec, which serves bouncers on a free port. It ends when this is dropped.
+/// A running divvy-crowdsec, which serves bouncers on a free port.
 pub struct Sidecar {
-    process: Child,
+    process: Killed,
     /// The address for bouncers and for the metrics.
     pub address: SocketAddr,
     pub log: Log,
@@ -30,7 +30,7 @@ impl Sidecar {
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("bouncers on ").and_then(|address| address.parse().ok());
         let address = address.unwrap_or_else(|| panic!("{line:?}, and in the log: {}", log.text()));
-        Self { process, address, log }
+        Self { process: Killed(process), address, log }
     }
 
     /// Returns the number of decisions with this effect.
@@ -45,22 +45,15 @@ impl Sidecar {
 
     /// Returns the memory in use (bytes).
     pub fn resident(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.0.id())).unwrap();
         let number = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         number.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 
     /// Ends it as systemd does. Returns whether it ended well.
     pub fn terminate(&mut self) -> bool {
-        let pid = self.process.id().to_string();
+        let pid = self.process.0.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-        self.process.wait().unwrap().success()
-    }
-}
-
-impl Drop for Sidecar {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        self.process.0.wait().unwrap().success()
     }
 }

@@ -17,6 +17,20 @@ pub fn run(args: &[&str]) -> (i32, String, String) {
     output(divvy().args(args))
 }
 
+/// Runs `divvy`, which must succeed. Returns its standard output.
+pub fn done(args: &[&str]) -> String {
+    let (code, out, error) = run(args);
+    assert_eq!(code, 0, "{args:?}: {out}{error}");
+    out
+}
+
+/// Runs `divvy`, which must fail. Returns its standard error.
+pub fn refused(args: &[&str]) -> String {
+    let (code, out, error) = run(args);
+    assert_ne!(code, 0, "{args:?}: {out}");
+    error
+}
+
 /// Runs `divvy` with these arguments as a client of this server.
 pub fn run_at(server: &Server, args: &[&str]) -> (i32, String, String) {
     output(divvy().args(args).env("DIVVY_SERVER", server.http.to_string()))

@@ -24,7 +24,7 @@ pub mod stores;
 
 pub use self::certificates::Certificates;
 pub use self::child::{Answering, Killed};
-pub use self::command_line::{output, restore, run, run_at};
+pub use self::command_line::{done, output, refused, restore, run, run_at};
 pub use self::gateway::{Gateway, application, free_address};
 #[cfg(feature = "full")]
 pub use self::grpc::Caller;

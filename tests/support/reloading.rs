@@ -24,9 +24,14 @@ impl ReloadingServer {
 
     /// Replaces the rules by others, and waits until they are in force.
     pub fn reload(&self, rules: &str) {
+        self.reloads.set(self.reloads.get() + 1);
+        self.try_reload(rules, "the new rules are in force", self.reloads.get());
+    }
+
+    /// Replaces the file, and waits until the outcome has been logged this many times.
+    pub fn try_reload(&self, rules: &str, outcome: &str, count: usize) {
         fs::write(self.rules.path(), expanded(rules)).unwrap();
         self.server.signal("-HUP");
-        self.reloads.set(self.reloads.get() + 1);
-        self.log.await_count(self.reloads.get(), "the new rules are in force");
+        self.log.await_count(count, outcome);
     }
 }
