@@ -5,7 +5,7 @@
 //! killed in parallel (3), and `DIVVY_TEST_SEED` the moments. `divvy-kills.json` in the target directory has the totals
 //! of all runs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -61,24 +61,14 @@ enum Moment {
 }
 
 /// Each moment is as frequent as its number of entries.
-const MOMENTS: [Moment; 16] = [
-    Moment::Start,
-    Moment::Start,
-    Moment::Start,
-    Moment::Load,
-    Moment::Load,
-    Moment::Load,
-    Moment::Load,
-    Moment::Load,
-    Moment::WriteBack,
-    Moment::WriteBack,
-    Moment::Backup,
-    Moment::Backup,
-    Moment::Reload,
-    Moment::Reload,
-    Moment::Compaction,
-    Moment::Housekeeping,
-];
+#[rustfmt::skip]
+const MOMENTS: [Moment; 16] = {
+    use Moment::{Backup, Compaction, Housekeeping, Load, Reload, Start, WriteBack};
+    [
+        Start, Start, Start, Load, Load, Load, Load, Load, WriteBack, WriteBack, Backup, Backup, Reload, Reload,
+        Compaction, Housekeeping,
+    ]
+};
 
 /// A reply about a bucket.
 #[derive(Debug, Clone, Copy)]
@@ -100,28 +90,16 @@ struct Totals {
     kills: u64,
     /// Replies that acknowledge a hit.
     acknowledged: u64,
-    kills_by_moment: BTreeMap<String, u64>,
-    kills_by_durability: BTreeMap<String, u64>,
 }
 
 impl Totals {
-    fn path() -> PathBuf {
-        Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("divvy-kills.json")
-    }
-
     /// Adds these totals to the file.
     fn add_to_file(&self) {
-        let path = Self::path();
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("divvy-kills.json");
         let mut all: Self = fs::read(&path).map(|text| serde_json::from_slice(&text).unwrap()).unwrap_or_default();
         all.runs += 1;
         all.kills += self.kills;
         all.acknowledged += self.acknowledged;
-        for (all, more) in [
-            (&mut all.kills_by_moment, &self.kills_by_moment),
-            (&mut all.kills_by_durability, &self.kills_by_durability),
-        ] {
-            more.iter().for_each(|(name, count)| *all.entry(name.clone()).or_default() += count);
-        }
         fs::write(&path, serde_json::to_vec_pretty(&all).unwrap()).unwrap();
         println!("{} kills, {} hits acknowledged; all runs: {all:?}", self.kills, self.acknowledged);
     }
@@ -196,8 +174,6 @@ impl Lane {
         let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
         totals.kills += 1;
         totals.acknowledged += acknowledged;
-        *totals.kills_by_moment.entry(format!("{moment:?}").to_lowercase()).or_default() += 1;
-        *totals.kills_by_durability.entry(self.durability.to_owned()).or_default() += 1;
     }
 
     fn args(&self) -> Vec<String> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use divvy::rules::{Address, Network};
 use serde_json::json;
 
-use crate::nginx::nginx;
+use crate::gateways::nginx;
 use crate::support::{Gateway, RulesFile, Server, application, free_address, http, seed, setting, until};
 
 #[test]

@@ -7,7 +7,7 @@ use divvy::store::{Action, Store, StoreError};
 
 use crate::conformance::{TAKE, wait};
 use crate::redis::{about, apply, one, open, page, summary, window};
-use crate::redis_unreachable::{recover, timed};
+use crate::redis::{recover, timed};
 use crate::support::{PATIENCE, RedisCluster};
 
 const SECOND: u64 = 1_000_000_000;

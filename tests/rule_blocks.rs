@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 
-use crate::fake_time::divvy_at_unix_time;
+use crate::calendar::divvy_at_unix_time;
 use crate::support::{
     Log, RedisCluster, RedisServer, RulesFile, Server, expanded, http, metrics, on_redis, restore, until,
 };

@@ -6,7 +6,6 @@ mod command_line;
 mod header_tricks;
 mod logins;
 mod random;
-mod reload;
 mod revocation;
 mod rights;
 mod scopes;

@@ -1,13 +1,15 @@
-//! The real nginx with auth_request in front of a small application: config/examples/nginx, with different ports.
+//! Real gateways in front of a small application, with the examples of config/examples and different ports: nginx with
+//! auth_request, Caddy with forward_auth, and the middlewares for Node (Express) and Python (ASGI) in their own servers.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
+use crate::clients::{NODE, PYTHON, installed, tool};
 use crate::support::gateway::changed;
 use crate::support::{Gateway, PATIENCE, RulesFile, Server, application, free_address};
 
-const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/examples/nginx");
+const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/examples");
 
 /// Starts nginx with the example and some changes.
 pub fn nginx(application: SocketAddr, divvy: SocketAddr, changes: &[(&str, String)]) -> Gateway {
@@ -19,7 +21,7 @@ pub fn nginx(application: SocketAddr, divvy: SocketAddr, changes: &[(&str, Strin
         // A busy machine may take longer than a gateway should wait.
         ("250ms", format!("{}s", PATIENCE.as_secs())),
     ];
-    let config = std::fs::read_to_string(Path::new(EXAMPLE).join("nginx.conf")).unwrap();
+    let config = std::fs::read_to_string(Path::new(EXAMPLES).join("nginx/nginx.conf")).unwrap();
     let config = changed(changed(config, &ports), changes);
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("nginx.conf"), config).unwrap();
@@ -51,7 +53,7 @@ fn divvy_with(rules: &str, more: &[&str]) -> Server {
 }
 
 #[test]
-fn login_has_one_limit_however_it_is_spelled() {
+fn nginx_has_one_limit_for_every_spelling_of_a_login() {
     let server = divvy_with(&rules(), &["--check-id", "header:X-Request-Id"]);
     let gateway = nginx(application(), server.http, &[]);
     gateway.admit_no_login_beyond(3);
@@ -86,11 +88,11 @@ fn internal_redirects_count_once_with_an_id() {
 }
 
 fn rules() -> String {
-    format!("{EXAMPLE}/rules.ini")
+    format!("{EXAMPLES}/nginx/rules.ini")
 }
 
 #[test]
-fn traffic_over_the_limit_gets_429_with_headers_and_other_paths_continue() {
+fn nginx_answers_traffic_over_the_limit_with_429_and_headers() {
     let server = divvy();
     let gateway = nginx(application(), server.http, &[]);
     for left in (0..3).rev() {
@@ -122,4 +124,97 @@ fn operators_choice_applies_while_divvy_is_down() {
     server.kill();
     assert_eq!(strict.post("/").status, 500);
     assert_eq!(lenient.post("/").status, 200);
+}
+
+fn caddy(application: SocketAddr, divvy: SocketAddr) -> Gateway {
+    let address = free_address();
+    let ports = [
+        ("http://:10080", format!("http://:{}", address.port())),
+        ("127.0.0.1:8080", application.to_string()),
+        ("127.0.0.1:8322", divvy.to_string()),
+    ];
+    let config = std::fs::read_to_string(Path::new(EXAMPLES).join("caddy/Caddyfile")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("Caddyfile");
+    std::fs::write(&path, changed(config, &ports)).unwrap();
+    let mut command = tool("caddy");
+    command.args(["run", "--adapter", "caddyfile", "--config"]).arg(path);
+    for variable in ["HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"] {
+        command.env(variable, directory.path());
+    }
+    let child = command.spawn().unwrap();
+    Gateway::new(child, address, directory)
+}
+
+#[test]
+fn caddy_has_one_limit_for_every_spelling_of_a_login() {
+    let flags = ["--store", "memory", "--check-from", "forwarded", "--check-final-slash", "drop"];
+    let server = Server::start(&[&[&*format!("{EXAMPLES}/caddy/rules.ini")], &flags[..]].concat());
+    let gateway = caddy(application(), server.http);
+    gateway.admit_no_login_beyond(3);
+    let denied = gateway.post("/login");
+    assert_eq!(denied.status, 429, "{}", denied.head);
+    assert!(denied.header("ratelimit").unwrap().starts_with("\"login\";r=0;t="), "{}", denied.head);
+    assert!((1..=60).contains(&denied.header("retry-after").unwrap().parse().unwrap()));
+}
+
+const PASSWORD: &str = "open sesame";
+
+fn express(divvy: SocketAddr, password: &str) -> Gateway {
+    let address = free_address();
+    let mut command = Command::new("node");
+    command.arg(Path::new(EXAMPLES).join("express/app.js"));
+    command.env("NODE_PATH", installed(Path::new(NODE).join("node_modules")));
+    command.env("PORT", address.port().to_string());
+    start(command, address, divvy, password)
+}
+
+fn asgi(divvy: SocketAddr, password: &str) -> Gateway {
+    let address = free_address();
+    let mut command = Command::new(installed(Path::new(PYTHON).join(".venv/bin/python")));
+    command.args(["-B", "-m", "uvicorn", "app:app", "--lifespan", "off", "--log-level", "critical", "--app-dir"]);
+    command.arg(Path::new(EXAMPLES).join("asgi")).args(["--port", &address.port().to_string()]);
+    start(command, address, divvy, password)
+}
+
+fn start(mut command: Command, address: SocketAddr, divvy: SocketAddr, password: &str) -> Gateway {
+    command.env("DIVVY_URL", format!("http://{divvy}")).env("DIVVY_TOKEN", password);
+    // A busy machine may take longer than an application should wait.
+    command.env("DIVVY_TIMEOUT_MS", PATIENCE.as_millis().to_string());
+    let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    Gateway::new(child, address, tempfile::tempdir().unwrap())
+}
+
+fn limits_logins_and_is_closed_without_divvy(example: &str, start: fn(SocketAddr, &str) -> Gateway) {
+    let rules = format!("{EXAMPLES}/{example}/rules.ini");
+    let server = Server::start(&[&rules, "--store", "memory", "--requirepass", PASSWORD]);
+    let application = start(server.http, PASSWORD);
+    for left in (0..3).rev() {
+        let response = application.post("/login");
+        assert_eq!((response.status, response.body.as_str()), (200, "hello\n"));
+        let standing = response.header("ratelimit").unwrap();
+        assert!(standing.starts_with(&format!("\"login\";r={left};t=")), "{}", response.head);
+        assert_eq!(response.header("ratelimit-policy"), Some("\"login\";q=3;w=60"));
+    }
+    let denied = application.post("/login");
+    assert_eq!(denied.status, 429);
+    assert!(denied.header("retry-after").is_some_and(|seconds| seconds.parse::<u64>().is_ok()), "{}", denied.head);
+    assert_eq!(application.post("/elsewhere").status, 200);
+    assert_eq!(
+        start(server.http, "wrong").post("/elsewhere").status,
+        500,
+        "without the password nothing is asked, and this is no outage"
+    );
+    server.kill();
+    assert_eq!(application.post("/elsewhere").status, 503);
+}
+
+#[test]
+fn express_middleware_limits_requests() {
+    limits_logins_and_is_closed_without_divvy("express", express);
+}
+
+#[test]
+fn asgi_middleware_limits_requests() {
+    limits_logins_and_is_closed_without_divvy("asgi", asgi);
 }
