@@ -56,11 +56,11 @@ fn limits_outlive_their_rule_and_apply_again_when_it_returns() {
     let orphans =
         |server: &Server| -> Vec<_> { listed(server).into_iter().map(|(rule, .., orphan)| (rule, orphan)).collect() };
     let orphaned = |server: &Server| metrics::scrape(server.http).value("divvy_actor_limits_orphaned", &[]);
-    assert_eq!(orphans(&reloading.server), [("window".to_owned(), false), ("log".to_owned(), false)]);
+    assert_eq!(orphans(&reloading.server), [("log".to_owned(), false), ("window".to_owned(), false)]);
     reloading.reload(&rules().replace("label=window", "label=other"));
     reloading.log.await_line(&["some limits of single actors are not in force", "orphaned=1"]);
     let server = &reloading.server;
-    assert_eq!(orphans(server), [("window".to_owned(), true), ("log".to_owned(), false)]);
+    assert_eq!(orphans(server), [("log".to_owned(), false), ("window".to_owned(), true)]);
     assert_eq!((orphaned(server), metrics::scrape(server.http).value("divvy_actor_limits", &[])), (1.0, 2.0));
     assert_eq!(hit(server, "window", "a", 0), (true, 10));
     assert_eq!(resp(server, "DIVVY.LIMIT GET window a"), "[20 -1]", "a limit without its rule is still returned");

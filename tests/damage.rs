@@ -2,10 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::{Duration, Instant};
 
-use crate::support::{Log, RespClient, RulesFile, SERVE, Server, divvy, http, number, until};
+use crate::support::{RespClient, RulesFile, SERVE, Server, http, number, refused, until};
 
 const RULES: &str = "
 [api=hit user=*] creditLimit=1000000 resetSeconds=36000 actorField=user
@@ -36,9 +34,7 @@ fn damaged_block_is_logged_and_counted_and_interrupts_readiness() {
     bytes[middle] ^= 0xff;
     fs::write(&largest, bytes).unwrap();
 
-    let mut command = divvy();
-    let log = Log::of(&mut command);
-    let server = Server::start_as(&mut command, &[rules.path(), "--data-dir", data.to_str().unwrap()]);
+    let (server, log) = Server::logged(&[rules.path(), "--data-dir", data.to_str().unwrap()]);
     assert_eq!(http::get(server.http, "/readyz").status, 200);
     let mut client = server.resp();
     let hit = |client: &mut RespClient, user| client.command(&format!("DIVVY.HIT api=hit user=u{user}"));
@@ -53,8 +49,7 @@ fn damaged_block_is_logged_and_counted_and_interrupts_readiness() {
 
 #[test]
 fn deleted_write_ahead_log_is_reported_and_not_treated_as_empty() {
-    let rules = RulesFile::ini(RULES);
-    let dir = tempfile::tempdir().unwrap();
+    let (rules, dir) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
     let server = Server::on_disk(rules.path(), dir.path(), "sync");
     let mut client = server.resp();
     for user in 0..100 {
@@ -65,20 +60,7 @@ fn deleted_write_ahead_log_is_reported_and_not_treated_as_empty() {
     assert!(!logs.is_empty());
     logs.iter().for_each(|log| fs::remove_file(log).unwrap());
 
-    let mut command = divvy();
-    command.args(SERVE).args([rules.path(), "--data-dir", dir.path().to_str().unwrap()]);
-    let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(10);
-    let ended = loop {
-        match child.try_wait().unwrap() {
-            Some(status) => break Some(status),
-            None if Instant::now() >= deadline => break None,
-            None => std::thread::sleep(Duration::from_millis(20)),
-        }
-    };
-    let _ = child.kill();
-    let output = child.wait_with_output().unwrap();
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert!(ended.is_some_and(|status| !status.success()), "it serves as if nothing were missing: {error}");
+    // A server that served as if nothing were missing would not end.
+    let error = refused(&[&SERVE[..], &[rules.path(), "--data-dir", dir.path().to_str().unwrap()]].concat());
     assert!(error.contains("is damaged"), "{error}");
 }

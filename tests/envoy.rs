@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::gateway::{application_with, changed};
-use crate::support::{Gateway, PATIENCE, RulesFile, Server, application, free_address, until};
+use crate::support::{Gateway, PATIENCE, Server, application, free_address, until};
 
 pub const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/examples/envoy");
 
@@ -109,7 +109,6 @@ fn five_descriptors_are_taken_together_or_separately() {
     // The first descriptor matches a stack.
     let total = "[domain=edge generic_key=d1]\ncreditLimit = 50\nper = 1d\nlabel = total\n";
     let rules = (1..=5).map(rule).collect::<String>() + total + "[default]\ncreditLimit = 0\n";
-    let rules = RulesFile::ini(&rules);
     let descriptor = |number| format!("- actions: [{{ generic_key: {{ descriptor_value: d{number} }} }}]");
     let descriptors = (1..=5).map(descriptor).collect::<Vec<_>>().join("\n                        ");
     let actions = "- actions:
@@ -118,7 +117,7 @@ fn five_descriptors_are_taken_together_or_separately() {
                             - remote_address: {}";
     for (is_atomic, left) in [(true, 97), (false, 93)] {
         let flags: &[&str] = if is_atomic { &["--grpc-atomic"] } else { &[] };
-        let server = Server::start(&[&[rules.path(), "--store", "memory"], flags].concat());
+        let server = Server::serving(&rules, flags);
         let gateway = start("envoy.yaml", ("8323", server.grpc), application(), &[(actions, descriptors.clone())]);
         let statuses: Vec<_> = (0..7).map(|_| gateway.post("/").status).collect();
         assert_eq!(statuses, [200, 200, 200, 429, 429, 429, 429]);

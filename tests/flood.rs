@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::path::Path;
 
 use crate::robustness::MIB;
-use crate::support::{COMPAT_RULES, Log, RespClient, RulesFile, Server, connect, divvy, encode, http, number, until};
+use crate::support::{COMPAT_RULES, RespClient, RulesFile, Server, connect, encode, http, number, until};
 
 const BOUND: usize = 50_000;
 const RULES: &str = "
@@ -164,9 +164,7 @@ fn log_reports_a_full_store_and_free_room() {
         if store == "rocksdb" {
             args.extend(["--data-dir", data.to_str().unwrap()]);
         }
-        let mut command = divvy();
-        let log = Log::of(&mut command);
-        let server = Server::start_as(&mut command, &args);
+        let (server, log) = Server::logged(&args);
         let mut client = server.resp();
         assert_eq!(hit_all(&mut client, ["a", "b", "c", "d"].map(String::from).into_iter()), 1);
         log.await_line(&["ERROR", "the store is full", "--max-counters"]);

@@ -70,9 +70,7 @@ fn nginx_has_one_limit_for_every_spelling_of_a_login() {
 /// nginx asks again after an internal redirect.
 #[test]
 fn internal_redirects_count_once_with_an_id() {
-    let rules = RulesFile::ini(
-        "[ip=*]\ncreditLimit = 100\nper = 1h\nactorField = ip\nlabel = by-ip\n[default]\ncreditLimit = 0\n",
-    );
+    let rules = RulesFile::ini("[ip=*] creditLimit=100 per=1h actorField=ip label=by-ip\n[default] creditLimit=0");
     let redirects = "location /try/ { auth_request /divvy; error_page 404 = /found; try_files /none =404; }\n        location /divvy-once {";
     for (flags, taken) in [(&["--check-id", "header:X-Request-Id"][..], 1), (&[], 2)] {
         let server = divvy_with(rules.path(), flags);

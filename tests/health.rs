@@ -138,9 +138,7 @@ fn divvy_with_a_small_disk() -> Command {
 
 #[test]
 fn server_with_a_full_disk_is_alive_and_not_ready() {
-    let rules = RulesFile::ini(
-        "[ip=*]\ncreditLimit=9\nresetSeconds=3600\nactorField=ip\n[default]\ncreditLimit=0\nresetSeconds=0\n",
-    );
+    let rules = RulesFile::ini("[ip=*] creditLimit=9 resetSeconds=3600 actorField=ip\n[default] creditLimit=0");
     let dir = tempfile::tempdir().unwrap();
     let data_dir = dir.path().to_str().unwrap();
     let server = Server::start_as(&mut divvy_with_a_small_disk(), &[rules.path(), "--data-dir", data_dir]);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, json};
 
 use crate::support::http::encode;
-use crate::support::{HttpClient, Response, RulesFile, Server, http};
+use crate::support::{HttpClient, Response, Server, http};
 
 const RULES: &str = "
 [api=status] creditLimit=3 resetSeconds=3599.5 label=status
@@ -200,9 +200,8 @@ fn missing_rules_are_an_operator_error_and_a_missing_store_is_unavailable() {
     }
     assert_eq!(client.get("/v1/rules", &[]).status, 500);
 
-    let rules = RulesFile::ini(RULES);
     // Nothing listens on this port.
-    let server = Server::start(&[rules.path(), "--redis-url", "redis://127.0.0.1:1"]);
+    let server = Server::serving(RULES, &["--redis-url", "redis://127.0.0.1:1"]);
     let mut client = server.http();
     let response = client.post("/v1/hit", r#"{"operation":{"api":"status"}}"#);
     assert_eq!((response.status, response.header("retry-after")), (503, Some("1")));

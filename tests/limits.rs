@@ -10,8 +10,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::http_2::{END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, frame, head};
 use crate::robustness::{MIB, others_are_served_by, resp_flood};
-use crate::support::metrics::number_in;
-use crate::support::{COMPAT_RULES, PATIENCE, Server, connect, encode, http};
+use crate::support::{COMPAT_RULES, PATIENCE, Server, connect, encode, http, number};
 
 /// Time between two bytes of a deliberately slow client.
 const PACE: Duration = Duration::from_millis(100);
@@ -170,7 +169,7 @@ fn unfinished_requests_share_one_bound_on_memory() {
         let mut cut = 0;
         while cut <= 200 {
             assert!(start.elapsed() < PATIENCE, "only {cut} were cut");
-            cut = reached(&http::get(server.http, "/metrics"), "max-buffer-memory");
+            cut = reached(server, "max-buffer-memory");
         }
         for client in &mut greedy {
             client.set_nonblocking(true).unwrap();
@@ -218,10 +217,9 @@ fn flood_once(address: SocketAddr, flood: &[u8]) -> TcpStream {
     stream
 }
 
-/// Returns how often a limit was reached, according to /metrics.
-fn reached(metrics: &http::Response, limit: &str) -> u64 {
-    let sample = format!("divvy_limits_reached_total{{limit=\"{limit}\"}}");
-    number_in(&metrics.body, &sample).unwrap_or_else(|| panic!("no {sample} in {}", metrics.body))
+/// Returns how often a limit was reached.
+fn reached(server: &Server, limit: &str) -> u64 {
+    number(server, &format!("divvy_limits_reached_total{{limit=\"{limit}\"}}"))
 }
 
 #[test]
@@ -251,14 +249,14 @@ fn limit_that_is_reached_is_counted_under_its_name() {
         ),
     ];
     for (limit, address, attack) in attacks {
-        let before = reached(&http::get(server.http, "/metrics"), limit);
+        let before = reached(&server, limit);
         let mut stream = connect(address);
         stream.write_all(&attack).unwrap();
         let mut answer = [0; 1024];
         let length = stream.read(&mut answer).unwrap();
         let answer = String::from_utf8_lossy(&answer[..length]);
         assert!(length > 0, "{limit}: no answer");
-        assert_eq!(reached(&http::get(server.http, "/metrics"), limit), before + 1, "{limit}: {answer}");
+        assert_eq!(reached(&server, limit), before + 1, "{limit}: {answer}");
     }
 }
 
@@ -286,7 +284,6 @@ fn unread_http_2_replies_have_one_bound_and_an_end() {
     }
     let grown = server.peak_resident().saturating_sub(before);
     assert!(grown < 48 * MIB, "{grown} bytes");
-    let metrics = http::get(server.http, "/metrics");
-    assert_eq!(reached(&metrics, "write-timeout"), CLIENTS);
-    assert!(reached(&metrics, "max-buffer-memory") > 0);
+    assert_eq!(reached(&server, "write-timeout"), CLIENTS);
+    assert!(reached(&server, "max-buffer-memory") > 0);
 }

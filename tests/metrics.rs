@@ -1,7 +1,7 @@
 //! /metrics: the values add up to the requests that were sent.
 
 use crate::support::metrics::{Samples, parse};
-use crate::support::{COMPAT_RULES, LineClient, RulesFile, Server, encode, http, scrape, until};
+use crate::support::{COMPAT_RULES, LineClient, Server, encode, http, scrape, until};
 
 const RULES: &str = "
 [kind=trial user=*] creditLimit=2 resetSeconds=3600 actorField=user matchPolicy=canary label=trial
@@ -30,8 +30,8 @@ fn requests(samples: &Samples, front: &str, command: &str) -> f64 {
 
 #[test]
 fn requests_of_both_protocols_are_counted() {
-    let (rules, dir) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
-    let server = Server::on_disk(rules.path(), dir.path(), "wal");
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::serving(RULES, &["--data-dir", dir.path().to_str().unwrap()]);
     let mut line = server.line();
     burst(
         &mut line,
@@ -107,8 +107,8 @@ fn requests_of_both_protocols_are_counted() {
 
 #[test]
 fn metrics_show_the_store_the_rules_and_the_process() {
-    let (rules, dir) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
-    let server = Server::on_disk(rules.path(), dir.path(), "sync");
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::serving(RULES, &["--data-dir", dir.path().to_str().unwrap(), "--durability", "sync"]);
     let mut client = server.line();
     for actor in 0..20 {
         client.hit(&format!("kind=trial user=u{actor}"));

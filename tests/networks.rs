@@ -13,7 +13,7 @@ use divvy::rules::{Address, Network};
 use serde_json::json;
 
 use crate::gateways::nginx;
-use crate::support::{Gateway, RulesFile, Server, application, free_address, http, seed, setting, until};
+use crate::support::{Gateway, Server, application, free_address, http, seed, setting, until};
 
 #[test]
 fn addresses_and_networks_are_read_as_by_python() {
@@ -56,9 +56,8 @@ fn rules(operation: &str, field: &str) -> String {
     )
 }
 
-fn divvy_for_checks() -> (Server, RulesFile) {
-    let rules = RulesFile::ini(&rules("ip=*", "ip"));
-    (Server::start(&[rules.path(), "--store", "memory", "--deny-status", "403"]), rules)
+fn divvy_for_checks() -> Server {
+    Server::serving(&rules("ip=*", "ip"), &["--deny-status", "403"])
 }
 
 /// Sends requests through a gateway. All count for the same actor, and divvy denies the third. Blocks and allows of the
@@ -85,7 +84,7 @@ fn check(gateway: &Gateway, server: &Server, denied: u16, operation: &str, field
 #[test]
 fn address_that_nginx_passes_is_matched() {
     for notation in ["$remote_addr", "::ffff:$remote_addr", "$remote_addr:$remote_port", "[64:ff9b::$remote_addr]:1"] {
-        let (server, _rules) = divvy_for_checks();
+        let server = divvy_for_checks();
         let header = ("X-Forwarded-For $remote_addr", format!("X-Forwarded-For {notation}"));
         check(&nginx(application(), server.http, &[header]), &server, 429, "ip=127.0.0.1", "ip");
     }
@@ -94,7 +93,7 @@ fn address_that_nginx_passes_is_matched() {
 #[test]
 fn address_that_haproxy_passes_is_matched() {
     for notation in ["%[src]", "%[src]:%[src_port]", "[::ffff:%[src]]:%[src_port]"] {
-        let ((server, _rules), address) = (divvy_for_checks(), free_address());
+        let (server, address) = (divvy_for_checks(), free_address());
         let config = format!(
             "defaults\n  mode http\n  timeout connect 60s\n  timeout client 60s\n  timeout server 60s\n\
              frontend edge\n  bind {address}\n  http-request set-header X-Forwarded-For \"{notation}\"\n  \

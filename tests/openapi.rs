@@ -76,9 +76,6 @@ fn request_that_matches_too_many_rules_is_an_operator_error() {
     let hit = format!("{{{operation}}}");
     for (path, body) in [
         ("/v1/hit", hit.clone()),
-        ("/v1/peek", hit.clone()),
-        ("/v1/charge", hit.clone()),
-        ("/v1/refund", hit.clone()),
         (&format!("/v1/check?{}", query.join("&")), String::new()),
         ("/v1/hits", format!("{{\"atomic\": true, \"hits\": [{hit}]}}")),
         ("/v1/reservations", format!("{{{operation}, \"amount\": 1, \"ttl\": 60}}")),

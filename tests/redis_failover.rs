@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::redis::{SLACK, TIMEOUT};
 use crate::support::sentinel::{MASTER, SENTINEL_PASSWORD, Sentinels};
-use crate::support::{LineClient, PATIENCE, RedisCluster, RedisServer, RulesFile, Server, parse_verdict};
+use crate::support::{LineClient, PATIENCE, RedisCluster, RedisServer, Server, parse_verdict};
 
 const LIMIT: u64 = 4_000;
 const CLIENTS: usize = 8;
@@ -24,8 +24,8 @@ const KEY: &str = "divvy:ip=*:a:4000:600";
 
 fn serve(flags: &[&str]) -> Server {
     let quota = format!("creditLimit = {LIMIT}\nresetSeconds = 600\n");
-    let rules = RulesFile::ini(&format!("[ip=*]\n{quota}actorField = ip\n\n[default]\n{quota}"));
-    Server::start(&[&[rules.path(), "--denial-cache", "0"], flags].concat())
+    let rules = format!("[ip=*]\n{quota}actorField = ip\n\n[default]\n{quota}");
+    Server::serving(&rules, &[&["--denial-cache", "0"], flags].concat())
 }
 
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::redis::{SLACK, TIMEOUT};
-use crate::support::{LineClient, RedisCluster, RedisServer, RulesFile, Server, parse_verdict, until};
+use crate::support::{LineClient, RedisCluster, RedisServer, Server, parse_verdict, until};
 
 const LIMIT: u64 = 4_000;
 const CLIENTS_EACH: usize = 4;
@@ -30,7 +30,6 @@ struct Subject {
     policy: &'static str,
     server: Server,
     replies: Mutex<Vec<Reply>>,
-    _rules: RulesFile,
 }
 
 struct Reply {
@@ -58,15 +57,14 @@ fn hit(client: &mut LineClient, field: &'static str, name: &str) -> Reply {
 
 impl Subject {
     fn start(policy: &'static str, urls: &str) -> Self {
-        let quota = format!("creditLimit = {LIMIT}\nresetSeconds = 600\n");
-        let rules = RulesFile::ini(&format!(
-            "[ip=*]\n{quota}actorField = ip\n\n\
-             [bucket=*]\n{quota}actorField = bucket\nalgorithm = token-bucket\n\n\
-             [default]\n{quota}"
-        ));
+        let rules = format!(
+            "[ip=*] creditLimit={LIMIT} resetSeconds=600 actorField=ip\n\
+             [bucket=*] creditLimit={LIMIT} resetSeconds=600 actorField=bucket algorithm=token-bucket\n\
+             [default] creditLimit={LIMIT} resetSeconds=600"
+        );
         let flags = ["--redis-url", urls, "--on-store-error", policy, "--denial-cache", "0"];
-        let server = Server::start(&[&[rules.path()], &flags[..]].concat());
-        Self { policy, server, replies: Mutex::default(), _rules: rules }
+        let server = Server::serving(&rules, &flags);
+        Self { policy, server, replies: Mutex::default() }
     }
 
     /// Sends hits of the actor that is named after the policy.

@@ -12,13 +12,13 @@ use crate::support::{RedisServer, RespClient, RulesFile, Server, connect, parse_
 
 const RECOVERY: Duration = Duration::from_secs(30);
 
-fn rules(credits: u64) -> RulesFile {
+fn rules(credits: u64) -> String {
     let quota = format!("creditLimit = {credits}\nresetSeconds = 600\n");
-    RulesFile::ini(&format!("[ip=*]\n{quota}actorField = ip\n\n[default]\n{quota}"))
+    format!("[ip=*]\n{quota}actorField = ip\n\n[default]\n{quota}")
 }
 
-fn serve(rules: &RulesFile, urls: &str, flags: &[&str]) -> Server {
-    Server::start(&[&[rules.path(), "--redis-url", urls], flags].concat())
+fn serve(rules: &str, urls: &str, flags: &[&str]) -> Server {
+    Server::serving(rules, &[&["--redis-url", urls], flags].concat())
 }
 
 /// Counts of replies to hits.
@@ -95,6 +95,7 @@ fn two_servers_share_a_bucket_exactly() {
 #[test]
 fn outage_is_logged_once_at_its_start_and_once_at_its_end() {
     let (mut redis, rules) = (RedisServer::start(), rules(1_000_000));
+    let rules = RulesFile::ini(&rules);
     let (server, log) = Server::logged(&[rules.path(), "--redis-url", &redis.url()]);
     hit_until(&server, "a", |reply| reply.starts_with("OK true"));
     redis.kill();

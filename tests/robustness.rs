@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server, connect, encode, metrics, until};
+use crate::support::{COMPAT_RULES, LineClient, RespClient, Server, connect, encode, metrics, on_local_stores, until};
 
 pub const MIB: u64 = 1 << 20;
 
@@ -150,19 +150,13 @@ fn idle_connections_are_closed() {
 #[test]
 fn two_hundred_connections_share_a_bucket_exactly() {
     const CREDITS: usize = 10_000;
-    let rules =
-        RulesFile::ini("[a=b]\ncreditLimit = 10000\nresetSeconds = 3600\n[default]\ncreditLimit=0\nresetSeconds=0\n");
-    let dir = tempfile::tempdir().unwrap();
-    for server in Server::on_each_store(rules.path(), dir.path()) {
-        let clients: Vec<_> = (0..200)
-            .map(|number| {
-                let (line, resp) = (server.line, server.resp);
-                thread::spawn(move || if number % 2 == 0 { line_hits(line) } else { resp_hits(resp) })
-            })
-            .collect();
+    on_local_stores("[a=b] creditLimit=10000 resetSeconds=3600\n[default] creditLimit=0", |server| {
+        let (line, resp) = (server.line, server.resp);
+        let start = |number| thread::spawn(move || if number % 2 == 0 { line_hits(line) } else { resp_hits(resp) });
+        let clients: Vec<_> = (0..200).map(start).collect();
         let allowed: usize = clients.into_iter().map(|client| client.join().unwrap()).sum();
         assert_eq!(allowed, CREDITS);
-    }
+    });
 }
 
 fn line_hits(address: SocketAddr) -> usize {

@@ -154,21 +154,3 @@ fn service_manager_is_notified_of_start_reload_and_end() {
     stream.read_to_string(&mut reply).unwrap();
     assert!(reply.starts_with("OK true "));
 }
-
-#[test]
-fn address_that_is_in_use_names_its_flag() {
-    let other = TcpListener::bind("127.0.0.1:0").unwrap();
-    let taken = other.local_addr().unwrap().to_string();
-    for flag in ["--listen", "--resp-listen", "--http-listen", "--grpc-listen"] {
-        let mut command = divvy();
-        command.args(["serve", COMPAT_RULES, "--store", "memory"]);
-        for front in ["--listen", "--resp-listen", "--http-listen", "--grpc-listen"] {
-            command.args([front, if front == flag { &taken } else { "127.0.0.1:0" }]);
-        }
-        let output = command.output().unwrap();
-        assert_eq!(output.status.code(), Some(1));
-        let log = String::from_utf8(output.stderr).unwrap();
-        let expected = format!("cannot listen on {taken}: it is in use: is another divvy running?");
-        assert!(log.contains(&expected) && log.trim_end().ends_with(&format!(" {flag}")), "{log}");
-    }
-}

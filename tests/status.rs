@@ -7,9 +7,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::support::{
-    RedisServer, RulesFile, Server, http, lasting_port, on_every_store, on_local_stores, resp, run_at, until,
-};
+use crate::support::{RedisServer, RulesFile, Server, http, lasting_port, on_local_stores, resp, run_at, until};
 
 const RULES: &str = "
 [api=* user=*] creditLimit=10 resetSeconds=3600 actorField=user label=calls
@@ -143,25 +141,25 @@ fn numbered(numbers: impl Iterator<Item = u64>) -> String {
 
 #[test]
 fn pages_show_every_rule_once_and_in_order() {
-    on_every_store(&numbered(1..251), &[], |store, server| {
+    on_local_stores(&numbered(1..251), |server| {
         let mut client = server.resp();
         // Two of three rules know the actor.
         let expected: Vec<_> = (1..251).filter(|number| number % 3 > 0).collect();
         for number in &expected {
-            assert!(client.command(&format!("DIVVY.HIT n={number} user=ann")).starts_with("[1 "), "{store}");
+            assert!(client.command(&format!("DIVVY.HIT n={number} user=ann")).starts_with("[1 "));
         }
         for count in [1, 7, 100, 1000] {
             let (mut shown, mut pages, mut cursor) = (Vec::new(), 0, String::new());
             loop {
                 let page = page(server, &format!("user=ann&count={count}{cursor}"));
                 let rules = page["rules"].as_array().unwrap();
-                assert!(rules.len() <= count, "{store}");
+                assert!(rules.len() <= count);
                 shown.extend(rules.iter().map(|rule| rule["limit"].as_u64().unwrap()));
                 pages += 1;
                 let Some(next) = page["next"].as_str() else { break };
                 cursor = format!("&cursor={next}");
             }
-            assert_eq!((&shown, pages), (&expected, 250_usize.div_ceil(count)), "{store}");
+            assert_eq!((&shown, pages), (&expected, 250_usize.div_ceil(count)));
         }
         // Without a count, a page reads 100 counters. RESP has the same pages.
         let next = page(server, "user=ann")["next"].as_str().unwrap().to_owned();

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use crate::robustness::MIB;
-use crate::support::{COMPAT_RULES, PATIENCE, RespClient, Server, encode, http};
+use crate::support::{COMPAT_RULES, RespClient, Server, encode, number, until};
 
 const HIT: &str = "DIVVY.HIT method=GET path=/status";
 const ABORTED: &str = "-EXECABORT Transaction discarded because of previous errors.";
@@ -131,10 +131,8 @@ fn client_that_leaves_before_exec_leaves_no_trace() {
         talk(&mut leaving, &[("MULTI", "OK"), (HIT, "QUEUED")]);
     }
     assert_eq!(client.command("DIVVY.PEEK method=GET path=/status"), "[1 1000 0]");
-    let start = std::time::Instant::now();
-    while !http::get(server.http, "/metrics").body.contains("divvy_buffer_memory_bytes 0\n") {
-        assert!(start.elapsed() < PATIENCE, "memory is held for transactions that are gone");
-    }
+    // No memory is held for transactions that are gone.
+    until(|| number(&server, "divvy_buffer_memory_bytes") == 0);
 }
 
 #[test]

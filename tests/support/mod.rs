@@ -118,15 +118,6 @@ impl Server {
         Self::start(&[rules, "--data-dir", data_dir, "--durability", durability])
     }
 
-    /// Serves `rules` from each store in this build: memory, and the RocksDB in `data_dir`.
-    pub fn on_each_store(rules: &str, data_dir: &Path) -> Vec<Self> {
-        let mut servers = vec![Self::in_memory(rules)];
-        if cfg!(feature = "rocksdb") {
-            servers.push(Self::on_disk(rules, data_dir, "wal"));
-        }
-        servers
-    }
-
     pub fn start(args: &[&str]) -> Self {
         Self::start_as(&mut divvy(), args)
     }

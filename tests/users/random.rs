@@ -13,7 +13,7 @@ use super::scopes::{LABELS, REFUSED, RULES};
 use super::{Guarded, basic, line, password};
 use crate::support::http::encode as encode_http;
 use crate::support::http2::{Http2Client, descriptor, json, request};
-use crate::support::{RulesFile, encode, seed};
+use crate::support::{encode, seed};
 
 const CREDITS: i64 = 1_000_000_000;
 const ROUNDS: usize = 60;
@@ -249,8 +249,7 @@ fn no_sequence_escapes_its_users_categories_and_scope() {
     let mut random = Rng::seed_from_u64(seed());
     let users = random_users(&mut random);
     let file = users.iter().map(User::line).collect::<String>() + &line("all", "+@all ~*");
-    let rules = RulesFile::ini(&RULES.replace("000 ", "000000000 "));
-    let guarded = Guarded::with_rules(rules.path(), &file, &["--open", "none"]);
+    let guarded = Guarded::with_rules(&RULES.replace("000 ", "000000000 "), &file, &["--open", "none"]);
     let mut model = Model::default();
     for round in 0..ROUNDS {
         match random.random_range(0..4) {

@@ -121,7 +121,7 @@ fn table_has_every_command_and_every_route() {
             subcommands => offered(subcommands).for_each(|sub| is_known(name(sub, Some(spec)))),
         }
     }
-    let (_rules, guarded) = guarded(&users());
+    let guarded = guarded(&users());
     let described = get(guarded.server.http, "/openapi.json").json();
     let requests: Vec<_> = operations.iter().map(|(.., request)| *request).chain(PUBLIC.iter().copied()).collect();
     for (path, methods) in described["paths"].as_object().unwrap() {
@@ -138,7 +138,7 @@ fn table_has_every_command_and_every_route() {
 
 #[test]
 fn users_may_send_what_their_categories_have_and_nothing_else() {
-    let (_rules, guarded) = guarded(&(Category::ALL.map(only).concat() + &users()));
+    let guarded = guarded(&(Category::ALL.map(only).concat() + &users()));
     let Ids { open, .. } = fill(&guarded);
     for (category, command, request) in all_operations() {
         let (command, request) = (expand(command, KNOWN, &open).remove(0), expand(request, KNOWN, &open).remove(0));
@@ -182,7 +182,7 @@ fn users_may_send_what_their_categories_have_and_nothing_else() {
 /// A call of each method is refused to users without the category `hit`, and to users without the scope of one descriptor.
 #[test]
 fn calls_are_refused_without_the_category_or_the_scope() {
-    let (_rules, guarded) = guarded(&(Category::ALL.map(only).concat() + &users()));
+    let guarded = guarded(&(Category::ALL.map(only).concat() + &users()));
     let (ids, client) = (fill(&guarded), Http2Client::connect(guarded.server.grpc));
     let before = state(&guarded);
     let refusal = |request| {
@@ -236,7 +236,7 @@ fn line_protocol_serves_the_user_default_with_the_category_hit() {
 
 #[test]
 fn requests_out_of_scope_are_refused_and_take_nothing() {
-    let (_rules, guarded) = guarded(&users());
+    let guarded = guarded(&users());
     let ids = fill(&guarded);
     let before = state(&guarded);
     for (actor, id) in [(KNOWN, &ids.open), (UNKNOWN, &ids.released)] {
@@ -272,7 +272,7 @@ fn requests_out_of_scope_are_refused_and_take_nothing() {
 
 #[test]
 fn listings_have_what_is_in_scope() {
-    let (_rules, guarded) = guarded(&users());
+    let guarded = guarded(&users());
     fill(&guarded);
     for entry in ["DIVVY.BLOCK SET b-user carl", "DIVVY.ALLOW SET a-user carl"] {
         assert_eq!(guarded.resp("all").command(entry), "OK");
