@@ -1,8 +1,6 @@
 //! divvy-crowdsec: CrowdSec's bouncers with divvy in place of a CrowdSec server, and divvy as a bouncer of a CrowdSec server.
 
-mod fake;
-mod lapi;
-pub mod sidecar;
+pub mod programs;
 
 use std::fs;
 use std::io::Write;
@@ -15,9 +13,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use serde_json::json;
 
-use self::fake::{Fake, answer, ban};
-use self::lapi::Lapi;
-use self::sidecar::Sidecar;
+use self::programs::{Fake, Lapi, Sidecar, answer, ban};
 use crate::clients::{python, tool};
 use crate::support::http::{encode, request};
 use crate::support::redis::cli;

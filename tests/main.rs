@@ -12,7 +12,7 @@
     reason = "a test may panic"
 )]
 
-#[cfg_attr(not(feature = "full"), allow(dead_code, reason = "most of it is for the tests below"))]
+#[cfg_attr(not(feature = "full"), allow(dead_code, unused_imports, reason = "most of it is for the tests below"))]
 mod support;
 
 // These tests need nothing but cargo. `make test-unit` runs them.

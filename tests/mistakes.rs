@@ -1,7 +1,6 @@
 //! A table of mistakes, each with a text that helps: in rules, on command lines, in the environment, in requests, and at
 //! ports of other protocols. Mistakes that a parser finds alone are in the tests of the crates.
 
-use std::fs;
 use std::io::{Read, Write};
 use std::process::Output;
 
@@ -249,7 +248,7 @@ fn each_mistake_in_the_environment_is_explained() {
 fn each_mistaken_data_directory_is_explained() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    fs::write(path("file"), "mine").unwrap();
+    std::fs::write(path("file"), "mine").unwrap();
     let nowhere = "serve --listen 127.0.0.1:0 --resp-listen none --http-listen none --grpc-listen none --data-dir";
     let serve = |data: &str| failed(&format!("{nowhere} {data}"), &[]);
     let texts = [

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::clients::{PYTHON, installed, run};
-use crate::crowdsec::sidecar::Sidecar;
+use crate::crowdsec::programs::Sidecar;
 use crate::support::{DIVVY, RulesFile, Server, http};
 
 const PACKAGING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging");

@@ -24,7 +24,7 @@ use tempfile::TempDir;
 
 use super::disk::{CUT_EFFECTS, CutEffect, FileSystem, Model, Names};
 use super::in_memory;
-use super::interposed::interposed;
+use super::interposed;
 use super::trace::{Event, Moment, Trace};
 use crate::conformance::wait;
 use crate::support::{RulesFile, Server, expanded, seed, setting};

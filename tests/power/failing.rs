@@ -18,7 +18,7 @@ use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 
 use super::in_memory;
-use super::interposed::interposed;
+use super::interposed;
 use crate::support::{LineClient, RulesFile, Server, http, parse_verdict, seed, setting};
 
 const RULES: &str = "

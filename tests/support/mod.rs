@@ -4,8 +4,6 @@ pub mod audit;
 #[cfg(feature = "rocksdb")]
 pub mod browser;
 pub mod certificates;
-pub mod child;
-pub mod command_line;
 pub mod gateway;
 #[cfg(feature = "full")]
 pub mod grpc;
@@ -15,24 +13,22 @@ pub mod http2;
 pub mod interruption;
 pub mod log;
 pub mod metrics;
+pub mod programs;
 pub mod redis;
-pub mod reloading;
 pub mod seed;
 pub mod sentinel;
 pub mod slow_application;
 pub mod stores;
 
 pub use self::certificates::Certificates;
-pub use self::child::{Answering, Killed};
-pub use self::command_line::{done, output, refused, restore, run, run_at};
 pub use self::gateway::{Gateway, application, free_address};
 #[cfg(feature = "full")]
 pub use self::grpc::Caller;
 pub use self::http::{HttpClient, Response};
-pub use self::log::Log;
+pub use self::log::{Log, ReloadingServer};
 pub use self::metrics::{number, scrape};
+pub use self::programs::{Answering, Killed, done, output, refused, restore, run, run_at};
 pub use self::redis::{Proxy, RedisCluster, RedisServer, free_port, lasting_port, on_redis, until};
-pub use self::reloading::ReloadingServer;
 pub use self::seed::{seed, setting};
 pub use self::stores::{on_each_store, on_every_store, on_local_stores};
 
