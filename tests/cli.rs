@@ -146,7 +146,7 @@ fn check_against_other_rules_says_what_starts_afresh() {
         let (code, text) = check(new.path(), against);
         assert_eq!(code, 3, "{text}");
         for expected in [
-            "2 unchanged, 1 changed, 0 added, 0 removed; counters of 1 rules abandoned",
+            "2 unchanged, 1 changed, 0 added, 0 removed; counters of 1 rule abandoned",
             "; `counter = free` in the rule keeps what actors used",
         ] {
             assert!(text.contains(expected), "{against}: {expected} in {text}");

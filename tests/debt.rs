@@ -193,7 +193,7 @@ fn change_of_overrun(store: &[&str], of_fixed_windows: u64) {
         reply.trim_start_matches('[').split(' ').next().unwrap().parse::<u64>().expect(&reply)
     };
     assert_eq!([charge("fixed", 300), charge("tokens", 300)], [700, 700]);
-    reloading.reload(&rules.replace("actorField=user", "actorField=user overrun=debt"));
+    reloading.reload(&rules.replace("or=refuse user=*]", "or=refuse user=*] overrun=debt"));
     assert_eq!([charge("fixed", 0), charge("tokens", 0)], [of_fixed_windows, 700]);
 }
 

@@ -16,7 +16,8 @@ fn redis(certificates: &Certificates, demands_certificates: &str) -> (RedisServe
 fn hit(url: &str, flags: &[&str]) -> String {
     // A handshake takes some time on a busy machine.
     let flags = [&["--redis-timeout", "20000", "--redis-url", url], flags].concat();
-    let mut client = Server::serving("[default] creditLimit=5 resetSeconds=600", &flags).line();
+    let server = Server::serving("[default] creditLimit=5 resetSeconds=600", &flags);
+    let mut client = server.line();
     client.send(b"HIT a=b\n");
     client.read_line()
 }
