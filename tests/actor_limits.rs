@@ -1,27 +1,17 @@
 //! Limits of single actors: on every store and for every algorithm; through reloads and outages, and on several servers that
 //! share a Redis.
 
-use crate::support::redis::{RedisServer, lasting_port, until};
-use crate::support::reloading::ReloadingServer;
-use crate::support::stores::on_every_store;
-use crate::support::{RespClient, RulesFile, Server, http, metrics, resp};
+use crate::support::{RedisServer, ReloadingServer, Server, http, lasting_port, metrics, on_redis, resp, until};
 
-/// The algorithms, configured so that no credit comes back during a test.
-const ALGORITHMS: [(&str, &str); 6] = [
-    ("fixed", "resetSeconds = 2592000"),
-    ("year", "window = year"),
-    ("sliding", "algorithm = sliding-window\nresetSeconds = 259200000"),
-    ("log", "algorithm = sliding-log\nresetSeconds = 2592000"),
-    ("tokens", "algorithm = token-bucket\nresetSeconds = 2592000"),
-    ("leaky", "algorithm = leaky-bucket\nresetSeconds = 2592000"),
-];
-
-/// Returns a rule for each algorithm, with ten credits per customer.
+/// Returns a rule for each of some algorithms, with ten credits per customer, none of which comes back during a test.
 fn rules() -> String {
-    let rule = |(name, settings): (&str, &str)| {
-        format!("[by={name} customer=*]\ncreditLimit = 10\n{settings}\nactorField = customer\nlabel = {name}\n\n")
-    };
-    ALGORITHMS.map(rule).concat() + "[default]\ncreditLimit = 0\n"
+    ["fixed-window", "sliding-log", "token-bucket"]
+        .map(|algorithm| {
+            let label = algorithm.rsplit('-').next().unwrap();
+            format!("[by={label} customer=*] creditLimit=10 resetSeconds=2592000 algorithm={algorithm} actorField=customer label={label}\n")
+        })
+        .concat()
+        + "[default] creditLimit=0\n"
 }
 
 /// Returns whether a hit of the customer is allowed, and the credits left.
@@ -58,96 +48,58 @@ fn listed(server: &Server) -> Vec<(String, String, u64, bool)> {
     limits
 }
 
-/// Checks that an actor's usage survives all changes of its limit.
-fn usage_is_kept(server: &Server) {
-    for (algorithm, _) in ALGORITHMS {
-        let hit = |cost| hit(server, algorithm, "a", cost);
-        let counter = || resp(server, &format!("DIVVY.COUNTERS {algorithm} ACTOR a"));
-        assert_eq!(hit(9), (true, 1), "{algorithm}");
-        set(server, algorithm, "a", 20);
-        assert_eq!(hit(0), (true, 11), "{algorithm}");
-        assert!(counter().contains("[a 11 "), "{algorithm}: {}", counter());
-        assert_eq!(hit(11), (true, 0), "{algorithm}");
-        assert_eq!(hit(1), (false, 0), "{algorithm}");
-        assert_eq!(self::hit(server, algorithm, "b", 0), (true, 10), "no other actor is affected");
-        let explained = resp(server, &format!("DIVVY.EXPLAIN by={algorithm} customer=a"));
-        assert!(explained.contains("this actor has a limit of its own: allows 20"), "{explained}");
-        // Back to the rule's limit. The actor has used twice as much.
-        assert_eq!(resp(server, &format!("DIVVY.LIMIT DEL {algorithm} a")), "1");
-        assert_eq!(resp(server, &format!("DIVVY.LIMIT DEL {algorithm} a")), "0");
-        assert_eq!(hit(1), (false, 0), "{algorithm}");
-        assert!(counter().contains("[a 0 "), "{algorithm}: {}", counter());
-        set(server, algorithm, "a", 25);
-        assert_eq!(hit(1), (true, 4), "{algorithm}");
-        set(server, algorithm, "a", 0);
-        assert_eq!(hit(1), (false, 0), "{algorithm}");
-        assert_eq!(resp(server, &format!("DIVVY.RESET by={algorithm} customer=a")), "1");
-        assert_eq!(hit(0), (false, 0), "{algorithm}");
-        resp(server, &format!("DIVVY.LIMIT DEL {algorithm} a"));
-        assert_eq!(hit(0), (true, 10), "{algorithm}");
-    }
-    assert_eq!(listed(server), []);
-}
-
-#[test]
-fn usage_survives_changes_of_the_limit_on_every_store() {
-    on_every_store(&rules(), &[], |_, server| usage_is_kept(server));
-}
-
 #[test]
 fn limits_outlive_their_rule_and_apply_again_when_it_returns() {
     let reloading = ReloadingServer::serving(&rules(), &["--store", "memory"]);
-    set(&reloading.server, "fixed", "a", 20);
+    set(&reloading.server, "window", "a", 20);
     set(&reloading.server, "log", "a", 900);
     let orphans =
         |server: &Server| -> Vec<_> { listed(server).into_iter().map(|(rule, .., orphan)| (rule, orphan)).collect() };
     let orphaned = |server: &Server| metrics::scrape(server.http).value("divvy_actor_limits_orphaned", &[]);
-    assert_eq!(orphans(&reloading.server), [("fixed".to_owned(), false), ("log".to_owned(), false)]);
-    reloading.reload(&rules().replace("label = fixed\n", "label = other\n"));
+    assert_eq!(orphans(&reloading.server), [("log".to_owned(), false), ("window".to_owned(), false)]);
+    reloading.reload(&rules().replace("label=window", "label=other"));
     reloading.log.await_line(&["some limits of single actors are not in force", "orphaned=1"]);
     let server = &reloading.server;
-    assert_eq!(orphans(server), [("fixed".to_owned(), true), ("log".to_owned(), false)]);
+    assert_eq!(orphans(server), [("log".to_owned(), false), ("window".to_owned(), true)]);
     assert_eq!((orphaned(server), metrics::scrape(server.http).value("divvy_actor_limits", &[])), (1.0, 2.0));
-    assert_eq!(hit(server, "fixed", "a", 0), (true, 10));
-    assert_eq!(resp(server, "DIVVY.LIMIT GET fixed a"), "[20 -1]", "a limit without its rule is still returned");
-    assert!(resp(server, "DIVVY.LIMIT SET fixed a 5").contains("no rule is called"));
+    assert_eq!(hit(server, "window", "a", 0), (true, 10));
+    assert_eq!(resp(server, "DIVVY.LIMIT GET window a"), "[20 -1]", "a limit without its rule is still returned");
+    assert!(resp(server, "DIVVY.LIMIT SET window a 5").contains("no rule is called"));
     reloading.reload(&rules());
-    assert_eq!(hit(&reloading.server, "fixed", "a", 0), (true, 20));
+    assert_eq!(hit(&reloading.server, "window", "a", 0), (true, 20));
     assert_eq!(orphaned(&reloading.server), 0.0);
     // A listed limit can be removed as it is listed, even if hits now form other actors.
-    set(&reloading.server, "tokens", "a", 5);
-    let by_two = rules().replace("actorField = customer\nlabel = tokens", "actorField = customer, by\nlabel = tokens");
+    set(&reloading.server, "bucket", "a", 5);
+    let by_two = rules().replace("actorField=customer label=bucket", "actorField=customer,by label=bucket");
     assert_ne!(by_two, rules());
     reloading.reload(&by_two);
-    assert!(listed(&reloading.server).contains(&("tokens".to_owned(), "a".to_owned(), 5, true)));
-    assert_eq!(resp(&reloading.server, "DIVVY.LIMIT DEL tokens a"), "1");
+    assert!(listed(&reloading.server).contains(&("bucket".to_owned(), "a".to_owned(), 5, true)));
+    assert_eq!(resp(&reloading.server, "DIVVY.LIMIT DEL bucket a"), "1");
     reloading.reload("[default]\ncreditLimit = 0\n");
-    assert_eq!(resp(&reloading.server, "DIVVY.LIMIT DEL fixed a"), "1", "an orphan can be removed");
+    assert_eq!(resp(&reloading.server, "DIVVY.LIMIT DEL window a"), "1", "an orphan can be removed");
 }
 
 #[test]
 fn servers_that_share_a_redis_follow_each_others_limits() {
     let redis = RedisServer::start();
-    let rules = RulesFile::ini(&rules());
-    let url = redis.url();
-    let serve = || Server::start(&[rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &url]);
+    let serve = || Server::serving(&rules(), &on_redis(&redis.url()));
     let (one, other) = (serve(), serve());
-    assert_eq!(hit(&one, "fixed", "a", 10), (true, 0));
-    assert_eq!((hit(&one, "fixed", "a", 1), hit(&other, "fixed", "a", 1)), ((false, 0), (false, 0)));
-    set(&one, "fixed", "a", 20);
+    assert_eq!(hit(&one, "window", "a", 10), (true, 0));
+    assert_eq!((hit(&one, "window", "a", 1), hit(&other, "window", "a", 1)), ((false, 0), (false, 0)));
+    set(&one, "window", "a", 20);
     // The denial cache still has the denial, which no longer applies.
-    assert_eq!(hit(&one, "fixed", "a", 1), (true, 9));
-    until(|| hit(&other, "fixed", "a", 0) == (true, 9));
-    assert_eq!(resp(&other, "DIVVY.LIMIT DEL fixed a"), "1");
+    assert_eq!(hit(&one, "window", "a", 1), (true, 9));
+    until(|| hit(&other, "window", "a", 0) == (true, 9));
+    assert_eq!(resp(&other, "DIVVY.LIMIT DEL window a"), "1");
     // Redis reports whether a limit existed, even if the server has not read it yet.
-    set(&one, "fixed", "new", 5);
-    assert_eq!(resp(&other, "DIVVY.LIMIT DEL fixed new"), "1");
-    assert_eq!(resp(&one, "DIVVY.LIMIT DEL fixed new"), "0");
+    set(&one, "window", "new", 5);
+    assert_eq!(resp(&other, "DIVVY.LIMIT DEL window new"), "1");
+    assert_eq!(resp(&one, "DIVVY.LIMIT DEL window new"), "0");
     until(|| listed(&one).is_empty());
-    assert_eq!(hit(&one, "fixed", "a", 1), (false, 0));
-    let mut client = RespClient::connect(one.resp);
+    assert_eq!(hit(&one, "window", "a", 1), (false, 0));
+    let mut client = one.resp();
     for number in 0..2_500 {
-        assert_eq!(client.command(&format!("DIVVY.LIMIT SET tokens {number} 7")), "OK");
+        assert_eq!(client.command(&format!("DIVVY.LIMIT SET bucket {number} 7")), "OK");
     }
     let count = |server: &Server| metrics::scrape(server.http).value("divvy_actor_limits", &[]);
     until(|| count(&one) == 2_500.0 && count(&other) == 2_500.0);
@@ -164,7 +116,7 @@ fn servers_that_share_a_redis_follow_each_others_limits() {
     // Redis is flushed, so there are no limits.
     redis.cli(&["FLUSHALL"]);
     until(|| count(&one) == 0.0 && count(&other) == 0.0 && count(&third) == 0.0);
-    set(&third, "tokens", "a", 7);
+    set(&third, "bucket", "a", 7);
     until(|| count(&one) == 1.0 && count(&other) == 1.0);
 }
 
@@ -182,10 +134,10 @@ fn server_long_without_a_change_reads_only_the_next_one() {
     let mut change = |actor: &str, seconds_ago: u64, ended: Option<u64>| {
         let ended_ms = ended.map(|seconds_ago| ago(seconds_ago) / 1000);
         let expires = ended_ms.map(|ended| ended.to_string()).unwrap_or_default();
-        commands += &format!("HSET {limits} \"limit:fixed {actor}\" \"7 {expires}\"\n");
-        commands += &format!("ZADD {changes} {} \"limit:fixed {actor}\"\n", ago(seconds_ago));
+        commands += &format!("HSET {limits} \"limit:window {actor}\" \"7 {expires}\"\n");
+        commands += &format!("ZADD {changes} {} \"limit:window {actor}\"\n", ago(seconds_ago));
         if let Some(ended_ms) = ended_ms {
-            commands += &format!("ZADD {ends} {ended_ms} \"limit:fixed {actor}\"\n");
+            commands += &format!("ZADD {ends} {ended_ms} \"limit:window {actor}\"\n");
         }
     };
     (0..KEPT).for_each(|number| change(&format!("kept-{number}"), 10_000, None));
@@ -193,10 +145,7 @@ fn server_long_without_a_change_reads_only_the_next_one() {
     change("last", 8_000, Some(7_900));
     redis.pipe(&commands);
 
-    let rules = RulesFile::ini(&rules());
-    let url = redis.url();
-    let server = Server::start(&[rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &url]);
-    let other = Server::start(&[rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &url]);
+    let [server, other] = [(); 2].map(|()| Server::serving(&rules(), &on_redis(&redis.url())));
     let calls = |command: &str| {
         let stats = redis.cli(&["INFO", "commandstats"]);
         let calls = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
@@ -205,38 +154,36 @@ fn server_long_without_a_change_reads_only_the_next_one() {
     let known = |server: &Server| metrics::scrape(server.http).value("divvy_actor_limits", &[]);
     until(|| known(&server) == KEPT as f64 && known(&other) == KEPT as f64);
     let (read, asked) = (calls("hget"), calls("zrangebyscore"));
-    set(&other, "fixed", "new", 5);
+    set(&other, "window", "new", 5);
     until(|| known(&server) == KEPT as f64 + 1.0);
     // Both servers poll a few more times.
     until(|| calls("zrangebyscore") > asked + 12);
     assert!(calls("hget") - read < 10, "{} limits were read again", calls("hget") - read);
     assert_eq!(
-        redis.cli(&["HEXISTS", &limits, "limit:fixed earlier"]),
+        redis.cli(&["HEXISTS", &limits, "limit:window earlier"]),
         "0",
         "a limit that ended long ago is forgotten"
     );
-    assert_eq!(hit(&server, "fixed", "kept-7", 7), (true, 0));
+    assert_eq!(hit(&server, "window", "kept-7", 7), (true, 0));
 }
 
 #[test]
 fn last_known_limits_apply_while_redis_is_unavailable() {
     let mut redis = RedisServer::start_with(lasting_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
-    let rules = RulesFile::ini(&rules());
-    let url = redis.url();
-    let store = ["--store", "redis", "--on-store-error", "local", "--redis-timeout", "300", "--redis-url", &url];
-    let server = Server::start(&[&[rules.path()], &store[..]].concat());
-    set(&server, "fixed", "a", 20);
-    assert_eq!(hit(&server, "fixed", "a", 15), (true, 5));
+    let flags = ["--on-store-error", "local", "--redis-timeout", "300", "--redis-url", &redis.url()];
+    let server = Server::serving(&rules(), &flags);
+    set(&server, "window", "a", 20);
+    assert_eq!(hit(&server, "window", "a", 15), (true, 5));
     redis.kill();
-    until(|| resp(&server, "DIVVY.HIT by=fixed customer=a COST 0").starts_with("[1 20"));
-    let refused = resp(&server, "DIVVY.LIMIT SET fixed a 30");
+    until(|| resp(&server, "DIVVY.HIT by=window customer=a COST 0").starts_with("[1 20"));
+    let refused = resp(&server, "DIVVY.LIMIT SET window a 30");
     assert!(refused.contains("cannot connect to Redis") || refused.contains("failing"), "{refused}");
-    assert_eq!(resp(&server, "DIVVY.LIMIT GET fixed a"), "[20 -1]");
+    assert_eq!(resp(&server, "DIVVY.LIMIT GET window a"), "[20 -1]");
     let failures = || metrics::scrape(server.http).value("divvy_exceptions_failures_total", &[]);
     until(|| failures() > 0.0);
     redis.restart();
-    until(|| hit(&server, "fixed", "a", 0) == (true, 5));
+    until(|| hit(&server, "window", "a", 0) == (true, 5));
     // On a slow disk, Redis may need longer for its fsync than the server waits.
-    until(|| resp(&server, "DIVVY.LIMIT SET fixed a 30") == "OK");
-    until(|| hit(&server, "fixed", "a", 0) == (true, 15));
+    until(|| resp(&server, "DIVVY.LIMIT SET window a 30") == "OK");
+    until(|| hit(&server, "window", "a", 0) == (true, 15));
 }

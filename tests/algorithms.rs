@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::support::{LineClient, RulesFile, Server, parse_verdict};
+use crate::support::{LineClient, Server, parse_verdict};
 
 #[path = "../examples/burst_plot/plot.rs"]
 mod burst_plot;
@@ -28,11 +28,6 @@ const RULES: &str = "
 [default] creditLimit=0 resetSeconds=0
 ";
 
-fn served() -> (Server, RulesFile) {
-    let rules = RulesFile::ini(RULES);
-    (Server::in_memory(rules.path()), rules)
-}
-
 /// Returns the answers to hits sent in one write, which therefore have the same time.
 fn hits<const N: usize>(client: &mut LineClient, pairs: &str) -> [(bool, u64, u64); N] {
     client.send(format!("HIT {pairs}\n").repeat(N).as_bytes());
@@ -51,8 +46,8 @@ fn assert_answers<const N: usize>(answers: [(bool, u64, u64); N], expected: [(bo
 
 #[test]
 fn every_algorithm_counts_by_its_own_rules() {
-    let (server, _rules) = served();
-    let mut client = LineClient::connect(server.line);
+    let server = Server::serving(RULES, &[]);
+    let mut client = server.line();
     let mut three = |algorithm: &str| hits::<3>(&mut client, &format!("algorithm={algorithm}"));
     for algorithm in ["default", "fixed-window", "sliding-log", "token-bucket"] {
         assert_answers(three(algorithm), [(true, 1, 3600), (true, 0, 3600), (false, 0, 3600)]);
@@ -68,8 +63,8 @@ fn every_algorithm_counts_by_its_own_rules() {
 
 #[test]
 fn reset_may_be_a_fraction_of_a_second() {
-    let (server, _rules) = served();
-    let mut client = LineClient::connect(server.line);
+    let server = Server::serving(RULES, &[]);
+    let mut client = server.line();
     for algorithm in ["algorithm=quick", "algorithm=short"] {
         let first = hits::<3>(&mut client, algorithm);
         assert_eq!(first, [(true, 1, 1), (true, 0, 1), (false, 0, 1)], "{algorithm}: rounded up");

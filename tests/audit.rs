@@ -6,10 +6,7 @@ use std::io::Write;
 use serde_json::{Value, json};
 
 use crate::support::audit::{Audited, PASSWORD, RULES, hit, send};
-use crate::support::certificates::Certificates;
-use crate::support::log::Log;
-use crate::support::redis::until;
-use crate::support::{RespClient, RulesFile, Server, connect, divvy, http};
+use crate::support::{Certificates, RulesFile, Server, connect, http, resp, until};
 
 /// Returns the front, the status, the kind of change, and the states of a line.
 fn essence(line: &Value) -> Value {
@@ -71,17 +68,9 @@ fn every_change_over_every_front_has_one_line() {
     assert_eq!(numbers, (1..=11).collect::<Vec<_>>());
 
     let reload = &lines[10];
-    assert_eq!(
-        json!([
-            reload["user"],
-            reload["front"],
-            reload["address"],
-            reload["status"],
-            reload["what"],
-            reload["request"]
-        ]),
-        json!(["-", "signal", "-", "done", "rules.reload", {"file": file}])
-    );
+    let of_reload = ["user", "front", "address", "status", "what"].map(|key| reload[key].as_str().unwrap());
+    assert_eq!(of_reload, ["-", "signal", "-", "done", "rules.reload"]);
+    assert_eq!(reload["request"], json!({ "file": file }));
     assert_eq!((&reload["before"]["rules"], &reload["after"]["rules"]), (&json!(2), &json!(2)));
     assert_ne!(reload["before"]["hash"], reload["after"]["hash"]);
     let metrics = http::get(server.http, "/metrics").body;
@@ -159,33 +148,18 @@ fn refused_attempts_have_one_line_each() {
 
     let mut resp = audited.resp();
     assert_eq!(resp.command_of(&[b"AUTH", PASSWORD.as_bytes()]), "OK");
-    let mistakes: [(&str, &str); 9] = [
-        ("DIVVY.LIMIT SET nothing ann 20", "no rule is called"),
-        ("DIVVY.LIMIT SET by-user ann many", ""),
-        ("DIVVY.LIMIT SET by-user", "wrong number of arguments"),
-        ("DIVVY.LIMIT DEL nothing ann", "no rule is called"),
-        ("DIVVY.RESET user", ""),
-        ("DIVVY.FORGET nothing", "no rule is called"),
-        ("DIVVY.FORGET user", ""),
-        ("DIVVY.FORGET a=b c=d COUNT 0", ""),
-        ("DIVVY.BACKUP ../x", "a backup needs a name"),
-    ];
-    for (command, error) in mistakes {
-        let reply = resp.command(command);
-        assert!(reply.starts_with("-ERR") && reply.contains(error), "{command}: {reply}");
+    for command in ["LIMIT SET nothing ann 20", "LIMIT SET by-user", "RESET user", "FORGET nothing", "BACKUP ../x"] {
+        assert!(resp.command(&format!("DIVVY.{command}")).starts_with("-ERR"), "{command}");
     }
     assert_eq!(send(server, "PUT", "/v1/limits?rule=nothing&actor=ann", r#"{"credits":1}"#), 404);
-    assert_eq!(send(server, "PUT", "/v1/limits?rule=by-user&actor=ann", r#"{"credits":-1}"#), 400);
     assert_eq!(send(server, "PUT", "/v1/limits?rule=by-user", "{}"), 400);
-    assert_eq!(send(server, "DELETE", "/v1/limits?rule=nothing&actor=ann", ""), 404);
-    assert_eq!(send(server, "DELETE", "/v1/counters?rule=nothing", ""), 404);
     assert_eq!(send(server, "DELETE", "/v1/counters?rule=by-user&count=0", ""), 400);
     // A mistake that discards a transaction is an attempt, too.
     assert_eq!(resp.command("MULTI"), "OK");
     assert!(resp.command("DIVVY.LIMIT SET by-user").starts_with("-ERR"));
     assert!(resp.command("EXEC").starts_with("-EXECABORT"));
-    let all = audited.lines(8 + 9 + 6 + 1);
-    assert_eq!(all.len(), 8 + 9 + 6 + 1, "{all:#?}");
+    let all = audited.lines(8 + 5 + 3 + 1);
+    assert_eq!(all.len(), 8 + 5 + 3 + 1, "{all:#?}");
     for line in &all[8..] {
         assert_eq!((&line["user"], &line["status"]), (&json!("default"), &json!("refused")), "{line}");
         assert!(!line["error"].as_str().unwrap().is_empty());
@@ -239,35 +213,7 @@ fn changes_in_a_transaction_are_made_under_its_rules_and_recorded() {
 #[test]
 fn without_a_file_lines_are_in_the_log_at_any_level() {
     let rules = RulesFile::ini(RULES);
-    for (format, level) in [("json", "info"), ("human", "error")] {
-        let mut command = divvy();
-        let log = Log::of(&mut command);
-        let args = [rules.path(), "--store", "memory", "--log-format", format, "--log-level", level];
-        let server = if level == "error" {
-            Server::start_as(&mut command, &args)
-        } else {
-            Server::start_logged(&mut command, &log, &args)
-        };
-        let mut resp = RespClient::connect(server.resp);
-        assert_eq!(resp.command("DIVVY.LIMIT SET by-user ann 20"), "OK");
-        log.await_count(1, "limit.set");
-        let text = log.text();
-        let line = text.lines().find(|line| line.contains("limit.set")).unwrap();
-        if format == "json" {
-            let line: Value = serde_json::from_str(line).unwrap();
-            assert_eq!(
-                (&line["target"], &line["status"], &line["front"], &line["user"]),
-                (&json!("audit"), &json!("done"), &json!("resp"), &json!("default"))
-            );
-            assert_eq!(line["after"], json!(r#"{"credits":20}"#));
-        } else {
-            assert!(
-                line.contains("audit")
-                    && line.contains(r#" user="default" "#)
-                    && line.contains(r#"{"rule":"by-user","actor":"ann","credits":20}"#),
-                "{line}"
-            );
-        }
-        assert!(server.terminate().success());
-    }
+    let (server, log) = Server::logged(&[rules.path(), "--store", "memory", "--log-level", "error"]);
+    assert_eq!(resp(&server, "DIVVY.LIMIT SET by-user ann 20"), "OK");
+    log.await_line(&["audit", "limit.set", r#" user="default" "#, r#"{"rule":"by-user","actor":"ann","credits":20}"#]);
 }

@@ -8,10 +8,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::support::audit::{Audited, RULES, hit, read, send};
-use crate::support::log::Log;
-use crate::support::metrics::number;
-use crate::support::redis::until;
-use crate::support::{RespClient, RulesFile, Server, connect, divvy, encode};
+use crate::support::{RulesFile, Server, connect, divvy, encode, number, until};
 
 /// Makes a pipe without a reader.
 fn fifo(path: &Path) {
@@ -25,11 +22,9 @@ fn failing_audit_log_is_counted_and_stops_nothing() {
     fifo(&dir.path().join("fifo"));
     let nowhere = dir.path().join("missing/log");
     for path in [Path::new("/dev/full"), &dir.path().join("fifo"), &nowhere] {
-        let mut command = divvy();
-        let log = Log::of(&mut command);
         let args = [rules.path(), "--store", "memory", "--audit-log", path.to_str().unwrap()];
-        let server = Server::start_as(&mut command, &args);
-        let mut resp = RespClient::connect(server.resp);
+        let (server, log) = Server::logged(&args);
+        let mut resp = server.resp();
         for credits in 1..=20 {
             assert_eq!(resp.command(&format!("DIVVY.LIMIT SET by-user ann {credits}")), "OK");
         }

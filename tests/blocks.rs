@@ -6,11 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::support::command_line::{restore, run_at};
-use crate::support::http::{self, HttpClient};
-use crate::support::redis::until;
-use crate::support::stores::on_every_store;
-use crate::support::{LineClient, RulesFile, Server, expanded, metrics, resp};
+use crate::support::{HttpClient, Server, expanded, http, metrics, on_every_store, resp, restore, run_at, until};
 
 const RULES: &str = "
 [api=* ip=*] creditLimit=5 resetSeconds=2592000 actorField=ip label=by-ip
@@ -50,39 +46,26 @@ fn entry(rule: &str, actor: &str, reason: Option<&str>, ends: bool) -> (String, 
     (rule.to_owned(), actor.to_owned(), reason.map(str::to_owned), ends)
 }
 
-/// Checks that blocks and allows decide, and that counters stay as they are.
-fn blocks_and_allows_decide(server: &Server) {
-    let command = |command: &str| resp(server, command);
-    assert!(command("DIVVY.HIT api=a user=ann").starts_with("[1 4 "));
-    assert_eq!(command("DIVVY.BLOCK SET by-user ann EX 900 REASON scraping"), "OK");
-    for _ in 0..3 {
-        assert_eq!(command("DIVVY.HIT api=a user=ann"), "[0 0 900]");
-    }
-    assert_eq!(command("DIVVY.BLOCK GET by-user ann"), "[900 scraping]");
-    assert_eq!(command("DIVVY.ALLOW SET by-user ann"), "OK");
-    assert_eq!(command("DIVVY.ALLOW GET by-user ann"), "[-1 nil]");
-    assert!(
-        command("DIVVY.HIT api=a user=ann").starts_with("[1 3 "),
-        "an allow wins, and the blocked hits took nothing"
-    );
-    assert!(command("DIVVY.HIT api=a user=ann COST 100").starts_with("[1 0 "), "counted up to the limit");
-    assert!(command("DIVVY.HIT api=a user=ann").starts_with("[1 0 "));
-    assert_eq!(command("DIVVY.ALLOW DEL by-user ann"), "1");
-    assert_eq!(command("DIVVY.ALLOW DEL by-user ann"), "0");
-    assert_eq!(command("DIVVY.BLOCK DEL by-user ann"), "1");
-    assert!(command("DIVVY.HIT api=a user=ann").starts_with("[0 0 "), "all credits are used");
-    assert!(command("DIVVY.REFUND api=a user=ann COST 2").starts_with("[2 "), "and nothing is owed");
-    assert_eq!(command("DIVVY.BLOCK SET * ip=2001:db8::/32"), "OK");
-    assert_eq!(command("DIVVY.HIT api=a ip=2001:db8:1::9"), "[0 0 0]", "permanently");
-    assert!(command("DIVVY.HIT api=a ip=2001:db9::9").starts_with("[1 4 "));
-    assert_eq!(command("DIVVY.BLOCK DEL * ip=2001:db8::/32"), "1");
-    assert!(command("DIVVY.HIT api=a ip=2001:db8:1::9").starts_with("[1 4 "));
-    assert_eq!((listed(server, "blocks"), listed(server, "allows")), (vec![], vec![]));
-}
-
 #[test]
-fn blocks_and_allows_decide_on_every_store() {
-    on_every_store(RULES, &[], |_, server| blocks_and_allows_decide(server));
+fn resp_sets_returns_and_removes_entries() {
+    let server = Server::serving(RULES, &[]);
+    for (command, reply) in [
+        ("DIVVY.BLOCK SET by-user ann EX 900 REASON scraping", "OK"),
+        ("DIVVY.HIT api=a user=ann", "[0 0 900]"),
+        ("DIVVY.BLOCK GET by-user ann", "[900 scraping]"),
+        ("DIVVY.ALLOW SET by-user ann", "OK"),
+        ("DIVVY.ALLOW GET by-user ann", "[-1 nil]"),
+        ("DIVVY.HIT api=a user=ann COST 100", "[1 0 2592000]"),
+        ("DIVVY.ALLOW DEL by-user ann", "1"),
+        ("DIVVY.ALLOW DEL by-user ann", "0"),
+        ("DIVVY.BLOCK DEL by-user ann", "1"),
+        ("DIVVY.BLOCK SET * ip=2001:db8::/32", "OK"),
+        ("DIVVY.HIT api=a ip=2001:db8:1::9", "[0 0 0]"),
+        ("DIVVY.BLOCK DEL * ip=2001:db8::/32", "1"),
+    ] {
+        assert_eq!(resp(&server, command), reply, "{command}");
+    }
+    assert_eq!((listed(&server, "blocks"), listed(&server, "allows")), (vec![], vec![]));
 }
 
 #[test]
@@ -106,7 +89,8 @@ fn blocks_and_limits_survive_a_sigkill_and_a_restored_backup() {
     assert_eq!(resp(&server, "DIVVY.BLOCK DEL * user=gone"), "1");
     assert!(resp(&server, "DIVVY.HIT api=a user=bob").starts_with("[1 8 "));
     assert!(resp(&server, "DIVVY.BACKUP first").contains("first"));
-    assert_eq!(resp(&server, "DIVVY.BLOCK SET by-ip 10.9.9.9"), "OK");
+    assert_eq!(resp(&server, "DIVVY.BLOCK SET by-ip 10.9.9.9 OWNER feed"), "OK");
+    let sequence = http::get(server.http, "/v1/blocks").json()["sequence"].clone();
     server.kill();
 
     let blocks = [entry("*", "ip=10.0.0.0/8", None, true), entry("by-user", "ann", Some("first"), false)];
@@ -116,6 +100,10 @@ fn blocks_and_limits_survive_a_sigkill_and_a_restored_backup() {
         [&blocks[..1], &[entry("by-ip", "10.9.9.9", None, false)], &blocks[1..]].concat()
     );
     assert_eq!(listed(&server, "allows"), [entry("*", "ip=10.1.2.3", None, false)]);
+    let owned = http::get(server.http, "/v1/blocks?owner=feed").json();
+    assert_eq!(owned["blocks"][0]["actor"], "10.9.9.9", "{owned}");
+    let found = http::get(server.http, &format!("/v1/blocks?since={}", sequence.as_str().unwrap())).json();
+    assert_eq!(found["reset"], true, "a restarted server does not know earlier changes");
     assert!(resp(&server, "DIVVY.HIT api=a ip=10.9.9.8").starts_with("[0 0 "));
     assert!(resp(&server, "DIVVY.HIT api=a ip=10.1.2.3").starts_with("[1 4 "));
     assert!(resp(&server, "DIVVY.HIT api=a user=bob COST 0").starts_with("[1 8 "));
@@ -134,9 +122,8 @@ fn blocks_and_limits_survive_a_sigkill_and_a_restored_backup() {
 
 #[test]
 fn http_api_sets_returns_lists_and_removes_entries() {
-    let rules = RulesFile::ini(RULES);
-    let server = Server::in_memory(rules.path());
-    let client = &mut HttpClient::connect(server.http);
+    let server = Server::serving(RULES, &[]);
+    let client = &mut server.http();
     let reason = json!({"reason": "scraping", "expiresIn": 60});
     for (list, body) in
         [("limits", json!({"credits": 20, "expiresIn": 60})), ("blocks", reason.clone()), ("allows", reason)]
@@ -180,7 +167,7 @@ fn http_api_sets_returns_lists_and_removes_entries() {
 
 /// Checks that a program changes its own blocks only, many at once, and that clients can follow the changes.
 fn programs_own_blocks(server: &Server) {
-    let client = &mut HttpClient::connect(server.http);
+    let client = &mut server.http();
     let start = client.get("/v1/blocks", &[]).json();
     assert_eq!((&start["blocks"], &start["removed"], &start["reset"]), (&json!([]), &json!([]), &json!(false)));
     assert_eq!(resp(server, "DIVVY.BLOCK SET * ip=192.0.2.1 REASON mine"), "OK");
@@ -240,26 +227,8 @@ fn programs_own_blocks_on_every_store() {
 }
 
 #[test]
-#[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
-fn owners_survive_a_sigkill() {
-    let dir = tempfile::tempdir().unwrap();
-    let rules = RulesFile::ini(RULES);
-    let serve = || Server::on_disk(rules.path(), dir.path(), "wal");
-    let server = serve();
-    assert_eq!(resp(&server, "DIVVY.BLOCK SET * ip=192.0.2.1 OWNER feed REASON x"), "OK");
-    let sequence = http::get(server.http, "/v1/blocks").json()["sequence"].clone();
-    server.kill();
-    let server = serve();
-    let found = http::get(server.http, "/v1/blocks?owner=feed").json();
-    assert_eq!((&found["blocks"][0]["owner"], &found["blocks"][0]["reason"]), (&json!("feed"), &json!("x")));
-    let found = http::get(server.http, &format!("/v1/blocks?since={}", sequence.as_str().unwrap())).json();
-    assert_eq!(found["reset"], true, "a restarted server does not know earlier changes");
-}
-
-#[test]
 fn command_line_sets_returns_lists_and_removes_entries() {
-    let rules = RulesFile::ini(RULES);
-    let server = Server::in_memory(rules.path());
+    let server = Server::serving(RULES, &[]);
     let no_block = "this actor has no block";
     let no_limit = "this actor has no limit of its own";
     for (line, code, expected) in [
@@ -315,19 +284,17 @@ fn command_line_sets_returns_lists_and_removes_entries() {
 /// Hits on every front are denied at once.
 #[test]
 fn every_front_uses_the_block() {
-    let rules = RulesFile::ini(RULES);
-    let flags = ["--store", "memory", "--check-operation", "api=query:api user=query:user"];
-    let server = Server::start(&[&[rules.path()], &flags[..]].concat());
+    let server = Server::serving(RULES, &["--check-operation", "api=query:api user=query:user"]);
     assert_eq!(resp(&server, "DIVVY.BLOCK SET by-user ann EX 60"), "OK");
-    assert_eq!(LineClient::connect(server.line).hit("api=a user=ann"), (false, 0, 60));
+    assert_eq!(server.line().hit("api=a user=ann"), (false, 0, 60));
     let check = http::get(server.http, "/v1/check?api=a&user=ann");
     assert_eq!((check.status, check.header("retry-after")), (429, Some("60")), "{}", check.body);
-    let both = HttpClient::connect(server.http).post(
+    let both = server.http().post(
         "/v1/hits",
         r#"{"hits":[{"operation":{"api":"a","user":"ann"}},{"operation":{"api":"a","user":"bob"}}],"atomic":true}"#,
     );
     assert_eq!(both.json()["allowed"], false, "{}", both.body);
-    let free = HttpClient::connect(server.http).post("/v1/peek", r#"{"operation":{"api":"a","user":"bob"}}"#);
+    let free = server.http().post("/v1/peek", r#"{"operation":{"api":"a","user":"bob"}}"#);
     assert_eq!(free.json()["remaining"], 5, "the group took nothing");
     let reserved = resp(&server, "DIVVY.RESERVE api=a user=ann AMOUNT 2 TTL 30");
     assert!(reserved.starts_with("[0 "), "{reserved}");

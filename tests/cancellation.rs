@@ -24,9 +24,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::time::{sleep, timeout};
 
 use crate::support::interruption::{DropMoment, WAYS, poll_then_drop};
-use crate::support::redis::RedisServer;
-use crate::support::seed::seed;
-use crate::support::{PATIENCE, expanded};
+use crate::support::{PATIENCE, RedisServer, expanded, seed};
 
 const DURABILITIES: [Durability; 3] = [Durability::Wal, Durability::Sync, Durability::Lazy];
 const CREDIT: u64 = 1_000_000_000;

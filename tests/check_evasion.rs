@@ -3,10 +3,8 @@
 use bytes::Bytes;
 use hyper::Request;
 
-use crate::support::http::{HttpClient, Response};
 use crate::support::http2::Http2Client;
-use crate::support::log::Log;
-use crate::support::{RulesFile, Server, divvy};
+use crate::support::{Response, RulesFile, Server};
 
 /// A limit for logins, and everything else.
 const LOGIN: &str = "
@@ -56,10 +54,6 @@ const FAMILIES: [(&str, [&str; 4]); 2] = [
     ("forwarded", ["X-Forwarded-Method", "X-Forwarded-Uri", "X-Forwarded-Host", "X-Forwarded-For"]),
 ];
 
-fn served(rules: &RulesFile, flags: &[&str]) -> Server {
-    Server::start(&[&[rules.path(), "--store", "memory"], flags].concat())
-}
-
 /// Returns the rule that answered and its remaining credit, or the status of a refusal.
 fn standing(response: &Response) -> String {
     match response.header("ratelimit") {
@@ -75,11 +69,10 @@ fn rule(response: &Response) -> String {
 
 #[test]
 fn every_spelling_is_the_same_request() {
-    let rules = RulesFile::ini(LOGIN);
     let spellings: [&[&str]; 4] = [&METHODS, &URIS, &HOSTS, &ADDRESSES];
     for (family, names) in FAMILIES {
-        let server = served(&rules, &["--check-from", family, "--check-final-slash", "drop"]);
-        let mut client = HttpClient::connect(server.http);
+        let server = Server::serving(LOGIN, &["--check-from", family, "--check-final-slash", "drop"]);
+        let mut client = server.http();
         let mut asked = 0;
         for (place, spellings) in spellings.into_iter().enumerate() {
             for spelling in spellings {
@@ -95,15 +88,13 @@ fn every_spelling_is_the_same_request() {
 
 #[test]
 fn host_is_known_over_http_2() {
-    let rules = RulesFile::ini(
-        "[host=shop.example ip=*]\ncreditLimit = 0\nlabel = shop\n[default]\ncreditLimit = 1\nresetSeconds = 0\n",
-    );
+    let rules = "[host=shop.example ip=*] creditLimit=0 label=shop\n[default] creditLimit=1 resetSeconds=0";
     for (operation, path) in [
         ("host=host ip=ip", "/v1/check/login"),
         ("host=header:Host ip=ip", "/v1/check/login"),
         ("host=header:host ip=ip", "/v1/check"),
     ] {
-        let server = served(&rules, &["--check-operation", operation]);
+        let server = Server::serving(rules, &["--check-operation", operation]);
         let client = Http2Client::connect(server.http);
         let ask = |authority: &str, host: Option<&str>| {
             let request = Request::get(format!("http://{authority}{path}")).header("x-forwarded-for", "192.0.2.7");
@@ -122,9 +113,7 @@ fn host_is_known_over_http_2() {
 #[test]
 fn client_that_adds_another_description_evades_no_limit() {
     let rules = RulesFile::ini(LOGIN);
-    let mut command = divvy();
-    let log = Log::of(&mut command);
-    let unnamed = Server::start_as(&mut command, &[rules.path(), "--store", "memory"]);
+    let (unnamed, log) = Server::logged(&[rules.path(), "--store", "memory"]);
     let forgeries = [
         ("X-Original-URI", "/harmless"),
         ("X-Original-URI", ""),
@@ -142,12 +131,12 @@ fn client_that_adds_another_description_evades_no_limit() {
         ("X-Real-IP", "198.51.100.9"),
     ];
     for (family, names) in FAMILIES {
-        let named = served(&rules, &["--check-from", family]);
+        let named = Server::serving(LOGIN, &["--check-from", family]);
         let gateway: Vec<_> = names.into_iter().zip(REQUEST).collect();
         for forged in forgeries {
             // The client's header comes before and after the gateway's.
             for headers in [[&gateway[..], &[forged]].concat(), [&[forged], &gateway[..]].concat()] {
-                let ask = |server: &Server| rule(&HttpClient::connect(server.http).get("/v1/check", &headers));
+                let ask = |server: &Server| rule(&server.http().get("/v1/check", &headers));
                 let answers = [ask(&named), ask(&unnamed)];
                 assert!(
                     answers.iter().all(|answer| ["login", "400"].contains(&answer.as_str())),
@@ -159,41 +148,28 @@ fn client_that_adds_another_description_evades_no_limit() {
         }
         // A proxy appends the address of its client to the list.
         let listed = [&gateway[..3], &[("X-Forwarded-For", "198.51.100.9"), gateway[3]]].concat();
-        assert_eq!(
-            standing(&HttpClient::connect(named.http).get("/v1/check", &listed)).split(';').next(),
-            Some("login")
-        );
+        assert_eq!(standing(&named.http().get("/v1/check", &listed)).split(';').next(), Some("login"));
     }
     log.await_line(&["WARN", "refused a check of a gateway", "give a different"]);
 }
 
 #[test]
 fn uri_below_a_directory_includes_the_directory_without_its_slash() {
-    let rules = RulesFile::ini(
-        "[uri=\"/admin/*\"]\ncreditLimit = 0\nlabel = admin\n[default]\ncreditLimit = 9\nper = 1h\nlabel = rest\n",
-    );
-    let server =
-        served(&rules, &["--check-from", "original", "--check-operation", "uri=uri", "--check-final-slash", "drop"]);
-    let mut client = HttpClient::connect(server.http);
-    for (uri, status) in [
-        ("/admin/", 429),
-        ("/admin/?x=1", 429),
-        ("/admin", 429),
-        ("/admin?x", 429),
-        ("/admin/x", 429),
-        ("/administrators", 200),
-    ] {
+    let rules = "[uri=\"/admin/*\"] creditLimit=0 label=admin\n[default] creditLimit=9 per=1h label=rest";
+    let flags = ["--check-from", "original", "--check-operation", "uri=uri", "--check-final-slash", "drop"];
+    let server = Server::serving(rules, &flags);
+    let mut client = server.http();
+    for uri in ["/admin/", "/admin/?x=1", "/admin", "/admin?x", "/admin/x", "/administrators"] {
+        let status = if uri == "/administrators" { 200 } else { 429 };
         assert_eq!(client.get("/v1/check", &[("X-Original-URI", uri)]).status, status, "{uri}");
     }
 }
 
 #[test]
 fn checks_of_one_request_count_once() {
-    let rules = RulesFile::ini(
-        "[ip=*]\ncreditLimit = 100\nper = 1h\nactorField = ip\nlabel = by-ip\n[default]\ncreditLimit = 0\n",
-    );
-    let server = served(&rules, &["--check-from", "original", "--check-id", "header:X-Request-Id"]);
-    let mut client = HttpClient::connect(server.http);
+    let rules = "[ip=*] creditLimit=100 per=1h actorField=ip label=by-ip\n[default] creditLimit=0";
+    let server = Server::serving(rules, &["--check-from", "original", "--check-id", "header:X-Request-Id"]);
+    let mut client = server.http();
     let mut left = |uri: &str, ip: &str, id: Option<&str>| {
         let described = [("X-Original-Method", "GET"), ("X-Original-URI", uri), ("X-Forwarded-For", ip)];
         let id = id.map(|id| ("X-Request-Id", id));

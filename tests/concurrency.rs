@@ -1,21 +1,24 @@
 //! Concurrency limits: leases over RESP and HTTP on every store, and of the requests of an Envoy.
 
-mod envoy;
+use std::io::Write;
+use std::net::{Shutdown, TcpStream};
+use std::path::Path;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::Duration;
 
 use serde_json::json;
+use tempfile::TempDir;
 
-use crate::support::http::HttpClient;
-use crate::support::{RespClient, RulesFile, Server, stores};
+use crate::envoy::{EXAMPLE, start};
+use crate::support::slow_application::SlowApplication;
+use crate::support::{Gateway, RespClient, RulesFile, Server, http, lasting_port, on_each_store, until};
 
 const RULES: &str = "
 [api=export user=*] creditLimit=2 resetSeconds=600 algorithm=concurrency actorField=user label=exports
 [default] creditLimit=0 resetSeconds=0
 ";
-
-/// Runs the test on a server for each store.
-fn on_each_store(test: impl Fn(&Server)) {
-    stores::on_each_store(&RulesFile::ini(RULES), test);
-}
 
 /// Returns the words of a reply to `DIVVY.RESERVE`.
 fn reserve(client: &mut RespClient, words: &str) -> Vec<String> {
@@ -25,8 +28,8 @@ fn reserve(client: &mut RespClient, words: &str) -> Vec<String> {
 
 #[test]
 fn leases_are_taken_kept_and_freed_over_resp() {
-    on_each_store(|server| {
-        let mut client = RespClient::connect(server.resp);
+    on_each_store(RULES, |server| {
+        let mut client = server.resp();
         let one = reserve(&mut client, "api=export user=a AMOUNT 1");
         assert_eq!(one[..2], ["1", "1"]);
         let reset: u64 = one[2].parse().unwrap();
@@ -51,8 +54,8 @@ fn leases_are_taken_kept_and_freed_over_resp() {
 
 #[test]
 fn leases_over_http_have_their_unit_in_the_policy() {
-    on_each_store(|server| {
-        let mut http = HttpClient::connect(server.http);
+    on_each_store(RULES, |server| {
+        let mut http = server.http();
         let body = json!({ "operation": { "api": "export", "user": "a" }, "amount": 1 });
         let made = http.post("/v1/reservations", &body.to_string());
         assert_eq!(made.status, 201, "{}", made.body);
@@ -71,4 +74,155 @@ fn leases_over_http_have_their_unit_in_the_policy() {
         let listed = http.get("/v1/counters?rule=exports", &[]).json();
         assert_eq!(listed["counters"][0]["remaining"], 0, "{listed}");
     });
+}
+
+/// Leases per user, as in the example.
+const LEASES: usize = 10;
+
+/// Returns the example's rules, with leases that last this many seconds.
+fn rules(seconds: u64) -> RulesFile {
+    let rules = std::fs::read_to_string(Path::new(EXAMPLE).join("concurrency.ini")).unwrap();
+    assert!(rules.contains("resetSeconds = 60"), "{rules}");
+    RulesFile::ini(&rules.replacen("resetSeconds = 60", &format!("resetSeconds = {seconds}"), 1))
+}
+
+fn envoy(application: &SlowApplication, divvy: &Server) -> Gateway {
+    start("concurrency.yaml", ("8323", divvy.grpc), application.address, &[])
+}
+
+/// Returns a function that starts a server, each time with the same data and addresses.
+fn restartable(rules: &RulesFile, data: &TempDir) -> impl Fn() -> Server {
+    let [resp, grpc] = [lasting_port(), lasting_port()].map(|port| format!("127.0.0.1:{port}"));
+    move || {
+        let store = data.path().to_str().unwrap();
+        Server::start(&[rules.path(), "--data-dir", store, "--resp-listen", &resp, "--grpc-listen", &grpc])
+    }
+}
+
+/// Returns how many more concurrent requests the user may send.
+fn free(server: &Server, user: &str) -> usize {
+    let reply = server.resp().command(&format!("DIVVY.PEEK domain=edge api=reports user={user} request_id=x"));
+    reply.split(' ').nth(1).and_then(|word| word.parse().ok()).expect(&reply)
+}
+
+fn head(path: &str) -> String {
+    // Two requests with the same client-supplied id must not share a lease.
+    format!("GET {path} HTTP/1.1\r\nhost: app\r\nx-user: ann\r\nx-request-id: mine\r\nconnection: close\r\n\r\n")
+}
+
+fn get(gateway: &Gateway, path: &str) -> u16 {
+    http::request(gateway.address(), head(path)).status
+}
+
+/// Sends a request without waiting for its answer. The client stays connected until it is dropped.
+fn send(gateway: &Gateway, path: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(gateway.address()).unwrap();
+    stream.write_all(head(path).as_bytes()).unwrap();
+    stream
+}
+
+/// Sends `count` requests that the application holds until they are finished.
+fn send_held(gateway: &Gateway, application: &SlowApplication, count: usize) -> Vec<TcpStream> {
+    let clients = (0..count).map(|_| send(gateway, "/hold")).collect();
+    until(|| application.under_way() == count);
+    clients
+}
+
+/// Starts two hundred clients at once, which retry until they have been served twice. Some hang up in between. If a
+/// client hangs up while divvy's answer is on its way, Envoy never reports the end of the request, and the lease
+/// expires.
+#[test]
+fn application_never_has_more_requests_than_leases() {
+    let (rules, application) = (rules(5), SlowApplication::start());
+    let server = Server::in_memory(rules.path());
+    let gateway = envoy(&application, &server);
+    let (denied, cancelled) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for client in 0..200 {
+            let (gateway, denied, cancelled) = (&gateway, &denied, &cancelled);
+            scope.spawn(move || {
+                let mut served = 0;
+                while served < 2 {
+                    if client % 4 == 0 && served == 1 {
+                        let stream = send(gateway, "/200");
+                        thread::sleep(Duration::from_millis(20 + client % 50));
+                        let _ = stream.shutdown(Shutdown::Both);
+                        cancelled.fetch_add(1, Relaxed);
+                    }
+                    match get(gateway, &format!("/{}", 20 + client % 60)) {
+                        200 => served += 1,
+                        429 => drop(denied.fetch_add(1, Relaxed)),
+                        other => panic!("{other}"),
+                    }
+                    thread::sleep(Duration::from_millis(5));
+                }
+            });
+        }
+    });
+    let most = application.most_at_once();
+    assert!((LEASES / 2..=LEASES).contains(&most), "{most} at once");
+    assert!(denied.into_inner() > 200 && cancelled.into_inner() >= 50);
+    until(|| free(&server, "ann") == LEASES);
+}
+
+/// A request that Envoy lets through while divvy does not answer has no lease. Its end must not free another request's
+/// lease.
+#[test]
+fn requests_that_passed_without_divvy_free_no_lease() {
+    let (rules, data, application) = (rules(60), tempfile::tempdir().unwrap(), SlowApplication::start());
+    let serve = restartable(&rules, &data);
+    let server = serve();
+    let gateway = envoy(&application, &server);
+    let clients = send_held(&gateway, &application, LEASES);
+    assert_eq!(get(&gateway, "/1"), 429);
+
+    server.kill();
+    let passed: Vec<_> = (0..5).map(|_| send(&gateway, "/1500")).collect();
+    until(|| application.under_way() == LEASES + passed.len());
+    let server = serve();
+    assert_eq!(free(&server, "ann"), 0, "no lease was lost");
+    until(|| application.under_way() == LEASES);
+    // Envoy has reported that they are over.
+    until(|| get(&gateway, "/1") == 429);
+    assert_eq!(free(&server, "ann"), 0, "no lease was doubled");
+
+    application.finish();
+    drop(clients);
+    until(|| free(&server, "ann") == LEASES);
+    application.most_at_once();
+    let clients = send_held(&gateway, &application, LEASES);
+    assert_eq!((get(&gateway, "/1"), application.most_at_once()), (429, LEASES));
+    application.finish();
+    drop(clients);
+}
+
+/// Nothing reports the end of its requests.
+#[test]
+fn leases_of_a_killed_envoy_expire() {
+    let (rules, application) = (rules(3), SlowApplication::start());
+    let server = Server::in_memory(rules.path());
+    let gateway = envoy(&application, &server);
+    let clients = send_held(&gateway, &application, LEASES);
+    assert_eq!((get(&gateway, "/1"), free(&server, "ann")), (429, 0));
+    drop(gateway);
+    assert_eq!(free(&server, "ann"), 0);
+    until(|| free(&server, "ann") == LEASES);
+    drop(clients);
+}
+
+/// The reports that these requests ended are lost.
+#[test]
+fn leases_of_requests_that_end_while_divvy_is_down_expire() {
+    let (rules, data, application) = (rules(3), tempfile::tempdir().unwrap(), SlowApplication::start());
+    let serve = restartable(&rules, &data);
+    let server = serve();
+    let gateway = envoy(&application, &server);
+    let clients = send_held(&gateway, &application, LEASES);
+    server.kill();
+    application.finish();
+    until(|| application.under_way() == 0);
+    let server = serve();
+    until(|| free(&server, "ann") == LEASES);
+    assert_eq!(get(&gateway, "/1"), 200);
+    drop(clients);
 }

@@ -31,8 +31,7 @@ use self::clock::{
     clock_set_back_keeps_no_answer_longer, clock_set_back_keeps_no_commit_longer,
     clock_set_back_never_extends_a_wait_beyond_the_limit,
 };
-use crate::support::PATIENCE;
-use crate::support::redis::{RedisCluster, RedisServer};
+use crate::support::{PATIENCE, RedisCluster, RedisServer};
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -2,13 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::{Duration, Instant};
 
-use crate::support::log::Log;
-use crate::support::metrics::number;
-use crate::support::redis::until;
-use crate::support::{RespClient, RulesFile, SERVE, Server, divvy, http};
+use crate::support::{RespClient, RulesFile, SERVE, Server, http, number, refused, until};
 
 const RULES: &str = "
 [api=hit user=*] creditLimit=1000000 resetSeconds=36000 actorField=user
@@ -26,7 +21,7 @@ fn damaged_block_is_logged_and_counted_and_interrupts_readiness() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     let server = Server::on_disk(rules.path(), &data, "wal");
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     for user in 0..2_000 {
         client.command(&format!("DIVVY.HIT api=hit user=u{user}"));
     }
@@ -39,11 +34,9 @@ fn damaged_block_is_logged_and_counted_and_interrupts_readiness() {
     bytes[middle] ^= 0xff;
     fs::write(&largest, bytes).unwrap();
 
-    let mut command = divvy();
-    let log = Log::of(&mut command);
-    let server = Server::start_as(&mut command, &[rules.path(), "--data-dir", data.to_str().unwrap()]);
+    let (server, log) = Server::logged(&[rules.path(), "--data-dir", data.to_str().unwrap()]);
     assert_eq!(http::get(server.http, "/readyz").status, 200);
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     let hit = |client: &mut RespClient, user| client.command(&format!("DIVVY.HIT api=hit user=u{user}"));
     let damaged: Vec<_> = (0..2_000).filter(|user| hit(&mut client, *user).starts_with("-ERR")).collect();
     assert!(!damaged.is_empty() && damaged.len() < 1_000, "{}", damaged.len());
@@ -56,10 +49,9 @@ fn damaged_block_is_logged_and_counted_and_interrupts_readiness() {
 
 #[test]
 fn deleted_write_ahead_log_is_reported_and_not_treated_as_empty() {
-    let rules = RulesFile::ini(RULES);
-    let dir = tempfile::tempdir().unwrap();
+    let (rules, dir) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
     let server = Server::on_disk(rules.path(), dir.path(), "sync");
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     for user in 0..100 {
         assert!(client.command(&format!("DIVVY.HIT api=hit user=u{user}")).starts_with("[1 999999 "));
     }
@@ -68,20 +60,7 @@ fn deleted_write_ahead_log_is_reported_and_not_treated_as_empty() {
     assert!(!logs.is_empty());
     logs.iter().for_each(|log| fs::remove_file(log).unwrap());
 
-    let mut command = divvy();
-    command.args(SERVE).args([rules.path(), "--data-dir", dir.path().to_str().unwrap()]);
-    let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(10);
-    let ended = loop {
-        match child.try_wait().unwrap() {
-            Some(status) => break Some(status),
-            None if Instant::now() >= deadline => break None,
-            None => std::thread::sleep(Duration::from_millis(20)),
-        }
-    };
-    let _ = child.kill();
-    let output = child.wait_with_output().unwrap();
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert!(ended.is_some_and(|status| !status.success()), "it serves as if nothing were missing: {error}");
+    // A server that served as if nothing were missing would not end.
+    let error = refused(&[&SERVE[..], &[rules.path(), "--data-dir", dir.path().to_str().unwrap()]].concat());
     assert!(error.contains("is damaged"), "{error}");
 }

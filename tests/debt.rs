@@ -2,124 +2,28 @@
 
 use serde_json::{Value, json};
 
-use crate::plans::RHYTHMS;
-use crate::support::gateway::free_address;
-use crate::support::grpc::{Caller, descriptors_request};
-use crate::support::http::HttpClient;
-use crate::support::log::Log;
-use crate::support::redis::{RedisCluster, RedisServer};
-use crate::support::{RespClient, RulesFile, Server, divvy, metrics};
+use crate::support::grpc::descriptors_request;
+use crate::support::{Caller, RedisServer, ReloadingServer, Server, expanded, free_address, metrics, on_redis, resp};
 
-/// Returns rules with a thousand credits per user for every algorithm, with debt and without, and a log.
-fn rules(overruns: &[&str]) -> String {
-    let mut rules = String::new();
-    for (algorithm, rhythm) in RHYTHMS {
-        for overrun in overruns {
-            rules.push_str(&format!(
-                "[by={algorithm} or={overrun} user=*]\ncreditLimit = 1000\n{rhythm}\nactorField = user\n\
-                 overrun = {overrun}\nlabel = {overrun}-{algorithm}\n\n"
-            ));
-        }
-    }
-    rules.push_str(
-        "[by=log user=*]\ncreditLimit = 100\nresetSeconds = 2592000\nalgorithm = sliding-log\nactorField = user\n\n",
-    );
-    rules + "[default]\ncreditLimit = 0\n"
-}
+/// Rules with a thousand credits per user, with debt and without, and a log.
+const RULES: &str = "
+[by=tokens or=debt user=*] creditLimit=1000 resetSeconds=2592000 algorithm=token-bucket actorField=user overrun=debt label=debt-tokens
+[by=tokens or=refuse user=*] creditLimit=1000 resetSeconds=2592000 algorithm=token-bucket actorField=user label=refuse-tokens
+[by=fixed or=debt user=*] creditLimit=1000 resetSeconds=2592000 actorField=user overrun=debt
+[by=fixed or=refuse user=*] creditLimit=1000 resetSeconds=2592000 actorField=user
+[by=log user=*] creditLimit=100 resetSeconds=2592000 algorithm=sliding-log actorField=user
+[default] creditLimit=0
+";
 
-/// Returns the whole numbers in a reply.
-fn numbers(reply: &str) -> Vec<i64> {
-    reply.trim_matches(['[', ']']).split(' ').map(|word| word.parse().expect(reply)).collect()
-}
-
-struct User<'a> {
-    resp: RespClient,
-    pairs: &'a str,
-}
-
-impl<'a> User<'a> {
-    fn of(server: &Server, pairs: &'a str) -> Self {
-        Self { resp: RespClient::connect(server.resp), pairs }
-    }
-
-    /// Returns whether the command is allowed, and the credit.
-    fn verdict(&mut self, command: &str, cost: u64) -> (bool, i64) {
-        let numbers = numbers(&self.resp.command(&format!("DIVVY.{command} {} COST {cost}", self.pairs)));
-        (numbers[0] == 1, numbers[1])
-    }
-
-    /// Returns the balance after a charge or a refund.
-    fn balance(&mut self, command: &str, cost: u64) -> i64 {
-        let reply = self.resp.command(&format!("DIVVY.{command} {} COST {cost}", self.pairs));
-        let numbers = numbers(&reply);
-        assert_eq!(numbers.len(), 2, "{reply}");
-        assert_eq!(numbers[1] == 0, numbers[0] == 1000, "until there is more: {reply}");
-        numbers[0]
-    }
-}
-
-/// Checks charges and refunds. Leaves a balance of -200 on every counter of the user `a`.
-fn costs_are_settled(server: &Server) {
-    for (algorithm, _) in RHYTHMS {
-        for overrun in ["debt", "refuse"] {
-            let pairs = format!("by={algorithm} or={overrun} user=a");
-            let mut user = User::of(server, &pairs);
-            assert_eq!(user.balance("REFUND", 5), 1000, "{pairs}: nothing was taken");
-            assert_eq!(user.resp.command(&format!("DIVVY.RESET {pairs}")), "0", "{pairs}: and no counter was made");
-            assert_eq!(user.verdict("HIT", 0), (true, 1000));
-            assert_eq!(user.balance("CHARGE", 1200), -200, "{pairs}");
-            assert_eq!(user.verdict("HIT", 0), (false, 0), "{pairs}");
-            assert_eq!(user.verdict("HIT", 1), (false, 0), "{pairs}: a denied hit changes nothing");
-            assert_eq!(user.balance("CHARGE", 0), -200, "{pairs}");
-            // The denial cache must not interfere.
-            assert_eq!(user.balance("REFUND", 201), 1, "{pairs}");
-            assert_eq!(user.verdict("PEEK", 700), (overrun == "debt", 1), "{pairs}");
-            assert_eq!(user.verdict("HIT", 301), if overrun == "debt" { (true, 0) } else { (false, 1) }, "{pairs}");
-            assert_eq!(user.balance("REFUND", 5000), 1000, "{pairs}: never above full");
-            assert_eq!(user.balance("CHARGE", 1200), -200, "{pairs}");
-            let listed = user.resp.command(&format!("DIVVY.COUNTERS {overrun}-{algorithm} ACTOR a"));
-            assert!(listed.contains("a 0 "), "{pairs}: {listed}");
-        }
-    }
-    let mut log = User::of(server, "by=log user=a");
-    assert_eq!(log.verdict("HIT", 90), (true, 10));
-    let refused = log.resp.command("DIVVY.CHARGE by=log user=a COST 5");
-    assert!(refused.starts_with("-ERR") && refused.contains("sliding-log"), "{refused}");
-    assert_eq!(log.verdict("PEEK", 10), (true, 10), "nothing was counted");
-    assert!(log.resp.command("DIVVY.REFUND by=log user=a COST 40").starts_with("[50 "));
-}
-
-fn balances_are_kept(server: &Server) {
-    for (algorithm, _) in RHYTHMS {
-        for overrun in ["debt", "refuse"] {
-            let pairs = format!("by={algorithm} or={overrun} user=a");
-            assert_eq!(User::of(server, &pairs).balance("CHARGE", 0), -200, "{pairs}");
-        }
-    }
-    assert_eq!(User::of(server, "by=log user=a").verdict("PEEK", 51), (false, 50));
-}
-
-fn redis_args<'a>(rules: &'a str, urls: &'a str) -> Vec<&'a str> {
-    vec![rules, "--store", "redis", "--redis-timeout", "20000", "--redis-url", urls]
-}
-
+/// Button's Divvy reads the same key, and finds a rule's window and its balance.
 #[test]
-fn costs_are_settled_on_every_store() {
-    let rules = RulesFile::ini(&rules(&["debt", "refuse"]));
-    costs_are_settled(&Server::in_memory(rules.path()));
-    let (redis, cluster) = (RedisServer::start(), RedisCluster::start());
-    for urls in [redis.url(), cluster.urls().join(",")] {
-        let args = redis_args(rules.path(), &urls);
-        costs_are_settled(&Server::start(&args));
-        balances_are_kept(&Server::start(&args));
+fn balance_in_redis_is_in_the_key_of_buttons_divvy_unless_the_rule_has_debt() {
+    let redis = RedisServer::start();
+    let server = Server::serving(RULES, &on_redis(&redis.url()));
+    for (or, owed) in [("refuse", "-200"), ("debt", "")] {
+        assert!(resp(&server, &format!("DIVVY.CHARGE by=fixed or={or} user=a COST 1200")).starts_with("[-200 "));
+        assert_eq!(redis.cli(&["GET", &format!("divvy:by=fixed or={or} user=*:a:1000:2592000")]), owed);
     }
-    // Button's Divvy reads the same key, and finds a rule's window and its balance.
-    assert_eq!(redis.cli(&["GET", "divvy:by=fixed or=refuse user=*:a:1000:2592000"]), "-200");
-    assert_eq!(
-        redis.cli(&["EXISTS", "divvy:by=fixed or=debt user=*:a:1000:2592000"]),
-        "0",
-        "without debt the key differs"
-    );
 }
 
 fn body(pairs: &[(&str, &str)], cost: u64) -> String {
@@ -130,9 +34,8 @@ fn body(pairs: &[(&str, &str)], cost: u64) -> String {
 
 #[test]
 fn http_returns_the_balance_and_the_remaining_credit() {
-    let rules = RulesFile::ini(&rules(&["debt", "refuse"]));
-    let server = Server::in_memory(rules.path());
-    let mut http = HttpClient::connect(server.http);
+    let server = Server::serving(RULES, &[]);
+    let mut http = server.http();
     let user = [("by", "tokens"), ("or", "debt"), ("user", "ann")];
     let mut ask = |path: &str, cost| {
         let response = http.post(path, &body(&user, cost));
@@ -175,49 +78,39 @@ fn with_cost(pairs: &str, cost: u64, gives_back: bool) -> Value {
 
 #[test]
 fn grpc_costs_of_descriptors_are_charges_and_negative_hits_are_refunds() {
-    let rules = RulesFile::ini(&rules(&["debt", "refuse"]));
     for atomic in [&[][..], &["--grpc-atomic"]] {
-        let server = Server::start(&[&[rules.path(), "--store", "memory"], atomic].concat());
+        let server = Server::serving(RULES, atomic);
         let mut caller = Caller::new(&server);
         let mut ask = |request: &Value| {
             let answer = caller.should_rate_limit(request);
             (answer["overall_code"].clone(), answer["statuses"][0]["limit_remaining"].as_u64().unwrap_or(0))
         };
         let (debt, refuse) = ("by=tokens or=debt user=ann", "by=tokens or=refuse user=ann");
-        assert_eq!(ask(&with_cost(debt, 0, false)), (json!("OK"), 1000));
-        assert_eq!(ask(&with_cost(debt, 1200, false)), (json!("OK"), 0), "something was left before");
-        assert_eq!(ask(&with_cost(debt, 0, false)), (json!("OVER_LIMIT"), 0));
-        assert_eq!(ask(&with_cost(debt, 300, false)), (json!("OVER_LIMIT"), 0), "and is counted");
-        assert_eq!(ask(&with_cost(debt, 600, true)), (json!("OK"), 100), "-500 and 600");
-        // The cost of the request itself is the cost of a hit.
+        for (pairs, cost, gives_back, code, left) in [
+            (debt, 0, false, "OK", 1000),
+            (debt, 1200, false, "OK", 0),
+            (debt, 300, false, "OVER_LIMIT", 0),
+            (debt, 600, true, "OK", 100),
+            (refuse, 1200, false, "OVER_LIMIT", 1000),
+            (refuse, 400, false, "OK", 600),
+            (refuse, 100, true, "OK", 700),
+        ] {
+            assert_eq!(ask(&with_cost(pairs, cost, gives_back)), (json!(code), left), "{pairs} {cost}");
+        }
+        // The cost of the request itself is the cost of a hit, which a denied one does not count.
         let mut of_request = descriptors_request(&[debt]);
         of_request["hits_addend"] = json!(150);
-        assert_eq!(ask(&of_request), (json!("OK"), 0));
-        assert_eq!(ask(&of_request), (json!("OVER_LIMIT"), 0));
-        assert_eq!(ask(&with_cost(debt, 51, true)), (json!("OK"), 1), "a denied one was not counted");
-
-        assert_eq!(ask(&with_cost(refuse, 1200, false)), (json!("OVER_LIMIT"), 1000), "all or nothing");
-        assert_eq!(ask(&with_cost(refuse, 400, false)), (json!("OK"), 600));
-        assert_eq!(ask(&with_cost(refuse, 100, true)), (json!("OK"), 700));
-        let mut one = descriptors_request(&[refuse]);
-        one["descriptors"][0]["is_negative_hits"] = json!(true);
-        assert_eq!(ask(&one), (json!("OK"), 701), "1 without a number");
-
-        let mut brought = with_cost("by=none", 2, false);
-        brought["descriptors"][0]["limit"] = json!({ "requests_per_unit": 5, "unit": "HOUR" });
-        assert_eq!(ask(&brought), (json!("OK"), 3));
-        brought["descriptors"][0]["is_negative_hits"] = json!(true);
-        assert_eq!(ask(&brought), (json!("OK"), 5));
+        assert_eq!([ask(&of_request), ask(&of_request)], [(json!("OK"), 0), (json!("OVER_LIMIT"), 0)]);
+        assert_eq!(ask(&with_cost(debt, 51, true)), (json!("OK"), 1));
     }
 }
 
 #[test]
 fn uncounted_charge_is_an_error_and_uncounted_refund_is_not() {
     let always = "[api=free]\ncreditLimit = 5\nresetSeconds = 0\n\n[api=requests]\ncreditLimit = 5\nresetSeconds = 60\ncostField = none\n\n";
-    let rules = RulesFile::ini(&[always, &rules(&["debt"])].concat());
-    let server = Server::in_memory(rules.path());
-    let mut resp = RespClient::connect(server.resp);
-    let mut http = HttpClient::connect(server.http);
+    let server = Server::serving(&[always, &expanded(RULES)].concat(), &[]);
+    let mut resp = server.resp();
+    let mut http = server.http();
     for (pairs, rule) in [("api=chta", "[default]"), ("api=free", "[api=free]"), ("api=requests", "[api=requests]")] {
         let refused = resp.command(&format!("DIVVY.CHARGE {pairs} COST 5"));
         assert!(refused.starts_with("-ERR nothing was charged") && refused.contains(rule), "{refused}");
@@ -239,10 +132,9 @@ const REQUESTS_AND_TOKENS: &str = "
 /// The request was counted when it was admitted, including by a rule with debt and by a canary.
 #[test]
 fn grpc_charge_counts_no_request() {
-    let rules = RulesFile::ini(REQUESTS_AND_TOKENS);
     for atomic in [&[][..], &["--grpc-atomic"]] {
-        let server = Server::start(&[&[rules.path(), "--store", "memory"], atomic].concat());
-        let (mut caller, mut resp) = (Caller::new(&server), RespClient::connect(server.resp));
+        let server = Server::serving(REQUESTS_AND_TOKENS, atomic);
+        let (mut caller, mut resp) = (Caller::new(&server), server.resp());
         let mut left = || {
             ["trial", "requests", "tokens"].map(|label| {
                 let listed = resp.command(&format!("DIVVY.COUNTERS {label}"));
@@ -264,63 +156,50 @@ fn grpc_charge_counts_no_request() {
 
 #[test]
 fn uncountable_charge_is_an_error_under_every_policy() {
-    let rules = RulesFile::ini(&rules(&["debt", "refuse"]));
     let nowhere = format!("redis://{}", free_address());
     for policy in ["deny", "allow", "local", "error"] {
-        let server = Server::start(&[rules.path(), "--redis-url", &nowhere, "--on-store-error", policy]);
-        let mut resp = RespClient::connect(server.resp);
+        let server = Server::serving(RULES, &["--redis-url", &nowhere, "--on-store-error", policy]);
+        let mut resp = server.resp();
         for command in ["CHARGE", "REFUND"] {
             let failed = resp.command(&format!("DIVVY.{command} by=tokens or=debt user=a COST 5"));
             assert!(failed.starts_with("-ERR"), "{policy}: {failed}");
         }
-        let mut http = HttpClient::connect(server.http);
+        let mut http = server.http();
         let user = [("by", "tokens"), ("or", "debt"), ("user", "a")];
         assert_eq!(http.post("/v1/charge", &body(&user, 5)).status, 503, "{policy}");
     }
     for policy in ["error", "deny", "allow"] {
-        let server = Server::start(&[rules.path(), "--store", "memory", "--max-counters", "1", "--when-full", policy]);
-        let mut resp = RespClient::connect(server.resp);
-        assert!(resp.command("DIVVY.CHARGE by=tokens or=debt user=a COST 5").starts_with("[995 "));
-        assert!(resp.command("DIVVY.CHARGE by=tokens or=debt user=b COST 5").starts_with("-ERR"), "{policy}");
-        assert!(resp.command("DIVVY.REFUND by=tokens or=debt user=b COST 5").starts_with("[1000 "), "{policy}");
-        assert!(resp.command("DIVVY.CHARGE by=tokens or=debt user=a COST 5").starts_with("[990 "), "{policy}");
-        assert!(resp.command("DIVVY.REFUND by=tokens or=debt user=a COST 10").starts_with("[1000 "), "{policy}");
-        let freed = resp.command("DIVVY.CHARGE by=tokens or=debt user=b COST 5");
-        assert!(freed.starts_with("[995 "), "{policy}: a counter to which all was given back takes no room: {freed}");
+        let server = Server::serving(RULES, &["--max-counters", "1", "--when-full", policy]);
+        for (request, reply) in [
+            ("CHARGE by=tokens or=debt user=a COST 5", "[995 "),
+            ("CHARGE by=tokens or=debt user=b COST 5", "-ERR"),
+            ("REFUND by=tokens or=debt user=b COST 5", "[1000 "),
+            // A counter to which all was given back takes no room.
+            ("REFUND by=tokens or=debt user=a COST 5", "[1000 "),
+            ("CHARGE by=tokens or=debt user=b COST 5", "[995 "),
+        ] {
+            let replied = resp(&server, &format!("DIVVY.{request}"));
+            assert!(replied.starts_with(reply), "{policy}: {request}: {replied}");
+        }
     }
 }
 
-/// Returns the effect of a change of `overrun` on counters, as the reload logs it.
-fn change_of_overrun(store: &[&str], fixed_windows: &str) {
-    let rules = RulesFile::ini(&rules(&["refuse"]));
-    let mut command = divvy();
-    let log = Log::of(&mut command);
-    let server = Server::start_as(&mut command, &[&[rules.path(), "--reload-interval", "0"], store].concat());
-    for (algorithm, _) in RHYTHMS {
-        assert_eq!(User::of(&server, &format!("by={algorithm} or=refuse user=a")).balance("CHARGE", 300), 700);
-    }
-    let with_debt = std::fs::read_to_string(rules.path()).unwrap().replace("overrun = refuse", "overrun = debt");
-    std::fs::write(rules.path(), with_debt).unwrap();
-    server.signal("-HUP");
-    log.await_count(1, "the new rules are in force");
-    for (algorithm, _) in RHYTHMS {
-        let expected = if algorithm == "fixed" { fixed_windows } else { "its counters are kept" };
-        log.await_line(&[&format!(
-            "changed [by={algorithm} or=refuse user=*] overrun from nothing to debt; {expected}"
-        )]);
-        let kept = expected.contains("kept");
-        let balance = User::of(&server, &format!("by={algorithm} or=refuse user=a")).balance("CHARGE", 0);
-        assert_eq!(balance, if kept { 700 } else { 1000 }, "{algorithm}");
-    }
+/// Changes `overrun` by a reload, and checks the balance afterwards.
+fn change_of_overrun(store: &[&str], of_fixed_windows: u64) {
+    let rules = RULES.replace(" overrun=debt", "");
+    let reloading = ReloadingServer::serving(&rules, store);
+    let charge = |by: &str, cost: u64| {
+        let reply = resp(&reloading.server, &format!("DIVVY.CHARGE by={by} or=refuse user=a COST {cost}"));
+        reply.trim_start_matches('[').split(' ').next().unwrap().parse::<u64>().expect(&reply)
+    };
+    assert_eq!([charge("fixed", 300), charge("tokens", 300)], [700, 700]);
+    reloading.reload(&rules.replace("or=refuse user=*]", "or=refuse user=*] overrun=debt"));
+    assert_eq!([charge("fixed", 0), charge("tokens", 0)], [of_fixed_windows, 700]);
 }
 
 #[test]
 fn change_of_overrun_keeps_counters_except_fixed_windows_in_redis() {
-    change_of_overrun(&["--store", "memory"], "its counters are kept");
+    change_of_overrun(&["--store", "memory"], 700);
     let redis = RedisServer::start();
-    let url = redis.url();
-    change_of_overrun(
-        &["--store", "redis", "--redis-timeout", "20000", "--redis-url", &url],
-        "its counters start afresh",
-    );
+    change_of_overrun(&on_redis(&redis.url()), 1000);
 }

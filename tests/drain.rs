@@ -7,8 +7,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use crate::robustness::{flooded, resp_flood};
-use crate::support::redis::until;
-use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server, connect, encode, http};
+use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server, connect, encode, http, until};
 
 const CREDITS: u64 = 100_000_000;
 
@@ -52,7 +51,7 @@ fn requests_sent_before_the_end_are_answered_exactly_once() {
         client.join().unwrap();
     }
     let server = Server::on_disk(rules.path(), dir.path(), "wal");
-    let (_, left, _) = LineClient::connect(server.line).hit("a=b");
+    let (_, left, _) = server.line().hit("a=b");
     assert_eq!(left, CREDITS - 8 * SENT as u64 - 1);
 }
 
@@ -76,7 +75,7 @@ fn under_load_exactly_the_answered_requests_are_counted() {
         client.join().unwrap();
     }
     let server = Server::on_disk(rules.path(), dir.path(), "wal");
-    let (_, left, _) = LineClient::connect(server.line).hit("a=b");
+    let (_, left, _) = server.line().hit("a=b");
     assert_eq!(CREDITS - left - 1, answered.load(Relaxed));
 }
 
@@ -141,20 +140,20 @@ fn readiness_ends_before_service_and_a_second_signal_ends_both() {
     let data_dir = dir.path().to_str().unwrap();
     // Longer than any test waits, so only the second signal can end it.
     let server = Server::start(&[COMPAT_RULES, "--data-dir", data_dir, "--drain-delay", "3600"]);
-    let mut old = LineClient::connect(server.line);
+    let mut old = server.line();
     assert_eq!(old.hit("method=GET path=/status").1, 999);
     assert_eq!(http::get(server.http, "/readyz").status, 200);
     server.signal("-TERM");
     until(|| http::get(server.http, "/readyz").status == 503);
     assert_eq!(http::get(server.http, "/healthz").status, 200);
     assert_eq!(old.hit("method=GET path=/status").1, 998, "open connections are served");
-    let mut new = LineClient::connect(server.line);
+    let mut new = server.line();
     assert_eq!(new.hit("method=GET path=/status").1, 997, "new connections are, too");
     assert!(server.terminate().success());
     assert_eq!(old.read_line(), "");
 
     let server = Server::on_disk(COMPAT_RULES, dir.path(), "wal");
-    assert_eq!(LineClient::connect(server.line).hit("method=GET path=/status").1, 996, "nothing was lost");
+    assert_eq!(server.line().hit("method=GET path=/status").1, 996, "nothing was lost");
 }
 
 #[test]

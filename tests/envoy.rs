@@ -5,10 +5,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::gateway::{Gateway, application, application_with, changed, free_address};
-use crate::support::http::HttpClient;
-use crate::support::redis::until;
-use crate::support::{LineClient, PATIENCE, RulesFile, Server};
+use crate::support::gateway::{application_with, changed};
+use crate::support::{Gateway, PATIENCE, Server, application, free_address, until};
 
 pub const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/examples/envoy");
 
@@ -78,7 +76,7 @@ fn tokens_are_checked_before_a_stream_and_charged_after_it() {
     let rules = Path::new(EXAMPLE).join("tokens.ini");
     let server = Server::in_memory(rules.to_str().unwrap());
     let streaming = start("tokens.yaml", ("8323", server.grpc), application_with("x-tokens: 1200\r\n"), &[]);
-    let mut divvy = HttpClient::connect(server.http);
+    let mut divvy = server.http();
     let mut balance = || {
         let listed = divvy.get("/v1/counters?rule=tokens&actor=ann", &[]).json();
         listed["counters"][0]["balance"].as_i64().unwrap_or(5000)
@@ -111,7 +109,6 @@ fn five_descriptors_are_taken_together_or_separately() {
     // The first descriptor matches a stack.
     let total = "[domain=edge generic_key=d1]\ncreditLimit = 50\nper = 1d\nlabel = total\n";
     let rules = (1..=5).map(rule).collect::<String>() + total + "[default]\ncreditLimit = 0\n";
-    let rules = RulesFile::ini(&rules);
     let descriptor = |number| format!("- actions: [{{ generic_key: {{ descriptor_value: d{number} }} }}]");
     let descriptors = (1..=5).map(descriptor).collect::<Vec<_>>().join("\n                        ");
     let actions = "- actions:
@@ -120,11 +117,11 @@ fn five_descriptors_are_taken_together_or_separately() {
                             - remote_address: {}";
     for (is_atomic, left) in [(true, 97), (false, 93)] {
         let flags: &[&str] = if is_atomic { &["--grpc-atomic"] } else { &[] };
-        let server = Server::start(&[&[rules.path(), "--store", "memory"], flags].concat());
+        let server = Server::serving(&rules, flags);
         let gateway = start("envoy.yaml", ("8323", server.grpc), application(), &[(actions, descriptors.clone())]);
         let statuses: Vec<_> = (0..7).map(|_| gateway.post("/").status).collect();
         assert_eq!(statuses, [200, 200, 200, 429, 429, 429, 429]);
-        let mut line = LineClient::connect(server.line);
+        let mut line = server.line();
         for number in 2..5 {
             let hit = line.hit(&format!("domain=edge generic_key=d{number}"));
             assert_eq!(hit.1, left - 1, "atomic {is_atomic}, descriptor {number}, one hit here");

@@ -16,10 +16,8 @@ use tokio::net::TcpStream;
 use tokio::task::yield_now;
 
 use crate::envoy::start;
-use crate::support::gateway::{Gateway, application};
-use crate::support::http::{HttpClient, encode};
-use crate::support::seed::{seed, setting};
-use crate::support::{RulesFile, Server};
+use crate::support::http::encode;
+use crate::support::{Gateway, HttpClient, Server, application, seed, setting};
 
 const RULES: &str = "
 [domain=edge user=ann] creditLimit=5 resetSeconds=36000
@@ -47,8 +45,7 @@ fn storm_of_resets_denies_no_request_within_a_limit() {
 }
 
 fn storm(failure_mode_deny: bool) {
-    let rules = RulesFile::ini(RULES);
-    let server = Server::in_memory(rules.path());
+    let server = Server::serving(RULES, &[]);
     let by_user = "- request_headers: { header_name: x-user, descriptor_key: user }";
     let actions = "- request_headers: { header_name: \":method\", descriptor_key: method }
                             - request_headers: { header_name: \":path\", descriptor_key: path }

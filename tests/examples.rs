@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use divvy::config::{Format, Problem, parse_as};
 use divvy::rules::{MatchPolicy, Operation, Rule, RuleSet, Scratch};
 
-use crate::support::{RespClient, Server};
+use crate::support::Server;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const DEBIAN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/debian/rules.ini");
@@ -25,7 +25,7 @@ struct Example {
 #[test]
 fn invented_api_key_does_not_bypass_the_login_limit_of_the_debian_package() {
     let server = Server::in_memory(DEBIAN);
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     let mut login = |key: u32| client.command(&format!("DIVVY.HIT path=/login ip=192.0.2.7 api-key=invented-{key}"));
     let replies: Vec<String> = (0..6).map(&mut login).collect();
     let left: Vec<_> = replies.iter().map(|reply| reply.rsplit_once(' ').unwrap().0).collect();

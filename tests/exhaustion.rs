@@ -20,7 +20,7 @@ use prost::bytes::Bytes;
 
 use crate::robustness::MIB;
 use crate::support::http2::{descriptor, framed};
-use crate::support::{DIVVY, LineClient, PATIENCE, RespClient, RulesFile, Server, connect, encode, http, program};
+use crate::support::{DIVVY, PATIENCE, RulesFile, Server, connect, encode, http, program};
 
 const RULES_OF_A_STACK: usize = 16;
 const LONG: usize = 60_000;
@@ -85,7 +85,7 @@ fn hit(user: &str) -> Vec<u8> {
 /// answered.
 fn transaction(server: &Server, count: usize, request: impl Fn(usize) -> Vec<u8>) -> usize {
     const AT_ONCE: usize = 500;
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     assert_eq!(client.command("MULTI"), "OK");
     for first in (0..count).step_by(AT_ONCE) {
         let requests: Vec<_> = (first..count.min(first + AT_ONCE)).map(&request).collect();
@@ -118,10 +118,8 @@ fn on_connections(server: &Server, connections: usize, replies: usize, requests:
         for thread in 0..THREADS {
             let requests = &requests;
             scope.spawn(move || {
-                let mut clients: Vec<_> = (thread..connections)
-                    .step_by(THREADS)
-                    .map(|number| (number, RespClient::connect(server.resp)))
-                    .collect();
+                let mut clients: Vec<_> =
+                    (thread..connections).step_by(THREADS).map(|number| (number, server.resp())).collect();
                 // All earlier requests are answered first, and the disk may be slow.
                 let patience = Some(10 * PATIENCE);
                 clients.iter().for_each(|(_, client)| client.stream().set_read_timeout(patience).unwrap());
@@ -153,7 +151,7 @@ fn new_long_actors_on_many_connections(server: &Server, scale: Scale) {
 }
 
 fn new_long_actors_one_after_the_other(server: &Server, scale: Scale) {
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     for number in 0..scale.of(600, 60) {
         client.send(&hit(&long_actor(number)));
         let reply = client.read_reply();
@@ -345,15 +343,15 @@ fn worst_wait(server: &Server, attack: impl FnOnce()) -> Duration {
     };
     thread::scope(|scope| {
         scope.spawn(|| {
-            let mut line = LineClient::connect(server.line);
+            let mut line = server.line();
             ask(&mut || assert!(line.hit("other=line").0));
         });
         scope.spawn(|| {
-            let mut resp = RespClient::connect(server.resp);
+            let mut resp = server.resp();
             ask(&mut || assert!(resp.command("DIVVY.HIT other=resp").starts_with("[1 ")));
         });
         scope.spawn(|| {
-            ask(&mut || assert!(RespClient::connect(server.resp).command("DIVVY.HIT other=new").starts_with("[1 ")));
+            ask(&mut || assert!(server.resp().command("DIVVY.HIT other=new").starts_with("[1 ")));
         });
         let _over = EndSignal(&done);
         attack();

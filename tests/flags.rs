@@ -14,8 +14,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, Command, CommandFactory};
 use divvy::cli::Cli;
 
-use crate::support::log::Log;
-use crate::support::{COMPAT_RULES, LineClient, PATIENCE, RespClient, Server, divvy, http};
+use crate::support::{COMPAT_RULES, LineClient, Log, PATIENCE, RespClient, Server, divvy, http};
 
 /// Numbers that are given to flags to recognize numeric ones: each flag's range contains one of them.
 const NUMBERS: [u64; 6] = [0, 1, 100, 500, 1_000, 1_000_000];

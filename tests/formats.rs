@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::fake_time::divvy_at_unix_time;
+use crate::calendar::divvy_at_unix_time;
 use crate::support::{RespClient, Server};
 
 pub const FORMATS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/formats");
@@ -93,7 +93,7 @@ impl Record {
     }
 
     pub fn check(&self, server: &Server) {
-        let mut client = RespClient::connect(server.resp);
+        let mut client = server.resp();
         for (question, recorded) in &self.answers {
             let reply = ask(&mut client, question);
             let (words, seconds) = parts(question, &reply);

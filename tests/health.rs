@@ -3,10 +3,9 @@
 use std::process::Command;
 use std::time::Instant;
 
-use crate::support::log::Log;
-use crate::support::metrics::scrape;
-use crate::support::redis::{Proxy, RedisCluster, RedisServer, free_port, until};
-use crate::support::{COMPAT_RULES, LineClient, RulesFile, Server, divvy, http};
+use crate::support::{
+    COMPAT_RULES, Proxy, RedisCluster, RedisServer, RulesFile, Server, divvy, free_port, http, scrape, until,
+};
 
 #[test]
 fn server_is_ready_while_its_redis_answers() {
@@ -71,10 +70,8 @@ fn missing_redis_is_logged_at_the_start_and_so_is_its_arrival() {
         ("local", "hits are counted in this server's memory", "have not been read yet"),
     ] {
         let port = free_port();
-        let mut command = divvy();
-        let log = Log::of(&mut command);
         let url = format!("redis://127.0.0.1:{port}");
-        let server = Server::start_as(&mut command, &[COMPAT_RULES, "--redis-url", &url, "--on-store-error", policy]);
+        let (server, log) = Server::logged(&[COMPAT_RULES, "--redis-url", &url, "--on-store-error", policy]);
         log.await_line(&["ERROR", "failing: the store", meanwhile, &port.to_string()]);
         assert_eq!(http::get(server.http, "/readyz").status, 503);
         log.await_line(&["ERROR", "not ready", reason]);
@@ -95,23 +92,21 @@ fn server_that_answers_during_a_redis_outage_is_ready_once_it_knows_the_blocks()
     assert_eq!(http::get(server.http, "/readyz").status, 200);
     let url = redis.url();
     drop(redis);
-    assert_eq!(LineClient::connect(server.line).hit("method=GET path=/status"), (true, 999, 60));
+    assert_eq!(server.line().hit("method=GET path=/status"), (true, 999, 60));
     assert_eq!(http::get(server.http, "/readyz").status, 200);
 
     let late = start(&url);
     let refused = http::get(late.http, "/readyz");
     assert_eq!(refused.status, 503);
     assert!(refused.body.contains("limits and blocks of actors have not been read yet"), "{}", refused.body);
-    assert_eq!(LineClient::connect(late.line).hit("method=GET path=/status"), (true, 999, 60));
+    assert_eq!(late.line().hit("method=GET path=/status"), (true, 999, 60));
 }
 
 #[test]
 fn broken_connection_between_hits_is_no_outage() {
     let redis = RedisServer::start();
     let proxy = Proxy::start(redis.port);
-    let mut command = divvy();
-    let log = Log::of(&mut command);
-    let server = Server::start_as(&mut command, &[COMPAT_RULES, "--redis-url", &proxy.url()]);
+    let (server, log) = Server::logged(&[COMPAT_RULES, "--redis-url", &proxy.url()]);
     until(|| http::get(server.http, "/readyz").status == 200);
     // Only probes and other background calls are under way.
     for _ in 0..3 {
@@ -122,7 +117,7 @@ fn broken_connection_between_hits_is_no_outage() {
         until(|| proxy.round_trips() > lost_at + 8);
         assert_eq!(http::get(server.http, "/readyz").status, 200);
     }
-    assert_eq!(LineClient::connect(server.line).hit("method=GET path=/status"), (true, 999, 60));
+    assert_eq!(server.line().hit("method=GET path=/status"), (true, 999, 60));
     assert!(server.terminate().success());
     assert_eq!((log.count("failing: the store"), log.count("not ready")), (0, 0));
 }
@@ -143,14 +138,12 @@ fn divvy_with_a_small_disk() -> Command {
 
 #[test]
 fn server_with_a_full_disk_is_alive_and_not_ready() {
-    let rules = RulesFile::ini(
-        "[ip=*]\ncreditLimit=9\nresetSeconds=3600\nactorField=ip\n[default]\ncreditLimit=0\nresetSeconds=0\n",
-    );
+    let rules = RulesFile::ini("[ip=*] creditLimit=9 resetSeconds=3600 actorField=ip\n[default] creditLimit=0");
     let dir = tempfile::tempdir().unwrap();
     let data_dir = dir.path().to_str().unwrap();
     let server = Server::start_as(&mut divvy_with_a_small_disk(), &[rules.path(), "--data-dir", data_dir]);
     assert_eq!(http::get(server.http, "/readyz").status, 200);
-    let mut client = LineClient::connect(server.line);
+    let mut client = server.line();
     let mut actor = 0;
     until(|| {
         let burst: String = (actor..actor + 1000).map(|actor| format!("HIT ip={actor}\n")).collect();

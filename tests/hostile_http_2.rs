@@ -13,8 +13,7 @@ use crate::http_2::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, PREFACE, PRIORITY, SETTINGS, WINDOW_UPDATE, error,
     frame, head, literal, reset,
 };
-use crate::support::log::Log;
-use crate::support::{COMPAT_RULES, LineClient, PATIENCE, RespClient, Server, connect, divvy, http};
+use crate::support::{COMPAT_RULES, PATIENCE, Server, connect, http};
 
 const MIB: u64 = 1 << 20;
 /// Connections of each flood that read answers, and connections that do not.
@@ -89,14 +88,12 @@ fn pour(address: SocketAddr, flood: Flood, reads: bool) {
 
 #[test]
 fn floods_of_all_kinds_at_once_leave_others_served() {
-    let mut command = divvy();
-    let log = Log::of(&mut command);
-    let server = Server::start_logged(&mut command, &log, &[COMPAT_RULES, "--store", "memory"]);
+    let (server, log) = Server::logged(&[COMPAT_RULES, "--store", "memory"]);
     let (before, begun) = (server.peak_resident(), Instant::now());
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let other = scope.spawn(|| {
-            let (mut line, mut resp) = (LineClient::connect(server.line), RespClient::connect(server.resp));
+            let (mut line, mut resp) = (server.line(), server.resp());
             let mut worst = Duration::ZERO;
             while !is_over.load(Relaxed) {
                 let asked = Instant::now();

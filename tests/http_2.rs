@@ -4,8 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::support::log::Log;
-use crate::support::{COMPAT_RULES, PATIENCE, RulesFile, Server, connect, divvy, http};
+use crate::support::{COMPAT_RULES, PATIENCE, RulesFile, Server, connect, http, number, until};
 
 pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;
@@ -149,8 +148,7 @@ fn idle_health_watch_is_not_closed() {
     while !client.frames().unwrap().iter().any(|frame| frame.kind == PING && frame.flags & ACK != 0) {
         assert!(start.elapsed() < PATIENCE);
     }
-    let metrics = http::get(server.http, "/metrics").body;
-    assert!(metrics.contains("divvy_limits_reached_total{limit=\"write-timeout\"} 0"), "{metrics}");
+    assert_eq!(number(&server, "divvy_limits_reached_total{limit=\"write-timeout\"}"), 0);
 }
 
 #[test]
@@ -165,8 +163,7 @@ fn client_that_reads_less_than_a_kilobyte_per_timeout_is_disconnected() {
         std::thread::sleep(PACE);
         let _ = client.stream.write_all(&frame(WINDOW_UPDATE, 0, 1, &10_u32.to_be_bytes()));
     }
-    let metrics = http::get(server.http, "/metrics").body;
-    assert!(metrics.contains("divvy_limits_reached_total{limit=\"write-timeout\"} 1"), "{metrics}");
+    assert_eq!(number(&server, "divvy_limits_reached_total{limit=\"write-timeout\"}"), 1);
 }
 
 #[test]
@@ -184,11 +181,8 @@ fn reset_streams_leave_nothing_behind() {
             assert!(client.frames().is_some(), "the connection was closed");
         }
     }
-    let start = Instant::now();
-    while !http::get(server.http, "/metrics").body.contains("divvy_buffer_memory_bytes 0\n") {
-        assert!(start.elapsed() < PATIENCE, "memory is held for streams that are gone");
-        std::thread::sleep(PACE);
-    }
+    // No memory is held for streams that are gone.
+    until(|| number(&server, "divvy_buffer_memory_bytes") == 0);
 }
 
 /// Returns requests, each followed by `after`.
@@ -236,9 +230,7 @@ fn requests_reset_at_once_affect_neither_the_connection_nor_other_answers() {
 
 #[test]
 fn bound_on_faulty_requests_closes_the_connection() {
-    let mut command = divvy();
-    let log = Log::of(&mut command);
-    let server = Server::start_logged(&mut command, &log, &[COMPAT_RULES, "--store", "memory"]);
+    let (server, log) = Server::logged(&[COMPAT_RULES, "--store", "memory"]);
     for address in [server.http, server.grpc] {
         let mut client = Client::connect(address, 65_535);
         // The server closes the connection while this is sent.

@@ -1,38 +1,31 @@
 //! Hits, charges and refunds repeated with the same idempotency key: over RESP and HTTP, on every store, after
 //! restarts, at the bound, and while the store fails.
 
-mod api;
-
-use std::fs;
 use std::path::Path;
+use std::thread;
 
-use crate::plans::RHYTHMS;
-use crate::support::command_line::restore;
-use crate::support::redis::{RedisServer, until};
-use crate::support::stores::on_each_store;
-use crate::support::{RespClient, RulesFile, Server, metrics};
+use serde_json::{Value, json};
 
-/// Returns rules: a hundred credits per user for every algorithm, a log, a stack, a rule without counters, and a default that
-/// denies.
-fn rules() -> RulesFile {
-    let rule = |(algorithm, rhythm): (&str, &str)| {
-        format!("[by={algorithm} user=*]\ncreditLimit = 100\n{rhythm}\nactorField = user\nlabel = {algorithm}\n\n")
-    };
-    let others = "[by=log user=*] creditLimit=100 resetSeconds=2592000 algorithm=sliding-log actorField=user
-[by=debt user=*] creditLimit=100 resetSeconds=2592000 actorField=user overrun=debt
+use crate::support::http::encode;
+use crate::support::{
+    HttpClient, RedisServer, ReloadingServer, RespClient, Response, RulesFile, Server, metrics, on_each_store, restore,
+    until,
+};
+
+const RULES: &str = "
+[by=fixed user=*] creditLimit=100 resetSeconds=2592000 actorField=user label=fixed
+[by=tokens user=*] creditLimit=100 resetSeconds=2592000 algorithm=token-bucket actorField=user label=tokens
 [api=chat user=*] creditLimit=3 resetSeconds=2592000 actorField=user costField=none matchPolicy=and label=requests
 [api=chat user=*] creditLimit=100 resetSeconds=2592000 actorField=user label=chat
 [free=yes] creditLimit=7 resetSeconds=0
 [default] creditLimit=0
 ";
-    RulesFile::ini(&(RHYTHMS.map(rule).concat() + others))
-}
 
 struct Client(RespClient);
 
 impl Client {
     fn of(server: &Server) -> Self {
-        Self(RespClient::connect(server.resp))
+        Self(server.resp())
     }
 
     fn ask(&mut self, command: &str) -> String {
@@ -45,79 +38,31 @@ impl Client {
     }
 }
 
-/// Returns whether a reply is the error for a key that another request had.
-fn is_another(reply: &str) -> bool {
-    reply.contains("ERR") && reply.contains("used for another request")
-}
-
 #[test]
-fn hit_with_an_id_is_taken_once_and_its_answer_repeated() {
-    on_each_store(&rules(), |server| {
-        let mut client = Client::of(server);
-        for algorithm in RHYTHMS.map(|(algorithm, _)| algorithm).into_iter().chain(["log", "debt"]) {
-            let pairs = format!("by={algorithm} user=a");
-            let hit = format!("DIVVY.HIT {pairs} COST 5 ID x");
-            let first = client.ask(&hit);
-            assert!(first.starts_with("[1 95 "), "{algorithm}: {first}");
-            assert!(client.ask(&format!("DIVVY.HIT {pairs} COST 1")).starts_with("[1 94 "), "{algorithm}");
-            // Options may have any order and case.
-            for again in [hit, format!("divvy.hit user=a by={algorithm} id x cost 5")] {
-                assert_eq!((client.ask(&again), client.left(&pairs)), (first.clone(), 94), "{again}");
-            }
-            for other in [format!("DIVVY.HIT {pairs} COST 6 ID x"), format!("DIVVY.HIT {pairs} ID x")] {
-                let reported = client.ask(&other);
-                assert!(is_another(&reported) && client.left(&pairs) == 94, "{other}: {reported}");
-            }
-            let denied = client.ask(&format!("DIVVY.HIT {pairs} COST 101 ID y"));
-            if algorithm == "debt" {
-                assert!(denied.starts_with("[1 0 "), "{denied}");
-            } else {
-                assert!(denied.starts_with("[0 94 "), "{algorithm}: {denied}");
-            }
-            // Another actor's counter has its own answers. A reset keeps the answers.
-            assert!(client.ask(&format!("DIVVY.HIT by={algorithm} user=b COST 5 ID x")).starts_with("[1 95 "));
-            assert_eq!(client.ask(&format!("DIVVY.RESET {pairs}")), "1", "{algorithm}");
-            assert_eq!(client.ask(&format!("DIVVY.HIT {pairs} COST 5 ID x")), first, "{algorithm}");
-            assert_eq!(client.ask(&format!("DIVVY.HIT {pairs} COST 101 ID y")), denied, "{algorithm}");
-            assert_eq!(client.left(&pairs), 100, "{algorithm}");
-        }
-        let samples = metrics::scrape(server.http);
-        assert!(samples.value("divvy_idempotent_replays_total", &[("rule_label", "fixed")]) >= 4.0);
-        assert_eq!(samples.value("divvy_hits_total", &[("rule_label", "fixed"), ("status", "accepted")]), 3.0);
-        assert_eq!(samples.value("divvy_hits_total", &[("rule_label", "fixed"), ("status", "rejected")]), 1.0);
-    });
-}
-
-#[test]
-fn charges_and_refunds_have_separate_ids() {
-    on_each_store(&rules(), |server| {
-        let mut client = Client::of(server);
-        let mut twice = |command: &str| {
-            let first = client.ask(command);
-            assert_eq!(client.ask(command), first, "{command}");
-            first
-        };
-        let hit = twice("DIVVY.HIT by=fixed user=c COST 10 ID x");
-        let charge = twice("DIVVY.CHARGE by=fixed user=c COST 95 ID x");
-        let refund = twice("DIVVY.REFUND by=fixed user=c COST 3 ID x");
-        assert!(
-            hit.starts_with("[1 90 ") && charge.starts_with("[-5 ") && refund.starts_with("[-2 "),
-            "{hit} {charge} {refund}"
-        );
-        assert!(is_another(&client.ask("DIVVY.CHARGE by=fixed user=c COST 96 ID x")));
-        let samples = metrics::scrape(server.http);
-        let count = |name| samples.value(name, &[("rule_label", "fixed")]);
-        assert_eq!((count("divvy_charges_total"), count("divvy_refunds_total")), (1.0, 1.0));
-    });
+fn resp_repeats_the_answer_to_an_id() {
+    let server = Server::serving(RULES, &[]);
+    let mut client = Client::of(&server);
+    let hit = "DIVVY.HIT by=fixed user=a COST 5 ID x";
+    let first = client.ask(hit);
+    assert!(first.starts_with("[1 95 "), "{first}");
+    assert!(client.ask("DIVVY.HIT by=fixed user=a").starts_with("[1 94 "));
+    // Options may have any order and case. A reset keeps the answers.
+    assert_eq!(client.ask("divvy.hit user=a by=fixed id x cost 5"), first);
+    assert!(client.ask("DIVVY.HIT by=fixed user=a COST 6 ID x").contains("used for another request"));
+    assert!(client.ask("DIVVY.HIT by=fixed user=b COST 101 ID x").starts_with("[0 100 "), "another actor's answers");
+    assert_eq!(client.ask("DIVVY.RESET by=fixed user=a"), "1");
+    assert_eq!((client.ask(hit), client.left("by=fixed user=a")), (first, 100));
+    let samples = metrics::scrape(server.http);
+    assert_eq!(samples.value("divvy_idempotent_replays_total", &[("rule_label", "fixed")]), 2.0);
+    let hits = |status| samples.value("divvy_hits_total", &[("rule_label", "fixed"), ("status", status)]);
+    assert_eq!(["accepted", "rejected"].map(hits), [2.0, 1.0], "repeated answers are no hits");
 }
 
 #[test]
 fn answer_of_a_failure_policy_is_not_remembered() {
-    let rules = rules();
     for (policy, expected) in [("allow", "[1 99 "), ("deny", "[0 0 "), ("error", "-ERR")] {
         let mut redis = RedisServer::start();
-        let server =
-            Server::start(&[rules.path(), "--store", "redis", "--redis-url", &redis.url(), "--on-store-error", policy]);
+        let server = Server::serving(RULES, &["--redis-url", &redis.url(), "--on-store-error", policy]);
         let mut client = Client::of(&server);
         redis.kill();
         for _ in 0..2 {
@@ -141,14 +86,10 @@ fn reload_keeps_answers_and_new_rules_take_credit() {
     let text = |more: &str| {
         format!("{more}[a=*]\ncreditLimit = 10\nresetSeconds = 2592000\nlabel = one\n\n[default]\ncreditLimit = 0\n")
     };
-    let rules = RulesFile::ini(&text(""));
-    let server = Server::start(&[rules.path(), "--store", "memory"]);
-    let mut client = Client::of(&server);
+    let reloading = ReloadingServer::serving(&text(""), &["--store", "memory"]);
+    let mut client = Client::of(&reloading.server);
     assert!(client.ask("DIVVY.HIT a=1 COST 3 ID x").starts_with("[1 7 "));
-    let more = "[a=1]\ncreditLimit = 8\nresetSeconds = 2592000\nmatchPolicy = and\nlabel = two\n\n";
-    fs::write(rules.path(), text(more)).unwrap();
-    server.signal("-HUP");
-    until(|| client.ask("DIVVY.RULES").contains("two"));
+    reloading.reload(&text("[a=1]\ncreditLimit = 8\nresetSeconds = 2592000\nmatchPolicy = and\nlabel = two\n\n"));
     // The new rule takes credit, and has five left.
     assert!(client.ask("DIVVY.HIT a=1 COST 3 ID x").starts_with("[1 5 "));
     assert!(client.ask("DIVVY.HIT a=1 COST 3 ID x").starts_with("[1 5 "));
@@ -159,16 +100,11 @@ fn reload_keeps_answers_and_new_rules_take_credit() {
 #[test]
 #[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
 fn answers_outlive_restarts_kills_and_backups() {
-    let (rules, data, backups) = (rules(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let serve = |data: &Path| {
-        Server::start(&[
-            rules.path(),
-            "--data-dir",
-            data.to_str().unwrap(),
-            "--backup-dir",
-            backups.path().to_str().unwrap(),
-        ])
-    };
+    let (rules, data) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
+    let backups = tempfile::tempdir().unwrap();
+    let backup_dir = backups.path().to_str().unwrap();
+    let serve =
+        |data: &Path| Server::start(&[rules.path(), "--data-dir", data.to_str().unwrap(), "--backup-dir", backup_dir]);
     let hit = "DIVVY.HIT api=chat user=a COST 40 ID x";
     let mut server = serve(data.path());
     let first = Client::of(&server).ask(hit);
@@ -193,4 +129,183 @@ fn answers_outlive_restarts_kills_and_backups() {
     let into = restored.path().join("data");
     restore(backup.trim(), &into);
     check(&serve(&into), 2.0);
+}
+
+const KEY: (&str, &str) = ("idempotency-key", "\"8e03978e-40d5-43dd-bc93-6894a57f9324\"");
+const REPLAYED: &str = "idempotent-replayed";
+
+struct Api(HttpClient);
+
+impl Api {
+    fn of(server: &Server) -> Self {
+        Self(server.http())
+    }
+
+    fn post(&mut self, path: &str, headers: &[(&str, &str)], body: &Value) -> Response {
+        self.0.send(&request(path, headers, body));
+        self.0.read_response()
+    }
+
+    fn left(&mut self, operation: Value) -> u64 {
+        let reported = self.post("/v1/peek", &[], &json!({ "operation": operation }));
+        reported.json()["remaining"].as_u64().unwrap()
+    }
+}
+
+fn request(path: &str, headers: &[(&str, &str)], body: &Value) -> Vec<u8> {
+    let headers = [&[("content-type", "application/json")], headers].concat();
+    encode("POST", path, &headers, body.to_string().as_bytes())
+}
+
+fn user(name: &str) -> Value {
+    json!({ "by": "fixed", "user": name })
+}
+
+/// Returns the parts of an answer that a replay repeats.
+fn replayed_parts(response: &Response) -> (u16, String, Vec<String>) {
+    let kept = |line: &&str| {
+        !line.to_ascii_lowercase().starts_with(REPLAYED) && !line.to_ascii_lowercase().starts_with("date")
+    };
+    (response.status, response.body.clone(), response.head.lines().filter(kept).map(str::to_owned).collect())
+}
+
+#[test]
+fn request_with_a_key_is_taken_once_and_a_replay_says_so() {
+    on_each_store(RULES, |server| {
+        let mut api = Api::of(server);
+        for (path, remaining) in [("/v1/hit", 90), ("/v1/charge", 80), ("/v1/refund", 90)] {
+            let asked = json!({ "operation": user("a"), "cost": 10 });
+            let first = api.post(path, &[KEY], &asked);
+            assert_eq!((first.status, first.header(REPLAYED)), (200, None), "{path}: {}", first.body);
+            assert_eq!(first.json()["remaining"], remaining, "{path}");
+            // Quotes and parameters do not change the key.
+            for key in [KEY.1.to_owned(), KEY.1.trim_matches('"').to_owned(), format!("{};a=1", KEY.1)] {
+                let again = api.post(path, &[(KEY.0, &key)], &asked);
+                assert_eq!(
+                    (replayed_parts(&again), again.header(REPLAYED)),
+                    (replayed_parts(&first), Some("true")),
+                    "{path}"
+                );
+            }
+            let other = api.post(path, &[KEY], &json!({ "operation": user("a"), "cost": 11 }));
+            let problem = other.json();
+            assert_eq!((other.status, &problem["status"], other.header(REPLAYED)), (422, &json!(422), None), "{path}");
+            assert_eq!(other.header("content-type"), Some("application/problem+json"), "{path}");
+            assert!(problem["detail"].as_str().unwrap().contains("used for another request"), "{path}: {problem}");
+            assert_eq!(api.left(user("a")), remaining, "{path}");
+        }
+        let denied = json!({ "operation": user("b"), "cost": 101 });
+        let first = api.post("/v1/hit", &[KEY], &denied);
+        let again = api.post("/v1/hit", &[KEY], &denied);
+        assert_eq!(
+            (replayed_parts(&again), again.status, again.header(REPLAYED)),
+            (replayed_parts(&first), 429, Some("true"))
+        );
+        // The order of pairs does not matter.
+        let asked = [r#"{"operation":{"by":"fixed","user":"c"}}"#, r#"{"operation":{"user":"c","by":"fixed"}}"#];
+        let [first, again] = asked.map(|asked| api.post("/v1/hit", &[KEY], &serde_json::from_str(asked).unwrap()));
+        assert_eq!((first.header(REPLAYED), again.header(REPLAYED)), (None, Some("true")));
+        // RESP uses the same keys.
+        let key = KEY.1.trim_matches('"');
+        assert!(Client::of(server).ask(&format!("DIVVY.HIT by=fixed user=c ID {key}")).starts_with("[1 99 "));
+        assert_eq!(api.left(user("c")), 99);
+        // Nothing is counted, and nothing is remembered.
+        for _ in 0..2 {
+            let free = api.post("/v1/hit", &[KEY], &json!({ "operation": { "free": "yes" } }));
+            assert_eq!((free.status, free.header(REPLAYED)), (200, None));
+        }
+    });
+}
+
+#[test]
+fn hits_of_one_request_share_its_key() {
+    on_each_store(RULES, |server| {
+        let mut api = Api::of(server);
+        let hit = |user: Value, cost: u64| json!({ "operation": user, "cost": cost });
+        // The first and the last hit have the same counter.
+        let hits = json!({ "hits": [hit(user("a"), 10), hit(user("b"), 20), hit(user("a"), 30), hit(json!({ "free": "yes" }), 1)] });
+        let first = api.post("/v1/hits", &[KEY], &hits);
+        let remaining = |reported: &Response| {
+            reported.json()["results"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|each| each["remaining"].clone())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (first.status, first.header(REPLAYED), remaining(&first)),
+            (200, None, vec![json!(90), json!(80), json!(60), json!(7)])
+        );
+        let again = api.post("/v1/hits", &[KEY], &hits);
+        assert_eq!((replayed_parts(&again), again.header(REPLAYED)), (replayed_parts(&first), Some("true")));
+        for other in [json!([hit(user("b"), 20), hit(user("a"), 10)]), json!([hit(user("a"), 10)])] {
+            let reported = api.post("/v1/hits", &[KEY], &json!({ "hits": other }));
+            assert_eq!((reported.status, &reported.json()["pointer"]), (422, &json!("#/hits/0")), "{}", reported.body);
+        }
+        assert_eq!(api.post("/v1/hits", &[KEY], &json!({ "hits": [hit(user("a"), 10)], "atomic": true })).status, 422);
+        assert_eq!((api.left(user("a")), api.left(user("b"))), (60, 80));
+
+        let hits = json!({ "hits": [hit(user("c"), 10), hit(user("d"), 101)], "atomic": true });
+        let key = [(KEY.0, "denied")];
+        let first = api.post("/v1/hits", &key, &hits);
+        assert_eq!(first.json()["allowed"], false);
+        api.post("/v1/refund", &[], &hit(user("d"), 20));
+        let again = api.post("/v1/hits", &key, &hits);
+        assert_eq!((replayed_parts(&again), again.header(REPLAYED)), (replayed_parts(&first), Some("true")));
+        assert_eq!((api.left(user("c")), api.left(user("d"))), (100, 100));
+    });
+}
+
+/// Gateways forward headers of clients that they do not control.
+#[test]
+fn gateways_forward_no_keys() {
+    let server = Server::serving("[path=*]\ncreditLimit = 5\nresetSeconds = 600\n\n[default]\ncreditLimit = 0\n", &[]);
+    let mut http = server.http();
+    let headers = [KEY, ("x-original-uri", "/a"), ("x-original-method", "GET")];
+    let mut left = |_| http.get("/v1/check", &headers).header("ratelimit").unwrap().to_owned();
+    let reported = [(); 2].map(&mut left);
+    assert_ne!(reported[0], reported[1]);
+}
+
+#[test]
+fn equal_request_is_a_conflict_while_the_first_is_in_flight() {
+    let redis = RedisServer::start();
+    let server = Server::serving(RULES, &["--redis-url", &redis.url(), "--redis-timeout", "30s"]);
+    let asked = json!({ "operation": user("a"), "cost": 10 });
+    assert_eq!(Api::of(&server).left(user("a")), 100);
+    redis.signal("-STOP");
+    let mut first = server.http();
+    first.send(&request("/v1/hit", &[KEY], &asked));
+    // One of the waiting requests may have arrived first, and be blocked as well.
+    let mut waiting = Vec::new();
+    let conflict = loop {
+        let address = server.http;
+        let asked = asked.clone();
+        let (tell, reported) = std::sync::mpsc::channel();
+        waiting.push(thread::spawn(move || {
+            let mut http = HttpClient::connect(address);
+            http.send(&request("/v1/hit", &[KEY], &asked));
+            let _ = tell.send(http.read_response());
+        }));
+        if let Ok(reported) = reported.recv_timeout(std::time::Duration::from_secs(1)) {
+            break reported;
+        }
+    };
+    assert_eq!((conflict.status, conflict.header("retry-after")), (409, Some("1")), "{}", conflict.body);
+    assert_eq!(conflict.header("content-type"), Some("application/problem+json"));
+    // Another user or another key causes no conflict. The client of the first request disconnects, but its hit is
+    // counted.
+    drop(first);
+    redis.signal("-CONT");
+    let mut api = Api::of(&server);
+    let mut again = None;
+    until(|| {
+        let reported = api.post("/v1/hit", &[KEY], &asked);
+        let is_replayed = reported.header(REPLAYED) == Some("true");
+        again = Some(reported);
+        is_replayed
+    });
+    assert_eq!((again.unwrap().json()["remaining"].clone(), api.left(user("a"))), (json!(90), 90));
+    waiting.into_iter().for_each(|client| client.join().unwrap());
 }

@@ -4,8 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::support::command_line::output;
-use crate::support::{divvy, program};
+use crate::support::{divvy, output, program};
 
 const TEMPLATES: [&str; 4] = ["api-keys", "login", "llm", "gateway"];
 

@@ -5,7 +5,7 @@
 //! killed in parallel (3), and `DIVVY_TEST_SEED` the moments. `divvy-kills.json` in the target directory has the totals
 //! of all runs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,8 +20,7 @@ use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
-use crate::support::seed::{seed, setting};
-use crate::support::{LineClient, RespClient, RulesFile, SERVE, Server, divvy, encode, expanded};
+use crate::support::{LineClient, RespClient, RulesFile, SERVE, Server, divvy, encode, expanded, seed, setting};
 
 const RULES: &str = "
 [kind=login user=*] creditLimit=1000000000 resetSeconds=36000 actorField=user
@@ -62,24 +61,14 @@ enum Moment {
 }
 
 /// Each moment is as frequent as its number of entries.
-const MOMENTS: [Moment; 16] = [
-    Moment::Start,
-    Moment::Start,
-    Moment::Start,
-    Moment::Load,
-    Moment::Load,
-    Moment::Load,
-    Moment::Load,
-    Moment::Load,
-    Moment::WriteBack,
-    Moment::WriteBack,
-    Moment::Backup,
-    Moment::Backup,
-    Moment::Reload,
-    Moment::Reload,
-    Moment::Compaction,
-    Moment::Housekeeping,
-];
+#[rustfmt::skip]
+const MOMENTS: [Moment; 16] = {
+    use Moment::{Backup, Compaction, Housekeeping, Load, Reload, Start, WriteBack};
+    [
+        Start, Start, Start, Load, Load, Load, Load, Load, WriteBack, WriteBack, Backup, Backup, Reload, Reload,
+        Compaction, Housekeeping,
+    ]
+};
 
 /// A reply about a bucket.
 #[derive(Debug, Clone, Copy)]
@@ -101,28 +90,16 @@ struct Totals {
     kills: u64,
     /// Replies that acknowledge a hit.
     acknowledged: u64,
-    kills_by_moment: BTreeMap<String, u64>,
-    kills_by_durability: BTreeMap<String, u64>,
 }
 
 impl Totals {
-    fn path() -> PathBuf {
-        Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("divvy-kills.json")
-    }
-
     /// Adds these totals to the file.
     fn add_to_file(&self) {
-        let path = Self::path();
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("divvy-kills.json");
         let mut all: Self = fs::read(&path).map(|text| serde_json::from_slice(&text).unwrap()).unwrap_or_default();
         all.runs += 1;
         all.kills += self.kills;
         all.acknowledged += self.acknowledged;
-        for (all, more) in [
-            (&mut all.kills_by_moment, &self.kills_by_moment),
-            (&mut all.kills_by_durability, &self.kills_by_durability),
-        ] {
-            more.iter().for_each(|(name, count)| *all.entry(name.clone()).or_default() += count);
-        }
         fs::write(&path, serde_json::to_vec_pretty(&all).unwrap()).unwrap();
         println!("{} kills, {} hits acknowledged; all runs: {all:?}", self.kills, self.acknowledged);
     }
@@ -197,8 +174,6 @@ impl Lane {
         let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
         totals.kills += 1;
         totals.acknowledged += acknowledged;
-        *totals.kills_by_moment.entry(format!("{moment:?}").to_lowercase()).or_default() += 1;
-        *totals.kills_by_durability.entry(self.durability.to_owned()).or_default() += 1;
     }
 
     fn args(&self) -> Vec<String> {
@@ -250,7 +225,7 @@ impl Lane {
     /// Starts the activity during which the server is killed. If that lists the counters, which writes all of them,
     /// returns the time of the listing.
     fn begin(&mut self, moment: Moment, server: &Server) -> Option<Instant> {
-        let mut connection = RespClient::connect(server.resp);
+        let mut connection = server.resp();
         match moment {
             Moment::WriteBack => {
                 let asked_at = Instant::now();
@@ -287,14 +262,14 @@ impl Lane {
         let mut replies = Replies::new();
         // Connected here, because the server may be gone when the thread starts.
         if kind == 0 {
-            let mut connection = LineClient::connect(server.line);
+            let mut connection = server.line();
             thread::spawn(move || {
                 while ask_lines(&mut connection, &random_requests(&mut rng, hit), &mut replies).is_some() {}
                 replies
             })
         } else {
             let request = if kind == 1 { canary_request } else { falling_request };
-            let mut connection = RespClient::connect(server.resp);
+            let mut connection = server.resp();
             thread::spawn(move || {
                 while ask_commands(&mut connection, &random_requests(&mut rng, request), &mut replies).is_some() {}
                 replies
@@ -325,8 +300,8 @@ impl Lane {
         let mut replies = Replies::new();
         let (lines, commands): (Vec<_>, Vec<_>) =
             self.known.keys().cloned().partition(|request| request.starts_with("HIT "));
-        ask_lines(&mut LineClient::connect(server.line), &lines, &mut replies).unwrap();
-        ask_commands(&mut RespClient::connect(server.resp), &commands, &mut replies).unwrap();
+        ask_lines(&mut server.line(), &lines, &mut replies).unwrap();
+        ask_commands(&mut server.resp(), &commands, &mut replies).unwrap();
         for (request, before) in &self.known {
             let context = || format!("{request} in {} mode, round {}", self.durability, self.round);
             let Some(now) = replies.get(request).and_then(|answer| answer.first()) else {
@@ -444,7 +419,7 @@ fn numbers(reply: &str) -> Vec<i64> {
 
 /// Creates counters that expire at once, until the server is gone.
 fn churn(server: &Server, round: u32) -> JoinHandle<Replies> {
-    let mut connection = RespClient::connect(server.resp);
+    let mut connection = server.resp();
     thread::spawn(move || {
         for burst in 0.. {
             let commands = (0..PIPELINE).map(|at| format!("DIVVY.HIT kind=brief user={round}-{burst}-{at}\r\n"));

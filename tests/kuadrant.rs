@@ -3,9 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::support::grpc::{Caller, descriptor};
-use crate::support::redis::{RedisCluster, RedisServer};
-use crate::support::{RespClient, RulesFile, Server};
+use crate::support::grpc::descriptor;
+use crate::support::{Caller, RedisCluster, RedisServer, RespClient, Server, on_local_stores};
 
 const SERVICE: &str = "kuadrant.service.ratelimit.v1.RateLimitService";
 
@@ -29,7 +28,7 @@ struct Client {
 
 impl Client {
     fn of(server: &Server) -> Self {
-        Self { caller: Caller::generated(server, "kuadrantrls.proto"), resp: RespClient::connect(server.resp) }
+        Self { caller: Caller::generated(server, "kuadrantrls.proto"), resp: server.resp() }
     }
 
     fn call(&mut self, method: &str, request: &Value) -> Value {
@@ -96,19 +95,9 @@ fn with(mut request: Value, field: &str, value: Value) -> Value {
     request
 }
 
-fn on_each_store(test: impl Fn(&Server)) {
-    let (rules, data) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
-    Server::on_each_store(rules.path(), data.path()).iter().for_each(test);
-}
-
-fn server(rules: &RulesFile) -> Server {
-    Server::in_memory(rules.path())
-}
-
 #[test]
 fn check_tests_for_one_credit_regardless_of_its_addend() {
-    let rules = RulesFile::ini(RULES);
-    let server = server(&rules);
+    let server = Server::serving(RULES, &[]);
     let mut client = Client::of(&server);
     for addend in [0, 1, 1_000_000] {
         let request = with(about(&["user=a", "tenant=t"]), "hits_addend", json!(addend));
@@ -126,27 +115,10 @@ fn check_tests_for_one_credit_regardless_of_its_addend() {
     assert_eq!(client.check(&["user=b"]), "OVER_LIMIT", "reserved credit is not left");
 }
 
-#[test]
-fn report_charges_at_least_1_and_is_always_ok() {
-    on_each_store(|server| {
-        let mut client = Client::of(server);
-        client.report(&["user=a"], 0);
-        assert_eq!(client.balance("user=a"), 9);
-        client.report(&["user=a"], 20);
-        assert_eq!(client.balance("user=a"), -11, "more than is left");
-        client.report(&["user=a", "tenant=t"], 3);
-        assert_eq!([client.balance("user=a"), client.balance("tenant=t")], [-14, 27]);
-        client.report(&["user=b", "user=b other=x"], 3);
-        assert_eq!(client.balance("user=b"), 7, "one counter counts a call once");
-        client.report(&["call=a", "blocked=a", "nobody=knows"], 3);
-        assert_eq!(client.left("call=a"), 2, "it counts requests, and no costs");
-    });
-}
-
 /// Repeats limitador's own test of the two calls, `reserve_admits_and_commit_releases`, over the network.
 #[test]
 fn reservation_is_admitted_and_a_commit_releases_it() {
-    on_each_store(|server| {
+    on_local_stores(RULES, |server| {
         let mut client = Client::of(server);
         let id = client.id(&["user=a"], 6);
         assert_eq!(client.reserve(&["user=a"], 6, None), ("OVER_LIMIT".to_owned(), String::new()), "still held");
@@ -155,76 +127,25 @@ fn reservation_is_admitted_and_a_commit_releases_it() {
         let more = client.id(&["user=a"], 6);
         assert!(client.commit(&["user=a"], &more, 26));
         assert_eq!(client.balance("user=a"), -18, "more than was reserved");
-    });
-}
-
-#[test]
-fn commit_under_an_unknown_or_an_empty_id_is_a_report() {
-    on_each_store(|server| {
-        let mut client = Client::of(server);
-        let of_another = {
-            let rules = RulesFile::ini(&RULES.replace("domain=llm", "domain=other"));
-            let server = Server::in_memory(rules.path());
-            let mut other = Caller::generated(&server, "kuadrantrls.proto");
-            let mut request = with(about(&["user=a"]), "amount", json!("3"));
-            request["domain"] = json!("other");
-            other.call(&format!("{SERVICE}/Reserve"), &request)["reservation_id"].as_str().unwrap().to_owned()
-        };
-        let mut slip = client.id(&["user=slip"], 3);
-        slip.pop();
-        let long = "A".repeat(20_000);
-        let ids =
-            ["", "never-reserved", "4f1d3f0e-4e2b-4f63-9f38-0d8f3f6c6f1a", "%%%", "ünknown", &slip, &of_another, &long];
-        for (number, id) in ids.into_iter().enumerate() {
-            let user = format!("user={number}");
-            assert!(!client.commit(&[&user], id, 3), "{id}");
-            assert_eq!(client.left(&user), 7, "{id}");
-            assert!(!client.commit(&[&user], id, 0), "{id}");
-            assert_eq!(client.left(&user), 7, "0 is 0: {id}");
-            assert_eq!(client.reserve(&[&user], 8, None).0, "OVER_LIMIT");
+        // A commit under an unknown or an empty id is a report, and a report charges at least 1.
+        for (user, id) in [("b", ""), ("c", "never-reserved"), ("d", "%%%"), ("e", &more[1..])] {
+            let pairs = format!("user={user}");
+            assert!(!client.commit(&[&pairs], id, 3), "{id}");
+            client.report(&[&pairs], 0);
+            assert_eq!(client.left(&pairs), 6, "{id}");
         }
-    });
-}
-
-#[test]
-fn reservation_of_0_checks_and_holds_nothing() {
-    let rules = RulesFile::ini(RULES);
-    let server = server(&rules);
-    let mut client = Client::of(&server);
-    assert_eq!(client.reserve(&["user=a", "tenant=a"], 0, None), ("OK".to_owned(), String::new()));
-    assert_eq!([client.left("user=a"), client.left("tenant=a")], [10, 30]);
-    assert!(!client.commit(&["user=a"], "", 10));
-    assert_eq!(client.reserve(&["user=a", "tenant=a"], 0, None), ("OVER_LIMIT".to_owned(), String::new()));
-    for expected in ["OK", "OK", "OVER_LIMIT"] {
-        assert_eq!(client.reserve(&["call=a"], 0, None).0, expected, "a rule that counts requests counts it");
-    }
-}
-
-#[test]
-fn several_descriptors_reserve_all_or_none_under_one_id() {
-    on_each_store(|server| {
-        let mut client = Client::of(server);
-        let all: &[&str] = &["user=a", "tenant=t", "key=k"];
-        let left = |client: &mut Client| ["user=a", "tenant=t"].map(|pairs| client.left(pairs));
-        let tokens = |client: &mut Client| client.resp.command("DIVVY.COUNTERS tokens ACTOR k");
+        // All descriptors or none, and one counter reserves once. An amount of 0 checks, and holds nothing.
+        let all: &[&str] = &["user=s", "user=s other=x", "tenant=t", "key=k"];
         let id = client.id(all, 8);
-        assert_eq!(left(&mut client), [2, 22]);
-        let held = tokens(&mut client);
-        assert_eq!(client.reserve(all, 3, None), ("OVER_LIMIT".to_owned(), String::new()), "the user has 2");
+        assert_eq!([client.left("user=s"), client.left("tenant=t")], [2, 22]);
+        assert_eq!(client.reserve(all, 3, None).0, "OVER_LIMIT");
         assert_eq!(client.reserve(&["tenant=t", "blocked=x"], 1, None).0, "OVER_LIMIT");
-        assert_eq!(left(&mut client), [2, 22], "nothing is reserved of any");
-        assert_eq!(tokens(&mut client).split(' ').nth(2), held.split(' ').nth(2));
-        assert!(client.commit(all, &id, 5));
-        assert_eq!(left(&mut client), [5, 25]);
-        assert!(!client.commit(all, &id, 5));
-        assert_eq!(left(&mut client), [5, 25]);
-        // Rules without counters have nothing to reserve.
-        assert_eq!(client.reserve(&["nobody=knows"], 5, None), ("OK".to_owned(), String::new()));
-        let shared: &[&str] = &["user=s", "user=s other=x"];
-        let id = client.id(shared, 6);
-        assert_eq!(client.left("user=s"), 4, "one counter reserves once");
-        assert!(client.commit(shared, &id, 1));
-        assert_eq!(client.left("user=s"), 9);
+        assert_eq!([client.left("user=s"), client.left("tenant=t")], [2, 22]);
+        assert!(client.commit(all, &id, 5) && !client.commit(all, &id, 5));
+        assert_eq!([client.left("user=s"), client.left("tenant=t")], [5, 25]);
+        assert_eq!(client.reserve(&["user=s", "tenant=t"], 0, None), ("OK".to_owned(), String::new()));
+        client.report(&["user=s", "tenant=t", "call=a", "blocked=a", "nobody=knows"], 20);
+        assert_eq!(client.reserve(&["user=s", "tenant=t"], 0, None).0, "OVER_LIMIT");
     });
 }
 
@@ -233,8 +154,7 @@ fn several_descriptors_reserve_all_or_none_under_one_id() {
 fn call_without_descriptors_applies_to_the_domain() {
     let rules =
         "[domain=llm]\ncreditLimit = 10\nresetSeconds = 2592000\n\n[default]\ncreditLimit = 0\nresetSeconds = 0\n";
-    let rules = RulesFile::ini(rules);
-    let server = server(&rules);
+    let server = Server::serving(rules, &[]);
     let mut client = Client::of(&server);
     let (all, other) = (json!({ "domain": "llm" }), json!({ "domain": "blocked", "descriptors": [] }));
     let ok = json!({ "overall_code": "OK", "statuses": [] });
@@ -254,22 +174,13 @@ fn call_without_descriptors_applies_to_the_domain() {
 
 #[test]
 fn mistakes_are_reported_and_change_nothing() {
-    let rules = RulesFile::ini(RULES);
-    let server = server(&rules);
+    let server = Server::serving(RULES, &[]);
     let mut client = Client::of(&server);
     let id = client.id(&["user=held"], 4);
-    let mut limited = about(&["tenant=t", "user=a"]);
-    limited["descriptors"][1]["limit"] = json!({ "requests_per_unit": 1, "unit": "HOUR" });
-    let mut negative = about(&["tenant=t", "user=a"]);
-    negative["descriptors"][1]["is_negative_hits"] = json!(true);
-    let many: Vec<_> = (0..300).map(|key| json!({ "key": format!("k{key}"), "value": "" })).collect();
     for (request, expected) in [
         (json!({ "descriptors": [descriptor("user=a")] }), "domain is empty"),
         (about(&["user=a"; 17]), "descriptors has 17 elements, but this service takes at most 16"),
         (about(&["user=a", "=x"]), "descriptors[1].entries[0].key is empty"),
-        (limited, "descriptors[1].limit is set"),
-        (negative, "descriptors[1].is_negative_hits is set"),
-        (json!({ "domain": "llm", "descriptors": [{ "entries": many }] }), "at most 255 are allowed"),
     ] {
         for method in ["CheckRateLimit", "Report", "Reserve", "Commit"] {
             let request = match method {
@@ -306,8 +217,7 @@ fn mistakes_are_reported_and_change_nothing() {
 #[test]
 fn every_call_is_unavailable_while_the_store_fails_under_any_policy() {
     let mut redis = RedisServer::start();
-    let rules = RulesFile::ini(RULES);
-    let server = Server::start(&[rules.path(), "--redis-url", &redis.url(), "--on-store-error", "error"]);
+    let server = Server::serving(RULES, &["--redis-url", &redis.url(), "--on-store-error", "error"]);
     let mut client = Client::of(&server);
     let all: &[&str] = &["user=a"];
     let id = client.id(all, 6);
@@ -326,7 +236,7 @@ fn every_call_is_unavailable_while_the_store_fails_under_any_policy() {
         let error = client.refused(method, request);
         assert!(error.starts_with("UNAVAILABLE"), "{method}: {error}");
     }
-    let open = Server::start(&[rules.path(), "--redis-url", &redis.url(), "--on-store-error", "allow"]);
+    let open = Server::serving(RULES, &["--redis-url", &redis.url(), "--on-store-error", "allow"]);
     let mut client = Client::of(&open);
     assert_eq!(client.check(all), "OK");
     for (method, request) in &calls[1..] {
@@ -338,8 +248,8 @@ fn every_call_is_unavailable_while_the_store_fails_under_any_policy() {
 #[test]
 fn joint_reservations_in_a_redis_cluster_need_one_slot() {
     let cluster = RedisCluster::start();
-    let rules = RulesFile::ini(&RULES.replace("actorField=key", "actorField=domain,key"));
-    let server = Server::start(&[rules.path(), "--redis-url", &cluster.urls().join(",")]);
+    let rules = RULES.replace("actorField=key", "actorField=domain,key");
+    let server = Server::serving(&rules, &["--redis-url", &cluster.urls().join(",")]);
     let mut client = Client::of(&server);
     let id = client.id(&["key=k"], 40);
     let apart = with(about(&["user=a", "tenant=t"]), "amount", json!("4"));

@@ -12,9 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::clients::{PYTHON, installed, run};
-use crate::support::gateway::{Gateway, free_address};
-use crate::support::redis::until;
-use crate::support::{RespClient, RulesFile, Server, metrics};
+use crate::support::{Gateway, RulesFile, Server, free_address, metrics, until};
 
 const CODE: &str = include_str!("../config/examples/openai/budget.py");
 const BUDGET: i64 = 10_000;
@@ -105,7 +103,7 @@ impl Drop for Spender {
 }
 
 fn balance(server: &Server) -> i64 {
-    let reply = RespClient::connect(server.resp).command("DIVVY.CHARGE service=chat tenant=acme COST 0");
+    let reply = server.resp().command("DIVVY.CHARGE service=chat tenant=acme COST 0");
     reply.trim_start_matches('[').split(' ').next().unwrap().parse().unwrap()
 }
 

@@ -10,8 +10,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::http_2::{END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, frame, head};
 use crate::robustness::{MIB, others_are_served_by, resp_flood};
-use crate::support::metrics::number_in;
-use crate::support::{COMPAT_RULES, LineClient, PATIENCE, RespClient, Server, connect, encode, http};
+use crate::support::{COMPAT_RULES, PATIENCE, Server, connect, encode, http, number};
 
 /// Time between two bytes of a deliberately slow client.
 const PACE: Duration = Duration::from_millis(100);
@@ -63,7 +62,7 @@ fn slow_requests_are_cut_on_every_front() {
 #[test]
 fn steady_client_is_never_disconnected() {
     let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--request-timeout", "2"]);
-    let mut client = LineClient::connect(server.line);
+    let mut client = server.line();
     let start = Instant::now();
     client.send(b"HIT method=GE");
     // There is always an unfinished request, but each is completed within a fraction of the time limit.
@@ -79,11 +78,11 @@ fn steady_client_is_never_disconnected() {
 #[test]
 fn connections_per_address_are_limited() {
     let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--max-connections-per-address", "2"]);
-    let mut first = LineClient::connect(server.line);
-    let mut second = RespClient::connect(server.resp);
+    let mut first = server.line();
+    let mut second = server.resp();
     first.hit("method=GET path=/status");
     assert_eq!(second.command("PING"), "PONG");
-    assert_eq!(RespClient::connect(server.resp).read_reply(), "-ERR max number of clients reached");
+    assert_eq!(server.resp().read_reply(), "-ERR max number of clients reached");
 
     let mut other = from([127, 0, 0, 2], server.resp);
     other.write_all(&encode(&[b"PING"])).unwrap();
@@ -105,12 +104,12 @@ fn from(address: [u8; 4], to: SocketAddr) -> TcpStream {
 #[test]
 fn refused_client_gets_the_reason_even_after_sending_a_request() {
     let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--max-connections", "1"]);
-    let mut only = LineClient::connect(server.line);
+    let mut only = server.line();
     only.hit("method=GET path=/status");
     for _ in 0..30 {
         // If a server closes a connection with unread input, the connection is reset and the message lost. divvy must
         // avoid that.
-        let mut refused = RespClient::connect(server.resp);
+        let mut refused = server.resp();
         let _ = refused.try_send(&encode(&[b"PING"]).repeat(1000));
         assert_eq!(refused.read_reply(), "-ERR max number of clients reached");
         assert_eq!(http::get(server.http, "/healthz").status, 503);
@@ -127,7 +126,7 @@ fn exactly_ten_thousand_connections_are_accepted() {
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
     let server = Server::start(&[COMPAT_RULES, "--store", "memory"]);
     let before = server.peak_resident();
-    let mut first = LineClient::connect(server.line);
+    let mut first = server.line();
     let connections: Vec<_> = (1..MANY).map(|_| connect(server.line)).collect();
     let burst = b"HIT method=DELETE path=/\n".repeat(BURST);
     for connection in &connections {
@@ -138,9 +137,9 @@ fn exactly_ten_thousand_connections_are_accepted() {
         (&*connection).read_exact(&mut replies).unwrap();
         assert!(replies.ends_with(b"\nOK false 0 0\n"));
     }
-    assert_eq!(RespClient::connect(server.resp).read_reply(), "-ERR max number of clients reached");
+    assert_eq!(server.resp().read_reply(), "-ERR max number of clients reached");
     assert_eq!(http::get(server.http, "/healthz").status, 503);
-    assert_eq!(LineClient::connect(server.line).read_line(), "");
+    assert_eq!(server.line().read_line(), "");
     first.hit("method=GET path=/status");
     // Buffers for such a burst alone would take more memory, so waiting connections must not have any.
     let each = server.peak_resident().saturating_sub(before) / MANY as u64;
@@ -170,7 +169,7 @@ fn unfinished_requests_share_one_bound_on_memory() {
         let mut cut = 0;
         while cut <= 200 {
             assert!(start.elapsed() < PATIENCE, "only {cut} were cut");
-            cut = reached(&http::get(server.http, "/metrics"), "max-buffer-memory");
+            cut = reached(server, "max-buffer-memory");
         }
         for client in &mut greedy {
             client.set_nonblocking(true).unwrap();
@@ -186,12 +185,12 @@ fn unfinished_requests_share_one_bound_on_memory() {
         assert!(reported > 0);
         drop(greedy);
         // The memory has been freed: a large request is served again.
-        let mut client = RespClient::connect(server.resp);
+        let mut client = server.resp();
         let large = [&[b'x'; 60_000][..]; 15];
         let served = (0..100).any(|_| {
             let is_served = client.command_of(&large).starts_with("-ERR unknown command");
             if !is_served {
-                client = RespClient::connect(server.resp);
+                client = server.resp();
             }
             is_served
         });
@@ -218,10 +217,9 @@ fn flood_once(address: SocketAddr, flood: &[u8]) -> TcpStream {
     stream
 }
 
-/// Returns how often a limit was reached, according to /metrics.
-fn reached(metrics: &http::Response, limit: &str) -> u64 {
-    let sample = format!("divvy_limits_reached_total{{limit=\"{limit}\"}}");
-    number_in(&metrics.body, &sample).unwrap_or_else(|| panic!("no {sample} in {}", metrics.body))
+/// Returns how often a limit was reached.
+fn reached(server: &Server, limit: &str) -> u64 {
+    number(server, &format!("divvy_limits_reached_total{{limit=\"{limit}\"}}"))
 }
 
 #[test]
@@ -251,14 +249,14 @@ fn limit_that_is_reached_is_counted_under_its_name() {
         ),
     ];
     for (limit, address, attack) in attacks {
-        let before = reached(&http::get(server.http, "/metrics"), limit);
+        let before = reached(&server, limit);
         let mut stream = connect(address);
         stream.write_all(&attack).unwrap();
         let mut answer = [0; 1024];
         let length = stream.read(&mut answer).unwrap();
         let answer = String::from_utf8_lossy(&answer[..length]);
         assert!(length > 0, "{limit}: no answer");
-        assert_eq!(reached(&http::get(server.http, "/metrics"), limit), before + 1, "{limit}: {answer}");
+        assert_eq!(reached(&server, limit), before + 1, "{limit}: {answer}");
     }
 }
 
@@ -286,7 +284,6 @@ fn unread_http_2_replies_have_one_bound_and_an_end() {
     }
     let grown = server.peak_resident().saturating_sub(before);
     assert!(grown < 48 * MIB, "{grown} bytes");
-    let metrics = http::get(server.http, "/metrics");
-    assert_eq!(reached(&metrics, "write-timeout"), CLIENTS);
-    assert!(reached(&metrics, "max-buffer-memory") > 0);
+    assert_eq!(reached(&server, "write-timeout"), CLIENTS);
+    assert!(reached(&server, "max-buffer-memory") > 0);
 }

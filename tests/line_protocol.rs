@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{COMPAT_RULES, LineClient, Server, parse_verdict};
+use crate::support::{COMPAT_RULES, Server, on_local_stores, parse_verdict};
 
 const ROWS: &str = include_str!("compat/line-protocol.jsonl");
 /// Maximum difference between the seconds left and the recorded ones.
@@ -27,40 +27,24 @@ fn assert_reply(sent: &str, reply: &str, recorded: &str) {
     }
 }
 
-/// Runs the test on each store, with empty counters.
-fn on_each_store(test: impl Fn(&Server)) {
-    let dir = tempfile::tempdir().unwrap();
-    Server::on_each_store(COMPAT_RULES, dir.path()).iter().for_each(test);
-}
-
 #[test]
 fn every_recorded_row_is_answered_as_recorded() {
-    on_each_store(|server| {
-        let mut client = LineClient::connect(server.line);
-        for (send, recorded) in rows() {
-            client.send(send.as_bytes());
-            assert_reply(&send, &client.read_line(), &recorded);
-        }
-    });
-}
-
-#[test]
-fn rows_fed_one_byte_at_a_time_are_answered_the_same() {
-    on_each_store(|server| {
-        let mut client = LineClient::connect(server.line);
-        for (send, recorded) in rows() {
-            for byte in send.as_bytes() {
-                client.send(std::slice::from_ref(byte));
+    for is_fed_byte_by_byte in [false, true] {
+        on_local_stores(include_str!("compat/line-protocol.ini"), |server| {
+            let mut client = server.line();
+            for (send, recorded) in rows() {
+                let size = if is_fed_byte_by_byte { 1 } else { send.len() };
+                send.as_bytes().chunks(size).for_each(|bytes| client.send(bytes));
+                assert_reply(&send, &client.read_line(), &recorded);
             }
-            assert_reply(&send, &client.read_line(), &recorded);
-        }
-    });
+        });
+    }
 }
 
 #[test]
 fn all_rows_in_one_write_are_answered_in_order() {
-    on_each_store(|server| {
-        let mut client = LineClient::connect(server.line);
+    on_local_stores(include_str!("compat/line-protocol.ini"), |server| {
+        let mut client = server.line();
         let all: String = rows().into_iter().map(|(send, _)| send).collect();
         client.send(all.as_bytes());
         for (send, recorded) in rows() {
@@ -77,7 +61,7 @@ fn all_rows_in_one_write_are_answered_in_order() {
 #[test]
 fn unfinished_line_gets_no_reply_at_the_end() {
     let server = Server::in_memory(COMPAT_RULES);
-    let mut client = LineClient::connect(server.line);
+    let mut client = server.line();
     client.send(b"HIT method=GET path=/status\nHIT method=GET");
     client.stream().shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(client.read_line(), "OK true 999 60\n");
@@ -87,7 +71,7 @@ fn unfinished_line_gets_no_reply_at_the_end() {
 #[test]
 fn bytes_that_are_not_utf8_are_an_error_and_the_connection_goes_on() {
     let server = Server::in_memory(COMPAT_RULES);
-    let mut client = LineClient::connect(server.line);
+    let mut client = server.line();
     client.send(b"HIT a=\xff\nHIT method=GET path=/status\n");
     let error = client.read_line();
     assert!(error.starts_with("ERR unknown \"") && error.contains("UTF-8"), "{error}");

@@ -10,10 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::pipe::fcntl_setpipe_size;
 
-use crate::support::log::Log;
-use crate::support::metrics::{number, number_in};
-use crate::support::redis::until;
-use crate::support::{COMPAT_RULES, LineClient, PATIENCE, RespClient, RulesFile, Server, divvy, http};
+use crate::support::metrics::number_in;
+use crate::support::{COMPAT_RULES, LineClient, Log, PATIENCE, RulesFile, Server, divvy, http, number, until};
 
 /// Minimum size of a pipe, in bytes.
 const SMALL_PIPE: usize = 4096;
@@ -40,7 +38,7 @@ fn log_on_a_full_disk_stops_neither_connections_nor_reloads_nor_shutdown() {
     let mut command = divvy();
     command.env_remove("RUST_LOG").stderr(OpenOptions::new().write(true).open("/dev/full").unwrap());
     let server = Server::start_as(&mut command, &[file.path(), "--store", "memory", "--max-connections", "1"]);
-    let mut client = LineClient::connect(server.line);
+    let mut client = server.line();
     assert_eq!(client.hit("a=1"), (true, 0, 60));
     (0..10).for_each(|_| be_refused(&server));
     for credits in [10, 100, 1000] {
@@ -95,11 +93,11 @@ fn log_pipe_that_is_not_read_freezes_nothing() {
     let server = Server::start_as(&mut command, &args);
     stderr.fill();
     for _ in 0..300 {
-        let mut client = RespClient::connect(server.resp);
+        let mut client = server.resp();
         assert!(client.command("AUTH wrong").starts_with("-WRONGPASS"));
     }
     assert_eq!(http::get(server.http, "/healthz").status, 200);
-    assert_eq!(LineClient::connect(server.line).hit("method=GET path=/status"), (true, 999, 60));
+    assert_eq!(server.line().hit("method=GET path=/status"), (true, 999, 60));
     let begun = Instant::now();
     assert_eq!(server.terminate().code(), Some(0));
     assert!(begun.elapsed() < PATIENCE, "the end took {:?}", begun.elapsed());
@@ -118,7 +116,7 @@ fn flood_of_lines_is_dropped_counted_and_reported_once_the_log_is_read() {
     let server = Server::start_as(&mut command, &[file.path(), "--store", "memory", "--log-level", "debug"]);
     let dropped = dropped_lines(&server);
     assert!((500..RULES as u64).contains(&dropped), "{dropped} lines");
-    assert_eq!(LineClient::connect(server.line).hit("a=1"), (true, 8, 60));
+    assert_eq!(server.line().hit("a=1"), (true, 8, 60));
     let Pipe { mut reader, writer } = stderr;
     drop((writer, command));
     let reading = thread::spawn(move || {
@@ -140,7 +138,7 @@ fn closed_log_pipe_ends_nothing() {
     command.env_remove("RUST_LOG").stderr(stderr.for_child());
     let server = Server::start_as(&mut command, &[COMPAT_RULES, "--store", "memory", "--max-connections", "1"]);
     drop(stderr);
-    let client = LineClient::connect(server.line);
+    let client = server.line();
     (0..10).for_each(|_| be_refused(&server));
     drop(client);
     assert_eq!(server.terminate().code(), Some(0));
@@ -183,7 +181,7 @@ fn served_without_stdout(stdout: Stdio) {
     let mut command = divvy();
     let log = Log::of(&mut command);
     let server = Server::start_logged(command.stdout(stdout), &log, &[COMPAT_RULES, "--store", "memory"]);
-    assert_eq!(LineClient::connect(server.line).hit("method=GET path=/status"), (true, 999, 60));
+    assert_eq!(server.line().hit("method=GET path=/status"), (true, 999, 60));
     assert_eq!(server.terminate().code(), Some(0));
 }
 

@@ -6,8 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::support::log::Log;
-use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, SERVE, Server, connect, divvy, http};
+use crate::support::{COMPAT_RULES, Log, RulesFile, SERVE, Server, connect, divvy, http, output, refused};
 
 const COMMENTED: &str = "[a=1]\ncreditLimit = 3\nresetSeconds = 60\nlabel = one\ncomment = 'for \"tests\"'\n\n\
                          [default]\ncreditLimit = 0\nresetSeconds = 0\n";
@@ -35,7 +34,7 @@ fn every_line_of_a_json_log_is_an_object() {
     command.stdout(Stdio::piped());
     let server =
         Server::start_logged(&mut command, &log, &[&[rules.path(), "--store", "memory"], &options[..]].concat());
-    let mut client = LineClient::connect(server.line);
+    let mut client = server.line();
     client.hit("a=1");
     let mut refused = String::new();
     connect(server.resp).read_to_string(&mut refused).unwrap();
@@ -70,11 +69,9 @@ fn every_line_of_a_json_log_is_an_object() {
 fn startup_errors_are_logged_as_json() {
     let rules = RulesFile::ini("[a=1]\ncreditLimit = 1\n");
     for args in [[rules.path(), "--store=memory"], [COMPAT_RULES, "--data-dir=/proc/divvy"]] {
-        let mut command = divvy();
-        let log = Log::of(&mut command);
-        let status = command.args(SERVE).arg("--log-format=json").args(args).status().unwrap();
-        assert_eq!(status.code(), Some(1));
-        assert!(json_lines(&log).iter().any(|line| line["level"] == "ERROR"), "{}", log.text());
+        let error = refused(&[&SERVE[..], &["--log-format=json"], &args].concat());
+        let lines = error.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        assert!(lines.into_iter().any(|line| line["level"] == "ERROR"), "{error}");
     }
 }
 
@@ -91,31 +88,26 @@ fn debug_divvy_shows_the_rules_with_their_comments_at_every_load() {
     log.await_line(&["DEBUG", "line 1: [a=1] allows 4 in 60 s", r#"comment="for \"tests\"""#]);
 }
 
-/// Returns whether a server with this environment and these options logs lines of a level.
-fn has_level(level: &str, options: &[&str], environment: &[(&str, &str)]) -> bool {
-    let (server, log) = logging(COMPAT_RULES, options, |command| {
-        command.envs(environment.iter().copied());
-    });
-    server.terminate();
-    log.text().lines().any(|line| line.contains(level))
-}
-
 #[test]
 fn log_levels_select_the_lines() {
-    assert!(has_level("INFO", &[], &[]) && !has_level("DEBUG", &[], &[]));
-    assert!(has_level("DEBUG", &["--log-level", "debug"], &[]));
-    assert!(has_level("DEBUG", &[], &[("DIVVY_LOG", "debug")]));
-    assert!(!has_level("INFO", &["--log-level", "warn"], &[]));
-    assert!(!has_level("INFO", &[], &[("RUST_LOG", "warn")]), "RUST_LOG says more exactly what");
-    assert!(has_level("DEBUG", &["--log-level", "error"], &[("RUST_LOG", "divvy=debug")]));
-    assert!(!has_level("DEBUG", &[], &[("DEBUG", "express")]), "meant for another program");
+    for (options, environment, has_info, has_debug) in [
+        (&[][..], None, true, false),
+        (&[], Some(("DIVVY_LOG", "debug")), true, true),
+        (&["--log-level", "warn"], None, false, false),
+        (&["--log-level", "error"], Some(("RUST_LOG", "divvy=debug")), true, true),
+        (&[], Some(("DEBUG", "express")), true, false),
+    ] {
+        let (server, log) = logging(COMPAT_RULES, options, |command| _ = command.envs(environment));
+        server.terminate();
+        let has = |level: &str| log.text().lines().any(|line| line.contains(level));
+        assert_eq!((has("INFO"), has("DEBUG")), (has_info, has_debug), "{options:?} {environment:?}");
+    }
 }
 
 #[test]
 fn invalid_filter_is_reported() {
-    let output = divvy().args(["serve", COMPAT_RULES]).env("RUST_LOG", "divvy=loud").output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("RUST_LOG"));
+    let (code, _, error) = output(divvy().args(["serve", COMPAT_RULES]).env("RUST_LOG", "divvy=loud"));
+    assert!(code == 1 && error.contains("RUST_LOG"), "{error}");
 }
 
 /// Bytes that would clear a terminal and forge a log line.
@@ -146,10 +138,10 @@ fn raw_bytes_of_clients_do_not_reach_the_log() {
 #[test]
 fn errors_of_clients_are_traced_to_who_sent_them() {
     let (server, log) = logging(COMPAT_RULES, &["--requirepass", "sesame"], |_| {});
-    let mut line = LineClient::connect(server.line);
+    let mut line = server.line();
     line.send(b"AUTH sesame\nHIT a=1 a\xff=2\nFLY\n");
     (0..3).for_each(|_| _ = line.read_line());
-    let mut resp = RespClient::connect(server.resp);
+    let mut resp = server.resp();
     assert!(resp.command("DIVVY.HIT a=1").starts_with("-NOAUTH"));
     assert_eq!(resp.command("AUTH sesame"), "OK");
     assert!(resp.command("DIVVY.HIT a=1 COST many").starts_with("-ERR"));

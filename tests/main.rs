@@ -12,13 +12,12 @@
     reason = "a test may panic"
 )]
 
-#[cfg_attr(not(feature = "full"), allow(dead_code, reason = "most of it is for the tests below"))]
+#[cfg_attr(not(feature = "full"), allow(dead_code, unused_imports, reason = "most of it is for the tests below"))]
 mod support;
 
 // These tests need nothing but cargo. `make test-unit` runs them.
 mod algorithms;
 mod examples;
-mod hit;
 mod hostile_http_2;
 mod http_2;
 mod http_check;
@@ -43,9 +42,7 @@ mod full {
     pub mod audit_trouble;
     pub mod blocks;
     pub mod buckets;
-    pub mod caddy;
     pub mod calendar;
-    pub mod campaigns;
     pub mod cancellation;
     pub mod check_evasion;
     pub mod cli;
@@ -60,10 +57,10 @@ mod full {
     pub mod envoy;
     pub mod envoy_storms;
     pub mod exhaustion;
-    pub mod fake_time;
     pub mod flags;
     pub mod flood;
     pub mod formats;
+    pub mod gateways;
     pub mod grpc;
     pub mod health;
     pub mod http;
@@ -73,17 +70,11 @@ mod full {
     pub mod kills;
     pub mod kuadrant;
     pub mod language_models;
-    pub mod large_replies;
     pub mod listing;
     pub mod live_page;
     pub mod log_trouble;
-    pub mod manual;
-    pub mod max_counters;
     pub mod metrics;
-    pub mod middlewares;
-    pub mod monitoring;
     pub mod networks;
-    pub mod nginx;
     pub mod openapi;
     pub mod ops;
     pub mod original_rules;
@@ -98,9 +89,7 @@ mod full {
     pub mod redis_scripts;
     pub mod redis_server;
     pub mod redis_tls;
-    pub mod redis_unreachable;
     pub mod redis_versions;
-    pub mod reference;
     pub mod reload;
     pub mod reservations;
     pub mod rocks;

@@ -1,15 +1,375 @@
-//! A table of mistakes, each with a text that helps: in rules, on command lines, in the environment, and in requests.
+//! A table of mistakes, each with a text that helps: in rules, on command lines, in the environment, in requests, and at
+//! ports of other protocols. Mistakes that a parser finds alone are in the tests of the crates.
 
-mod command_lines;
-mod ports;
-mod requests;
-mod rules;
+use std::io::{Read, Write};
+use std::process::Output;
 
-/// Panics with every mistake whose text does not help. `texts` contains the mistake, the expected part of the text, and
-/// the whole text.
-fn check(texts: Vec<(String, &str, String)>) {
-    let is_bad = |(_, expected, text): &&(String, &str, String)| !text.contains(expected);
-    let bad: Vec<_> = texts.iter().filter(is_bad).collect();
-    let lines = bad.iter().map(|(mistake, expected, text)| format!("\n{mistake}\n  lacks {expected:?}:\n  {text}"));
-    assert!(bad.is_empty(), "{}", lines.collect::<String>());
+use divvy::config::{Format, parse};
+
+use crate::support::http::encode;
+use crate::support::{COMPAT_RULES, RulesFile, Server, connect, divvy};
+
+/// A mistake, a part of the text that helps, and the whole text.
+type Explained = (String, &'static str, String);
+
+/// Panics with every mistake whose text does not help.
+fn check(texts: impl IntoIterator<Item = Explained>) {
+    let bad = texts.into_iter().filter(|(_, expected, text)| !text.contains(expected));
+    let bad: String =
+        bad.map(|(mistake, expected, text)| format!("\n{mistake}\n  lacks {expected:?}:\n  {text}")).collect();
+    assert!(bad.is_empty(), "{bad}");
+}
+
+/// Rules, which a default rule follows, and the text that helps. `LIMIT` stands for two settings.
+const INI: &[(&str, &str)] = &[
+    ("[search]\nLIMIT", "\"search\" is not followed by `=` and a value; write [key=value"),
+    ("[a=b=c]\nLIMIT", "put the value in double quotes: [key=\"a=b\"]"),
+    ("[kind=\"weekly digest]\nLIMIT", "a double quote in the section header [kind=\"weekly digest] is not closed"),
+    ("[a=b] c=d\nLIMIT", "the text \"c=d\" follows the `]` of the section header; write pairs before the `]`"),
+    (
+        "[api=search, user=x]\nLIMIT",
+        "the value \"search,\" of api ends with a comma, which is a part of it; write api=search",
+    ),
+    ("[]\nLIMIT", "the section header is empty"),
+    ("[path=/a] ; old ]\nLIMIT\nwhat", "`what` is neither a section nor a setting"),
+    ("[path=/a#top]\nLIMIT", "write `\\;` or `\\#` for the character itself"),
+    ("[path=/api/[0-9]+]\nLIMIT", "there are no regular expressions; in a rule, `*` stands for any text"),
+    ("[path=^/api/.*$]\nLIMIT", "there are no regular expressions"),
+    ("[path=/api/.*]\nLIMIT", "there are no regular expressions"),
+    ("[path=(x|y)]\nLIMIT", "there are no regular expressions"),
+    ("[path=/a$]\nLIMIT", "there are no regular expressions"),
+    ("[path=/users/{id}]\nLIMIT", "looks like a route with a placeholder"),
+    ("[path=/users/:id]\nLIMIT", "`*` stands for any text"),
+    ("[a=1]\ncreditlimit = 1\nper = 1m", "unknown setting `creditlimit`; did you mean `creditLimit`?"),
+    ("[a=1]\ncreditLimit = 1\nresetSecond = 60", "did you mean `resetSeconds`?"),
+    ("[a=1]\ncreditLimit = 1\nperiod = 1m", "did you mean `per`?"),
+    ("[a=1]\ncreditLimit = 1\nunit = minute", "did you mean `window`?"),
+    ("[a=*]\nLIMIT\nactor = a", "did you mean `actorField`?"),
+    ("[a=1]\nLIMIT\npolicy = and", "did you mean `matchPolicy`?"),
+    ("[a=1]\nLIMIT\npriority = 5", "remove it: a rule has creditLimit, limit, resetSeconds,"),
+    ("[a=1]\ncreditLimit = 1\ncreditLimit = 2\nper = 1m", "is set twice, first on line 2"),
+    ("[a=1]\ncreditLimit = 1\nresetSeconds = 1m", "write `per = 1m`, or the seconds in digits only"),
+    ("[a=1]\ncreditLimit = 1\nper = 36526d", "`per` is 36526d, but at most 36525d, which is 100 years"),
+    ("[a=1]\ncreditLimit = 1\nper = 31d\nalgorithm = concurrency", "`per` is 31d, but a lease lasts from 1s to 30d"),
+    (
+        "[a=1]\ncreditLimit = 1\nwindow = days",
+        "did you mean `day`? The values are `minute`, `hour`, `day`, `week`, `month` and `year`",
+    ),
+    ("[a=1]\ncreditLimit = 1\nwindow = fortnight", "write `minute`, `hour`, `day`, `week`, `month` or `year`"),
+    ("[a=1]\ncreditLimit = 1\nwindow = 5m", "for a window of another length, write `per`"),
+    ("[a=1]\nLIMIT\nalgorithm = magic", "write `fixed-window`, `sliding-window`, `sliding-log`"),
+    ("[user=*]\nLIMIT", "one counter for all requests: `user=*` only says that the field \"user\" must"),
+    ("[tenant=* key=*]\nLIMIT", "add `actorField = tenant, key`"),
+    ("[a=1]\nLIMIT\nactorField = user", "add user=* to the operation"),
+    ("[a=* b=*]\nLIMIT\nactorField = a,,b", "contains an empty field name"),
+    ("[a=*]\nLIMIT\nactorField = a\nholdField = a", "set `algorithm = concurrency`"),
+    ("[a=1]\nLIMIT\noverrun = allow", "write `refuse` or `debt`"),
+    (
+        "[a=*]\nLIMIT\nactorField = a\n[a=1]\ncreditLimit = 5\nper = 1h",
+        "unreachable: [a=*] on line 1 answers every request that this rule matches; move this rule above",
+    ),
+    (
+        "[a=1]\nLIMIT\nmatchPolicy = and\n[a=1]\ncreditLimit = 5\nper = 1h\nmatchPolicy = and",
+        "remove the `matchPolicy` of the last rule that must allow the request, or give [default] a limit",
+    ),
+    ("[a=1]\nLIMIT\nmatchPolicy = all", "did you mean `and`? The values are `stop`, `and` and `canary`"),
+    (
+        "[api-key=*]\ncreditLimit = 9\nper = 1m\nactorField = api-key\n[path=/login ip=*]\ncreditLimit = 5\nper = 15m\nactorField = ip",
+        "the field \"api-key\" evades [path=/login ip=*] on line 5",
+    ),
+    ("[a=1]\nLIMIT\nlabel = x\n[a=2]\nLIMIT\nlabel = x", "label \"x\" is already used on line 4"),
+    ("[a=1]\nLIMIT\nlabel = rule-3", "the label `rule-3` normally means rule 3 in the file; choose another label"),
+];
+
+/// A whole JSON file, and the text that helps.
+const JSON: &[(&str, &str)] = &[
+    ("{\"rules\": []}", "write the rules in \"overrides\" and \"default\""),
+    ("{\"overrides\": [{\"creditLimit\": 1}]}", "the rule has no \"operation\""),
+    ("{\"overrides\": {}}", "write the rules as [{…}, {…}]"),
+];
+
+fn report(text: &str, format: Format) -> String {
+    let (errors, warnings) = match parse(text, format, "rules") {
+        Ok(loaded) => (Vec::new(), loaded.warnings),
+        Err(report) => (report.errors, report.warnings),
+    };
+    errors.iter().chain(&warnings).map(|problem| format!("{problem}\n")).collect()
+}
+
+fn ini(rules: &str) -> String {
+    let rules = rules.replace("LIMIT", "creditLimit = 1\nper = 1m");
+    report(&format!("{rules}\n[default]\ncreditLimit = 0\n"), Format::Ini)
+}
+
+#[test]
+fn each_mistake_in_rules_is_explained() {
+    check(INI.iter().map(|(rules, expected)| ((*rules).to_owned(), *expected, ini(rules))));
+    check(JSON.iter().map(|(text, expected)| ((*text).to_owned(), *expected, report(text, Format::Json))));
+    for (rules, _) in INI {
+        let report = ini(rules);
+        assert!(!report.contains("end of input") && !report.contains(".;"), "parser internals: {report}");
+    }
+    assert_eq!(ini("[a=1]\ncreditlimit = 1\nper = 1m").lines().count(), 1, "a misspelled key is one error");
+}
+
+#[test]
+fn reasonable_rules_have_no_warning() {
+    for rules in [
+        // One counter is meant.
+        "[user=*]\nLIMIT\nactorField =",
+        // A total for all users, next to the limit of each.
+        "[user=*]\nLIMIT\nactorField = user\nmatchPolicy = and\n[user=*]\ncreditLimit = 100\nper = 1m",
+        // The field is the cost.
+        "[api=upload bytes=*]\ncreditLimit = 100\nper = 1m\ncostField = bytes",
+        // Nothing is counted.
+        "[user=*]\ncreditLimit = 0",
+        "[user=*]\ncreditLimit = 1\nresetSeconds = 0",
+        "[path=/api/*]\nLIMIT",
+        // The limit on the login comes first.
+        "[path=/login ip=*]\ncreditLimit = 5\nper = 15m\nactorField = ip\n\
+         [api-key=*]\ncreditLimit = 9\nper = 1m\nactorField = api-key",
+        // The limit on the login must allow, too.
+        "[api-key=*]\ncreditLimit = 9\nper = 1m\nactorField = api-key\nmatchPolicy = and\n\
+         [path=/login ip=*]\ncreditLimit = 5\nper = 15m\nactorField = ip\n\
+         [api-key=*]\ncreditLimit = 5\nper = 1h\nactorField =",
+    ] {
+        assert_eq!(ini(rules), "", "{rules}");
+    }
+}
+
+/// A command line whose words have no spaces, and the text that helps. `{resp}`, `{line}`, `{http}` and `{grpc}` are a server's
+/// addresses, `{locked}` and `{locked-line}` those of one with a password. `{rules}` is a rules file, `{dir}` a directory.
+const LINES: &[(&str, &str)] = &[
+    ("serve --config rules.ini", "the rules file is an argument without a flag: divvy serve rules.ini"),
+    ("serve --password secret", "write --requirepass PASSWORD"),
+    ("serve --redis localhost", "write --redis-url redis://HOST:PORT"),
+    ("serve --resp-listen :9049", "write 127.0.0.1:9049 for clients on this machine, or 0.0.0.0:9049 for all"),
+    (
+        "serve --store memory --listen none --resp-listen none --http-listen none --grpc-listen none",
+        "every listen address is `none`",
+    ),
+    (
+        "serve --store memory --listen {line}",
+        "it is in use: is another divvy running? Stop it, or choose another address with --listen",
+    ),
+    ("convert {rules} {dir}/rules.txt", "name it *.ini or *.json"),
+    ("convert {rules} {rules}", "add --force to overwrite it"),
+    ("hit --server localhost a=1", "must be HOST:PORT, http://HOST:PORT or https://HOST:PORT (TLS)"),
+    ("hit --server redis://localhost a=1", "but this speaks HTTP: write http://HOST:8322"),
+    ("hit --server 127.0.0.1:1 a=1", "does `divvy serve` listen there for HTTP? --server names another address"),
+    ("hit --addr 127.0.0.1:1 a=1", "--addr names another address"),
+    ("hit --addr 127.0.0.1:1 --cost 5 a=1", "use --server"),
+    ("serve --store memory --requirepass-file /nosuch", "--requirepass-file: cannot read /nosuch"),
+    ("serve --store memory --tls-cert /nosuch --tls-key /nosuch", "cannot read /nosuch (--tls-cert)"),
+    (
+        "hit --server {resp} a=1",
+        "this is divvy's RESP port: HTTP has a port of its own (--http-listen, 8322 by default); write --server http://HOST:PORT",
+    ),
+    ("hit --addr {http} a=1", "this is divvy's HTTP port: the line protocol has a port of its own (--listen, 8321"),
+    (
+        "hit --addr {resp} a=1",
+        "{resp} is divvy's RESP port: use the line protocol's port (8321 by default), or --server",
+    ),
+    ("hit --addr {resp} --password x a=1", "speaks RESP, as divvy's RESP port does: use the line protocol's port"),
+    ("hit --server {locked} a=1", "requires a password: set DIVVY_PASSWORD"),
+    ("hit --addr {locked-line} a=1", "requires a password: set DIVVY_PASSWORD"),
+    ("hit --server {locked} --password wrong a=1", "check DIVVY_PASSWORD or --password"),
+    ("counters --server {http} --rule none", "no rule is called 'none' (GET /v1/rules lists them)"),
+    ("counters --server {http} --rule by-pair --actor ann", "write the actor as 'user=… path=…'"),
+    ("counters --server {http} --rule total --actor ann", "has one counter for all: the actor must be empty"),
+    ("counters --server {http} --operation api=none", "write it as the rules file does, patterns included"),
+    ("backup --server {http} monday", "only a user may ask for this: start the server with --requirepass"),
+    ("backup --server {locked} --password secret monday", "the memory store keeps nothing on this server's disk"),
+];
+
+/// A variable, its value, and the text that helps.
+const VARIABLES: &[(&str, &str, &str)] = &[
+    ("DIVVY_DURABILTY", "sync", "did you mean DIVVY_DURABILITY?"),
+    ("DIVVY_QQQ", "1", "see `divvy help`"),
+    ("PORT", "http", "PORT is \"http\", but must be a port number from 0 to 65535\n"),
+];
+
+const RULES: &str = "
+[user=* path=*] creditLimit=5 per=1m actorField=user,path label=by-pair
+[user=*] creditLimit=5 per=1m actorField=user label=by-user
+[api=total] creditLimit=5 per=1m label=total
+[api=export] creditLimit=2 per=1m algorithm=concurrency label=export
+[api=upload] creditLimit=9 per=1m costField=bytes
+[default] creditLimit=0
+";
+
+/// Runs the program. Returns what it printed; it must fail.
+fn failed(line: &str, variables: &[(&str, &str)]) -> String {
+    let Output { status, stdout, stderr } =
+        divvy().args(line.split(' ')).envs(variables.iter().copied()).output().unwrap();
+    let text = String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned();
+    if status.success() { format!("no failure: {text}") } else { text }
+}
+
+#[test]
+fn each_mistake_on_a_command_line_is_explained() {
+    let rules = RulesFile::ini(RULES);
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::in_memory(rules.path());
+    let locked = Server::start(&[rules.path(), "--store", "memory", "--requirepass", "secret"]);
+    let texts = LINES.iter().map(|(line, expected)| {
+        let filled = [
+            ("{resp}", server.resp.to_string()),
+            ("{line}", server.line.to_string()),
+            ("{http}", server.http.to_string()),
+            ("{grpc}", server.grpc.to_string()),
+            ("{locked}", locked.http.to_string()),
+            ("{locked-line}", locked.line.to_string()),
+            ("{rules}", rules.path().to_owned()),
+            ("{dir}", dir.path().display().to_string()),
+        ]
+        .iter()
+        .fold((*line).to_owned(), |line, (name, value)| line.replace(name, value));
+        // The text may name an address, too.
+        let text = failed(&filled, &[]).replace(&server.resp.to_string(), "{resp}");
+        ((*line).to_owned(), *expected, text)
+    });
+    check(texts);
+}
+
+#[test]
+fn each_mistake_in_the_environment_is_explained() {
+    // The server ends immediately, because no client could reach it.
+    let line = "serve --store memory --resp-listen none --http-listen none --grpc-listen none --listen none";
+    let texts = VARIABLES.iter().map(|(name, value, expected)| {
+        let line = if *name == "PORT" { line.trim_end_matches(" --listen none") } else { line };
+        (format!("{name}={value}"), *expected, failed(line, &[(name, value)]))
+    });
+    check(texts);
+}
+
+#[cfg(feature = "rocksdb")]
+#[test]
+fn each_mistaken_data_directory_is_explained() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("file"), "mine").unwrap();
+    let nowhere = "serve --listen 127.0.0.1:0 --resp-listen none --http-listen none --grpc-listen none --data-dir";
+    let serve = |data: &str| failed(&format!("{nowhere} {data}"), &[]);
+    let texts = [
+        (path("file"), "is a file; choose a directory with --data-dir"),
+        (path("mistyped/data"), "mistyped does not exist; create that first, or correct --data-dir"),
+        ("/proc/divvy".to_owned(), "cannot open the data directory /proc/divvy"),
+        (dir.path().to_str().unwrap().to_owned(), "choose an empty or new directory with --data-dir"),
+    ];
+    check(texts.map(|(data, expected)| (data.clone(), expected, serve(&data))));
+    assert!(!dir.path().join("mistyped").exists());
+}
+
+#[cfg(feature = "rocksdb")]
+#[test]
+fn created_data_directory_is_a_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    let new = dir.path().join("new");
+    let start = || {
+        let (server, log) = Server::logged(&["--data-dir", new.to_str().unwrap()]);
+        server.terminate();
+        log.text()
+    };
+    let first = start();
+    let is_warning =
+        |line: &str| line.contains("WARN") && line.contains("the data directory did not exist: created it");
+    assert!(first.lines().any(is_warning), "{first}");
+    let second = start();
+    assert!(!second.contains("did not exist"), "{second}");
+}
+
+/// A command and the text that helps.
+const COMMANDS: &[(&str, &str)] = &[
+    ("DIVVY.COUNTER default", "(did you mean DIVVY.COUNTERS?)"),
+    ("DIVVY.HIT api=upload bytes=many", "the field 'bytes' is the cost of the hit and must be a whole number"),
+    ("DIVVY.HIT api=export", "take a lease with DIVVY.RESERVE and AMOUNT 1, and release it"),
+    ("DIVVY.RESERVE a=1 b=2 c=3", "DIVVY.RESERVE needs AMOUNT n after all pairs"),
+    ("DIVVY.RESERVE a=1 AMOUNT 1 TIMEOUT 5", "takes key=value pairs, then AMOUNT, and TTL and ID if wanted"),
+    ("DIVVY.COMMIT mine COST 1", "unknown reservation id; send the one in the reservation's answer"),
+    ("DIVVY.COUNTERS none", "no rule is called 'none' (DIVVY.RULES lists them)"),
+    ("DIVVY.COUNTERS by-pair ACTOR ann", "write the actor as 'user=… path=…'"),
+    ("DIVVY.LIMIT SET by-pair ann 5", "write the actor as 'user=… path=…'"),
+    ("DIVVY.LIMIT SET by-pair ann 5 EX -1", "EX is '-1', but must be a whole number of seconds from 1 to"),
+];
+
+/// A method, a path, a body, and the text that helps.
+const REQUESTS: &[(&str, &str, &str, &str)] = &[
+    ("POST", "/v1/hit", "user=ann", "expected a value at line 1 column 1"),
+    ("POST", "/v1/hit", "\u{feff}{}", "the body begins with a byte order mark: send it without one"),
+    (
+        "GET",
+        "/v1/counters?label=by-pair",
+        "",
+        "unknown parameter 'label', expected 'rule', 'actor', 'cursor' or 'count'",
+    ),
+    ("GET", "/v1/counters?rule=none", "", "no rule is called 'none' (GET /v1/rules lists them)"),
+    ("GET", "/v1/counters?rule=by-pair&actor=ann", "", "write the actor as 'user=… path=…'"),
+    ("GET", "/v1/counters?rule=by-pair&count=0", "", "count is '0', but must be a whole number from 1 to 1000"),
+];
+
+#[test]
+fn each_mistaken_request_is_explained() {
+    let server = Server::serving(RULES, &[]);
+    let mut resp = server.resp();
+    check(COMMANDS.iter().map(|(words, expected)| ((*words).to_owned(), *expected, resp.command(words))));
+    let mut line = server.line();
+    line.send(b"STATUS\n");
+    assert_eq!(line.read_line(), "ERR unknown-command \"Unrecognized command: STATUS\"\n");
+    let mut client = server.http();
+    check(REQUESTS.iter().map(|(method, path, body, expected)| {
+        client.send(&encode(method, path, &[("content-type", "application/json")], body.as_bytes()));
+        (format!("{method} {path} {body}"), *expected, client.read_response().body)
+    }));
+    let call = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+    client.send(&encode("POST", call, &[("content-type", "application/grpc")], b""));
+    let response = client.read_response();
+    assert_eq!(response.header("grpc-status"), Some("12"), "{response:?}");
+    let message = response.header("grpc-message").unwrap().replace("%20", " ");
+    assert!(message.starts_with("this is divvy's HTTP port: gRPC has a port of its own"), "{message}");
+}
+
+const GET: &[u8] = b"GET /v1/rules HTTP/1.1\r\nhost: divvy\r\n\r\n";
+const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
+const HIT: &[u8] = b"HIT path=/a\n";
+const TLS: &[u8] = b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03";
+
+/// The port, the first bytes of a client of another protocol, or with TLS, and the answer in its own protocol.
+const PORTS: &[(&str, &[u8], &str)] = &[
+    ("line", GET, "this is divvy's line protocol port: HTTP has a port of its own (--http-listen, 8322 by default)"),
+    (
+        "line",
+        PING,
+        "-ERR this is divvy's line protocol port: RESP has a port of its own (--resp-listen, 9049 by default)",
+    ),
+    ("line", TLS, "this port does not speak TLS"),
+    ("resp", GET, "this is divvy's RESP port: HTTP has a port of its own"),
+    ("resp", TLS, "this port does not speak TLS"),
+    ("http", PING, "-ERR this is divvy's HTTP port: RESP has a port of its own"),
+    ("http", HIT, "ERR unknown \"this is divvy's HTTP port: the line protocol has a port of its own (--listen, 8321"),
+    ("http", TLS, "this port does not speak TLS: use http:"),
+    ("grpc", GET, "this is divvy's gRPC port: HTTP has a port of its own"),
+    ("grpc", HIT, "ERR unknown \"this is divvy's gRPC port"),
+    ("grpc", TLS, "this port does not speak TLS"),
+];
+
+#[test]
+fn client_on_the_wrong_port_learns_which_port_it_is() {
+    let (server, log) = Server::logged(&[COMPAT_RULES, "--store", "memory"]);
+    let texts = PORTS.iter().map(|(port, first, expected)| {
+        let address = match *port {
+            "line" => server.line,
+            "resp" => server.resp,
+            "http" => server.http,
+            _ => server.grpc,
+        };
+        let mut stream = connect(address);
+        stream.write_all(first).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        (format!("{} on the {port} port", first.escape_ascii()), *expected, answer)
+    });
+    check(texts);
+    log.await_line(&["a client speaks the protocol of another port", "front=\"resp\"", "peer=127.0.0.1:"]);
+    log.await_line(&["TLS on a plaintext port", "front=\"grpc\"", "peer=127.0.0.1:"]);
 }

@@ -12,13 +12,8 @@ use std::time::Duration;
 use divvy::rules::{Address, Network};
 use serde_json::json;
 
-use crate::nginx::nginx;
-use crate::support::gateway::{Gateway, application, free_address};
-use crate::support::http::{self, HttpClient};
-use crate::support::log::Log;
-use crate::support::redis::until;
-use crate::support::seed::{seed, setting};
-use crate::support::{LineClient, RespClient, RulesFile, Server, divvy};
+use crate::gateways::nginx;
+use crate::support::{Gateway, Server, application, free_address, http, seed, setting, until};
 
 #[test]
 fn addresses_and_networks_are_read_as_by_python() {
@@ -61,28 +56,27 @@ fn rules(operation: &str, field: &str) -> String {
     )
 }
 
-fn divvy_for_checks() -> (Server, RulesFile) {
-    let rules = RulesFile::ini(&rules("ip=*", "ip"));
-    (Server::start(&[rules.path(), "--store", "memory", "--deny-status", "403"]), rules)
+fn divvy_for_checks() -> Server {
+    Server::serving(&rules("ip=*", "ip"), &["--deny-status", "403"])
 }
 
 /// Sends requests through a gateway. All count for the same actor, and divvy denies the third. Blocks and allows of the
 /// address in this field decide, and the rule blocks it at last.
 fn check(gateway: &Gateway, server: &Server, denied: u16, operation: &str, field: &str) {
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     let mut command = |command: &str, reply: &str| assert_eq!(client.command(command), reply, "{command}");
     let post = || gateway.post("/").status;
     command(&format!("DIVVY.BLOCK SET * {field}=127.0.0.0/8 EX 900"), "OK");
     assert_eq!(post(), denied, "blocked");
     command(&format!("DIVVY.BLOCK DEL * {field}=127.0.0.0/8"), "1");
     assert_eq!([(); 3].map(|()| post()), [200, 200, denied]);
-    assert_eq!(LineClient::connect(server.line).hit(operation), (false, 0, 3600));
+    assert_eq!(server.line().hit(operation), (false, 0, 3600));
     command(&format!("DIVVY.ALLOW SET * {field}=127.0.0.1"), "OK");
     assert_eq!(post(), 200, "allowed");
     command(&format!("DIVVY.ALLOW DEL * {field}=127.0.0.1"), "1");
     assert_eq!(post(), denied);
     until(|| http::get(server.http, "/v1/blocks?rule=local&actor=127.0.0.1").status == 200);
-    let (is_allowed, _, reset) = LineClient::connect(server.line).hit(operation);
+    let (is_allowed, _, reset) = server.line().hit(operation);
     assert!(!is_allowed && (700..=900).contains(&reset), "{reset}");
     assert_eq!(post(), denied, "by the block of the rule");
 }
@@ -90,7 +84,7 @@ fn check(gateway: &Gateway, server: &Server, denied: u16, operation: &str, field
 #[test]
 fn address_that_nginx_passes_is_matched() {
     for notation in ["$remote_addr", "::ffff:$remote_addr", "$remote_addr:$remote_port", "[64:ff9b::$remote_addr]:1"] {
-        let (server, _rules) = divvy_for_checks();
+        let server = divvy_for_checks();
         let header = ("X-Forwarded-For $remote_addr", format!("X-Forwarded-For {notation}"));
         check(&nginx(application(), server.http, &[header]), &server, 429, "ip=127.0.0.1", "ip");
     }
@@ -99,7 +93,7 @@ fn address_that_nginx_passes_is_matched() {
 #[test]
 fn address_that_haproxy_passes_is_matched() {
     for notation in ["%[src]", "%[src]:%[src_port]", "[::ffff:%[src]]:%[src_port]"] {
-        let ((server, _rules), address) = (divvy_for_checks(), free_address());
+        let (server, address) = (divvy_for_checks(), free_address());
         let config = format!(
             "defaults\n  mode http\n  timeout connect 60s\n  timeout client 60s\n  timeout server 60s\n\
              frontend edge\n  bind {address}\n  http-request set-header X-Forwarded-For \"{notation}\"\n  \
@@ -124,8 +118,7 @@ fn address_that_haproxy_passes_is_matched() {
 
 #[test]
 fn address_that_envoy_passes_is_matched() {
-    let rules = RulesFile::ini(&rules("domain=edge remote_address=*", "remote_address"));
-    let server = Server::in_memory(rules.path());
+    let server = Server::serving(&rules("domain=edge remote_address=*", "remote_address"), &[]);
     let gateway = crate::full::envoy::start("envoy.yaml", ("8323", server.grpc), application(), &[]);
     check(&gateway, &server, 429, "domain=edge remote_address=[::ffff:127.0.0.1]:80", "remote_address");
 }
@@ -153,14 +146,12 @@ fn no_request_is_answered_by_half_a_list() {
         [default]\ncreditLimit = 1\nresetSeconds = 0\n";
     fs::write(&rules, text).unwrap();
     fs::write(&list, "192.0.2.1\n192.0.2.2\n").unwrap();
-    let mut command = divvy();
-    let log = Log::of(&mut command);
-    let server = Server::start_as(&mut command, &[rules.to_str().unwrap(), "--store", "memory"]);
+    let (server, log) = Server::logged(&[rules.to_str().unwrap(), "--store", "memory"]);
     let (is_done, counts) = (AtomicBool::new(false), [const { AtomicUsize::new(0) }; 2]);
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                let mut client = HttpClient::connect(server.http);
+                let mut client = server.http();
                 let hits = json!({ "hits": [
                     { "operation": { "ip": "192.0.2.1" } },
                     { "operation": { "ip": "[::ffff:192.0.2.2]:80" } },

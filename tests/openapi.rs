@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::clients::{PYTHON, installed, run};
-use crate::support::http::{self, HttpClient, encode};
-use crate::support::{RulesFile, Server};
+use crate::support::http::encode;
+use crate::support::{RulesFile, Server, http};
 
 /// Rules of each kind, so that answers of each kind occur.
 const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/algorithms.ini");
@@ -19,11 +19,11 @@ fn every_path_accepts_its_documented_methods() {
     let server = Server::in_memory(RULES);
     let description = http::get(server.http, "/openapi.json").json();
     let body = r#"{"operation": {"api": "search", "user": "ann"}, "amount": 1, "ttl": 60}"#;
-    let reserved = HttpClient::connect(server.http).post("/v1/reservations", body).json();
+    let reserved = server.http().post("/v1/reservations", body).json();
     let id = reserved["id"].as_str().unwrap();
     for (path, item) in description["paths"].as_object().unwrap() {
         for method in METHODS {
-            let mut client = HttpClient::connect(server.http);
+            let mut client = server.http();
             let path = path.replace("{path}", "a/b").replace("{id}", id);
             client.send(&encode(&method.to_uppercase(), &path, &[], b""));
             let (status, _) = client.read_head();
@@ -76,18 +76,15 @@ fn request_that_matches_too_many_rules_is_an_operator_error() {
     let hit = format!("{{{operation}}}");
     for (path, body) in [
         ("/v1/hit", hit.clone()),
-        ("/v1/peek", hit.clone()),
-        ("/v1/charge", hit.clone()),
-        ("/v1/refund", hit.clone()),
         (&format!("/v1/check?{}", query.join("&")), String::new()),
         ("/v1/hits", format!("{{\"atomic\": true, \"hits\": [{hit}]}}")),
         ("/v1/reservations", format!("{{{operation}, \"amount\": 1, \"ttl\": 60}}")),
     ] {
-        let refused = HttpClient::connect(server.http).post(path, &body);
+        let refused = server.http().post(path, &body);
         assert_eq!((refused.status, refused.header("retry-after")), (500, None), "{path}: {}", refused.body);
         assert!(refused.body.contains("more than 16 rules must allow this request"), "{path}: {}", refused.body);
     }
-    let one_by_one = HttpClient::connect(server.http).post("/v1/hits", &format!("{{\"hits\": [{hit}]}}")).json();
+    let one_by_one = server.http().post("/v1/hits", &format!("{{\"hits\": [{hit}]}}")).json();
     assert_eq!(one_by_one["results"][0]["status"], 500, "{one_by_one}");
 }
 
@@ -95,11 +92,11 @@ fn request_that_matches_too_many_rules_is_an_operator_error() {
 fn schemathesis_finds_no_issues() {
     // All generated requests must be allowed, even after charges of any size, so windows are short. Generated limits
     // apply to actors of the rule `people`, which no other request uses.
-    let rules = RulesFile::ini(
+    let server = Server::serving(
         "[person=*]\ncreditLimit = 1000000000\nresetSeconds = 3600\nactorField = person\nlabel = people\n
         [default]\ncreditLimit = 1000000000\nresetSeconds = 0.001\nactorField = one, other\n",
+        &[],
     );
-    let server = Server::in_memory(rules.path());
     let mut command = Command::new(installed(Path::new(PYTHON).join(".venv/bin/schemathesis")));
     command.arg("--config-file").arg(Path::new(PYTHON).join("schemathesis.toml"));
     let directory = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 
-use crate::support::{LineClient, RespClient, RulesFile, SERVE, Server, divvy, encode, http};
+use crate::support::{RespClient, RulesFile, SERVE, Server, divvy, done, encode, http, refused};
 
 const LIMIT: u64 = 1_000_000;
 const RULES: &str = "
@@ -15,26 +15,6 @@ const RULES: &str = "
 [api=other user=*] creditLimit=5 resetSeconds=36000 actorField=user
 [default] creditLimit=0 resetSeconds=0
 ";
-
-/// Runs `divvy` with these arguments. Returns whether it succeeded, and its standard output or, if it failed, its
-/// standard error.
-fn run(args: &[&str]) -> (bool, String) {
-    let output = divvy().args(args).output().unwrap();
-    let text = if output.status.success() { output.stdout } else { output.stderr };
-    (output.status.success(), String::from_utf8(text).unwrap())
-}
-
-fn done(args: &[&str]) -> String {
-    let (succeeded, text) = run(args);
-    assert!(succeeded, "divvy {}: {text}", args.join(" "));
-    text
-}
-
-fn refused(args: &[&str]) -> String {
-    let (succeeded, text) = run(args);
-    assert!(!succeeded, "divvy {}: {text}", args.join(" "));
-    text
-}
 
 fn path(dir: &Path, name: &str) -> String {
     dir.join(name).to_str().unwrap().to_owned()
@@ -79,7 +59,7 @@ fn check_backup_under_load(durability: &str) {
     let stop = AtomicBool::new(false);
     let (before, after) = thread::scope(|scope| {
         for (number, answered) in answered.iter().enumerate() {
-            let mut client = LineClient::connect(server.line);
+            let mut client = server.line();
             let stop = &stop;
             scope.spawn(move || {
                 while !stop.load(SeqCst) {
@@ -96,7 +76,7 @@ fn check_backup_under_load(durability: &str) {
             thread::yield_now();
         }
         let before = counts();
-        let printed = RespClient::connect(server.resp).command("DIVVY.BACKUP first");
+        let printed = server.resp().command("DIVVY.BACKUP first");
         assert_eq!(printed, place.path("backups/first"));
         // The load continues after the backup, which does not contain the later hits.
         let later: u64 = counts().iter().sum::<u64>() + 2_000;
@@ -115,7 +95,7 @@ fn check_backup_under_load(durability: &str) {
     let printed = done(&["restore", &place.path("backups/first"), "--data-dir", &restored]);
     assert!(printed.contains("4 counters"), "{printed}");
     let server = Server::start(&[place.rules.path(), "--data-dir", &restored]);
-    let mut client = LineClient::connect(server.line);
+    let mut client = server.line();
     for (number, (before, at_the_end)) in before.into_iter().zip(at_the_end).enumerate() {
         let (_, credit, _) = client.hit(&format!("api=upload user=u{number}"));
         let in_backup = LIMIT - credit - 1;
@@ -124,25 +104,15 @@ fn check_backup_under_load(durability: &str) {
 }
 
 #[test]
-fn backup_under_load_is_complete_in_wal_mode() {
-    check_backup_under_load("wal");
-}
-
-#[test]
-fn backup_under_load_is_complete_in_sync_mode() {
-    check_backup_under_load("sync");
-}
-
-#[test]
-fn backup_under_load_is_complete_in_lazy_mode() {
-    check_backup_under_load("lazy");
+fn backup_under_load_is_complete_in_every_mode() {
+    ["wal", "sync", "lazy"].into_iter().for_each(check_backup_under_load);
 }
 
 #[test]
 fn backup_includes_the_journal_and_does_not_change() {
     let place = BackupServer::new();
     let server = place.serve(&["--durability", "lazy"]);
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     // Both are sent in one write, so that no housekeeping runs between the hit and the backup.
     let hit = encode(&[b"DIVVY.HIT", b"api=other", b"user=ada"]);
     client.send(&[hit, encode(&[b"DIVVY.BACKUP", b"one"])].concat());
@@ -155,7 +125,7 @@ fn backup_includes_the_journal_and_does_not_change() {
         let _ = fs::remove_dir_all(&data);
         done(&["restore", &place.path(&format!("backups/{backup}")), "--data-dir", &data]);
         let restored = Server::start(&[place.rules.path(), "--data-dir", &data]);
-        let reply = RespClient::connect(restored.resp).command("DIVVY.HIT api=other user=ada");
+        let reply = restored.resp().command("DIVVY.HIT api=other user=ada");
         assert!(reply.starts_with(&format!("[1 {credit} ")), "{backup}: {reply}");
     }
 }
@@ -164,7 +134,7 @@ fn backup_includes_the_journal_and_does_not_change() {
 fn backup_is_only_written_below_the_operators_directory() {
     let place = BackupServer::new();
     let server = place.serve(&[]);
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     assert!(client.command("DIVVY.HIT api=other user=ada").starts_with("[1 "));
     for name in ["-rf", "../escaped", "/tmp/escaped", "a/b", ".hidden", "..", &place.path("escaped")] {
         let reply = client.command(&format!("DIVVY.BACKUP {name}"));
@@ -215,7 +185,7 @@ fn backups_reloads_and_users_need_a_login_over_http() {
 fn only_complete_backups_are_restored_and_only_into_empty_directories() {
     let place = BackupServer::new();
     let server = place.serve(&[]);
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     for user in 0..1_000 {
         client.command(&format!("DIVVY.HIT api=other user=u{user}"));
     }
@@ -265,52 +235,42 @@ fn only_complete_backups_are_restored_and_only_into_empty_directories() {
 }
 
 #[test]
-fn counters_are_listed_and_forgotten_over_a_running_server() {
-    let place = BackupServer::new();
-    for server in [place.serve(&[]), Server::in_memory(place.rules.path())] {
-        let address = server.http.to_string();
-        let mut client = RespClient::connect(server.resp);
-        for (user, hits) in [("ada", 3), ("bob", 1), ("cy", 2)] {
-            for _ in 0..hits {
-                client.command(&format!("DIVVY.HIT api=other user={user}"));
-            }
-        }
-        client.command("DIVVY.HIT api=upload user=ada");
-        let operation = ["--operation", "api=other", "user=*", "--server", &address];
-        let counters = |more: &[&str]| done(&[&["counters"], &operation[..], more].concat());
-        let forget = |more: &[&str]| done(&[&["forget"], &operation[..], more].concat());
-        let table = counters(&[]);
-        let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(lines[0], ["remaining", "reset", "balance", "actor"]);
-        let credits: Vec<_> = lines[1..].iter().map(|line| (line[3], line[0])).collect();
-        assert_eq!(credits, [("ada", "2"), ("bob", "4"), ("cy", "3")]);
-        assert!(lines[1..].iter().all(|line| (35_900..=36_000).contains(&line[1].parse::<u64>().unwrap())), "{table}");
-        let line: serde_json::Value = serde_json::from_str(&counters(&["--actor", "cy", "--json"])).unwrap();
-        assert_eq!((&line["actor"], &line["remaining"]), (&"cy".into(), &3.into()));
-
-        assert_eq!(forget(&["--actor", "cy"]), "1 forgotten\n");
-        assert_eq!(client.command("DIVVY.PEEK api=other user=cy"), "[1 5 0]");
-        assert_eq!(forget(&["--yes", "--json"]), "{\"forgotten\":2}\n");
-        assert_eq!(counters(&["--json"]), "");
-        let uploads = done(&["counters", "--rule", "uploads", "--server", &address]);
-        assert!(uploads.contains("999999") && uploads.contains("ada"), "another rule's are untouched: {uploads}");
-        let error = refused(&["counters", "--rule", "nobody", "--server", &address]);
-        assert!(error.contains("no rule is called 'nobody'"), "{error}");
+fn counters_are_listed_and_forgotten_on_the_command_line() {
+    let server = Server::serving(RULES, &[]);
+    let mut client = server.resp();
+    for hit in ["other user=ada COST 3", "other user=bob", "other user=cy COST 2", "upload user=ada"] {
+        client.command(&format!("DIVVY.HIT api={hit}"));
     }
+    let address = server.http.to_string();
+    let of_other = |verb: &str, more: &[&str]| {
+        done(&[&[verb, "--operation", "api=other", "user=*", "--server", &address], more].concat())
+    };
+    let table = of_other("counters", &[]);
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["remaining", "reset", "balance", "actor"]);
+    let credits: Vec<_> = lines[1..].iter().map(|line| (line[3], line[0])).collect();
+    assert_eq!(credits, [("ada", "2"), ("bob", "4"), ("cy", "3")]);
+    let line: serde_json::Value = serde_json::from_str(&of_other("counters", &["--actor", "cy", "--json"])).unwrap();
+    assert_eq!((&line["actor"], &line["remaining"]), (&"cy".into(), &3.into()));
+    assert_eq!(of_other("forget", &["--actor", "cy"]), "1 forgotten\n");
+    assert_eq!(of_other("forget", &["--yes", "--json"]), "{\"forgotten\":2}\n");
+    assert_eq!(of_other("counters", &["--json"]), "");
+    let uploads = done(&["counters", "--rule", "uploads", "--server", &address]);
+    assert!(uploads.contains("999999") && uploads.contains("ada"), "another rule's are untouched: {uploads}");
 }
 
 #[test]
 fn forgotten_counters_stay_forgotten_after_a_crash() {
     let place = BackupServer::new();
     let server = place.serve(&[]);
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     for user in ["ada", "bob"] {
         client.command(&format!("DIVVY.HIT api=upload user={user}"));
     }
     assert_eq!(client.command("DIVVY.FORGET uploads ACTOR ada"), "[0 1]");
     server.kill();
     let server = place.serve(&[]);
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     let page = client.command("DIVVY.COUNTERS uploads");
     assert!(page.starts_with("[0 [[bob 999999 ") && !page.contains("ada"), "{page}");
 }
@@ -334,7 +294,7 @@ fn million_counters_are_listed_and_forgotten_in_bounded_memory() {
     const MIB: u64 = 1 << 20;
     let place = BackupServer::new();
     let server = place.serve(&["--cache-memory", "1Mi"]);
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     pipeline(&mut client, (0..COUNTERS).map(|number| hit_of(&format!("user-{number}"))), |reply| {
         assert!(reply.starts_with("[1 999999 "), "{reply}");
     });
@@ -372,7 +332,7 @@ fn peak_resident_of(pid: u32) -> u64 {
 fn stats_match_the_requests() {
     let place = BackupServer::new();
     let server = place.serve(&["--durability", "lazy"]);
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     for _ in 0..7 {
         client.command("DIVVY.HIT api=other user=ada");
     }

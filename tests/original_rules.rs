@@ -2,10 +2,11 @@
 //! Both read the same rules, or divvy reports the difference.
 
 use std::cell::RefCell;
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 
+use crate::clients::{NODE, installed};
+use crate::support::Answering;
 use divvy::config::{Format, parse};
 use divvy::rules::{MatchPolicy, Rule};
 use proptest::prelude::*;
@@ -13,24 +14,12 @@ use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
 /// A running tests/clients/node/original_rules.js.
-struct Original {
-    child: Child,
-    files: ChildStdin,
-    rules: BufReader<ChildStdout>,
-}
+struct Original(Answering);
 
 impl Original {
     fn start() -> Self {
-        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/node");
-        assert!(directory.join("node_modules/ini").exists(), "npm's ini is missing; run `make test-setup` first");
-        let mut child = Command::new("node")
-            .arg(directory.join("original_rules.js"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (files, rules) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        Self { child, files, rules }
+        installed(Path::new(NODE).join("node_modules/ini"));
+        Self(Answering::start(Command::new("node").arg(Path::new(NODE).join("original_rules.js"))))
     }
 
     /// Returns the rules of an INI file; null if it is rejected.
@@ -44,17 +33,7 @@ impl Original {
     }
 
     fn send(&mut self, file: &Value) -> Value {
-        writeln!(self.files, "{file}").unwrap();
-        let mut rules = String::new();
-        self.rules.read_line(&mut rules).unwrap();
-        serde_json::from_str(&rules).unwrap()
-    }
-}
-
-impl Drop for Original {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        serde_json::from_str(&self.0.ask(&file.to_string())).unwrap()
     }
 }
 

@@ -3,10 +3,7 @@
 
 use std::path::Path;
 
-use crate::support::RespClient;
-use crate::support::command_line::restore;
-use crate::support::redis::{RedisCluster, RedisServer};
-use crate::support::reloading::ReloadingServer;
+use crate::support::{RedisCluster, RedisServer, ReloadingServer, RespClient, restore};
 
 /// Algorithms that count usage, with settings that give nothing back during a test.
 pub const RHYTHMS: [(&str, &str); 5] = [
@@ -40,7 +37,7 @@ impl Plans {
     }
 
     fn resp(&self) -> RespClient {
-        RespClient::connect(self.0.server.resp)
+        self.0.server.resp()
     }
 
     /// Returns whether a hit of the customer `a` is allowed, and the credits left. Every algorithm must return the

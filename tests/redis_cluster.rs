@@ -7,9 +7,8 @@ use divvy::store::{Action, Store, StoreError};
 
 use crate::conformance::{TAKE, wait};
 use crate::redis::{about, apply, one, open, page, summary, window};
-use crate::redis_unreachable::{recover, timed};
-use crate::support::PATIENCE;
-use crate::support::redis::RedisCluster;
+use crate::redis::{recover, timed};
+use crate::support::{PATIENCE, RedisCluster, RedisServer};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -107,20 +106,16 @@ fn hits_continue_and_reservations_are_refused_while_a_slot_moves() {
         let reserve = ReservationAsk::Reserve { credits: 10, ttl_seconds: 600 };
         assert_eq!(about(&store, ("a", "it"), limit, reserve).await.unwrap().left, 90);
         assert_eq!(hit().await, 89);
-        let slot = cluster.cli(&["CLUSTER", "KEYSLOT", key]);
-        let from = cluster.master_of(key).port;
-        let to = cluster.nodes.iter().take(3).find(|node| node.port != from).unwrap();
-        let from = cluster.nodes.iter().find(|node| node.port == from).unwrap();
-        let [from_id, to_id] = [from, to].map(|node| node.cli(&["CLUSTER", "MYID"]));
-        let keys = from.quoted(&format!("CLUSTER GETKEYSINSLOT {slot} 9"));
+        let slot = MovingSlot::of(&mut cluster, key);
+        let MovingSlot { from, to, .. } = &slot;
+        let keys = from.quoted(&format!("CLUSTER GETKEYSINSLOT {} 9", slot.number));
         let mut keys: Vec<_> = keys.lines().filter_map(|line| line.split_once(' ')).map(|(_, name)| name).collect();
         keys.sort_unstable_by_key(|name| (!name.contains("divvy.reserved:"), name.contains("divvy.reservation:")));
         let [side, bucket, record] = keys[..] else { panic!("{keys:?}") };
         let migrate = |name: &str| {
             assert_eq!(from.pipe(&format!("MIGRATE 127.0.0.1 {} {name} 0 5000", to.port)), "OK", "{name}");
         };
-        assert_eq!(to.cli(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]), "OK");
-        assert_eq!(from.cli(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]), "OK");
+        slot.begin();
         assert_eq!(hit().await, 88, "all is still at the old node");
         migrate(side);
         assert_eq!(hit().await, 97, "reserved credit is not shown");
@@ -129,29 +124,53 @@ fn hits_continue_and_reservations_are_refused_while_a_slot_moves() {
         migrate(bucket);
         assert_eq!(hit().await, 86, "both are at the new node, the slot is not");
         migrate(record);
-        for node in [to, from] {
-            assert_eq!(node.cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]), "OK");
-        }
+        slot.end(to);
+        slot.end(from);
         assert_eq!(hit().await, 85);
         assert_eq!(about(&store, ("a", "it"), limit, ReservationAsk::Release { run: None }).await.unwrap().left, 95);
     });
+}
+
+/// A slot that moves from its master to another one.
+struct MovingSlot<'a> {
+    number: String,
+    from: &'a RedisServer,
+    to: &'a RedisServer,
+}
+
+impl<'a> MovingSlot<'a> {
+    fn of(cluster: &'a mut RedisCluster, key: &str) -> Self {
+        let number = cluster.cli(&["CLUSTER", "KEYSLOT", key]);
+        let from = cluster.master_of(key).port;
+        let (to, from) = (
+            cluster.nodes.iter().take(3).find(|node| node.port != from).unwrap(),
+            cluster.nodes.iter().find(|node| node.port == from).unwrap(),
+        );
+        Self { number, from, to }
+    }
+
+    fn begin(&self) {
+        let [from_id, to_id] = [self.from, self.to].map(|node| node.cli(&["CLUSTER", "MYID"]));
+        assert_eq!(self.to.cli(&["CLUSTER", "SETSLOT", &self.number, "IMPORTING", &from_id]), "OK");
+        assert_eq!(self.from.cli(&["CLUSTER", "SETSLOT", &self.number, "MIGRATING", &to_id]), "OK");
+    }
+
+    /// Tells a node that the slot has moved.
+    fn end(&self, node: &RedisServer) {
+        assert_eq!(node.cli(&["CLUSTER", "SETSLOT", &self.number, "NODE", &self.to.cli(&["CLUSTER", "MYID"])]), "OK");
+    }
 }
 
 /// Moves `key`'s slot to another master. Hits the key before, during (ASK) and after the move (MOVED). Each hit must
 /// count once.
 async fn move_slot(cluster: &mut RedisCluster, key: &str, hit: impl AsyncFn() -> u64) {
     assert_eq!(hit().await, 99);
-    let slot = cluster.cli(&["CLUSTER", "KEYSLOT", key]);
-    let from = cluster.master_of(key).port;
-    let to = cluster.nodes.iter().take(3).find(|node| node.port != from).unwrap();
-    let from = cluster.nodes.iter().find(|node| node.port == from).unwrap();
-    let [from_id, to_id] = [from, to].map(|node| node.cli(&["CLUSTER", "MYID"]));
-    assert_eq!(to.cli(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]), "OK");
-    assert_eq!(from.cli(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]), "OK");
+    let slot = MovingSlot::of(cluster, key);
+    slot.begin();
     assert_eq!(hit().await, 98, "the key is still at the old node");
-    assert_eq!(from.cli(&["MIGRATE", "127.0.0.1", &to.port.to_string(), key, "0", "5000"]), "OK");
+    assert_eq!(slot.from.cli(&["MIGRATE", "127.0.0.1", &slot.to.port.to_string(), key, "0", "5000"]), "OK");
     assert_eq!(hit().await, 97, "the key is at the new node, the slot is not");
-    assert_eq!(to.cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]), "OK");
-    assert_eq!(from.cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]), "OK");
+    slot.end(slot.to);
+    slot.end(slot.from);
     assert_eq!(hit().await, 96, "the slot is at the new node");
 }

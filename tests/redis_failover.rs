@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::redis::{RedisCluster, RedisServer, SLACK, TIMEOUT};
+use crate::support::redis::{SLACK, TIMEOUT};
 use crate::support::sentinel::{MASTER, SENTINEL_PASSWORD, Sentinels};
-use crate::support::{LineClient, PATIENCE, RulesFile, Server, parse_verdict};
+use crate::support::{LineClient, PATIENCE, RedisCluster, RedisServer, Server, parse_verdict};
 
 const LIMIT: u64 = 4_000;
 const CLIENTS: usize = 8;
@@ -24,8 +24,8 @@ const KEY: &str = "divvy:ip=*:a:4000:600";
 
 fn serve(flags: &[&str]) -> Server {
     let quota = format!("creditLimit = {LIMIT}\nresetSeconds = 600\n");
-    let rules = RulesFile::ini(&format!("[ip=*]\n{quota}actorField = ip\n\n[default]\n{quota}"));
-    Server::start(&[&[rules.path(), "--denial-cache", "0"], flags].concat())
+    let rules = format!("[ip=*]\n{quota}actorField = ip\n\n[default]\n{quota}");
+    Server::serving(&rules, &[&["--denial-cache", "0"], flags].concat())
 }
 
 #[derive(Debug)]
@@ -53,7 +53,7 @@ fn hit(client: &mut LineClient, ip: &str) -> Reply {
 /// granted credits.
 fn load(server: &Server, granted: &AtomicUsize, is_last: impl Fn(&Reply) -> bool + Sync) -> Vec<u64> {
     let hits = || {
-        let (mut client, mut credits, begin) = (LineClient::connect(server.line), Vec::new(), Instant::now());
+        let (mut client, mut credits, begin) = (server.line(), Vec::new(), Instant::now());
         loop {
             let reply = hit(&mut client, "a");
             if let Reply::Granted { credit } = reply {
@@ -148,7 +148,7 @@ fn run_cluster_without_a_master(lose: impl FnOnce(&mut RedisServer)) {
     let others: Vec<_> = (0..50).map(|number| format!("other{number}")).collect();
     let is_elsewhere = |ip: &&String| cluster.port_of(&format!("divvy:ip=*:{ip}:4000:600")) != master;
     let others: Vec<_> = others.iter().filter(is_elsewhere).take(10).collect();
-    let mut bystander = LineClient::connect(server.line);
+    let mut bystander = server.line();
     let mut all_answered = |hits: usize| {
         for ip in others.iter().cycle().take(hits) {
             let reply = hit(&mut bystander, ip);

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::redis::{RedisCluster, RedisServer, SLACK, TIMEOUT, until};
-use crate::support::{LineClient, RulesFile, Server, parse_verdict};
+use crate::support::redis::{SLACK, TIMEOUT};
+use crate::support::{LineClient, RedisCluster, RedisServer, Server, parse_verdict, until};
 
 const LIMIT: u64 = 4_000;
 const CLIENTS_EACH: usize = 4;
@@ -30,7 +30,6 @@ struct Subject {
     policy: &'static str,
     server: Server,
     replies: Mutex<Vec<Reply>>,
-    _rules: RulesFile,
 }
 
 struct Reply {
@@ -58,20 +57,19 @@ fn hit(client: &mut LineClient, field: &'static str, name: &str) -> Reply {
 
 impl Subject {
     fn start(policy: &'static str, urls: &str) -> Self {
-        let quota = format!("creditLimit = {LIMIT}\nresetSeconds = 600\n");
-        let rules = RulesFile::ini(&format!(
-            "[ip=*]\n{quota}actorField = ip\n\n\
-             [bucket=*]\n{quota}actorField = bucket\nalgorithm = token-bucket\n\n\
-             [default]\n{quota}"
-        ));
+        let rules = format!(
+            "[ip=*] creditLimit={LIMIT} resetSeconds=600 actorField=ip\n\
+             [bucket=*] creditLimit={LIMIT} resetSeconds=600 actorField=bucket algorithm=token-bucket\n\
+             [default] creditLimit={LIMIT} resetSeconds=600"
+        );
         let flags = ["--redis-url", urls, "--on-store-error", policy, "--denial-cache", "0"];
-        let server = Server::start(&[&[rules.path()], &flags[..]].concat());
-        Self { policy, server, replies: Mutex::default(), _rules: rules }
+        let server = Server::serving(&rules, &flags);
+        Self { policy, server, replies: Mutex::default() }
     }
 
     /// Sends hits of the actor that is named after the policy.
     fn load(&self, field: &'static str, done: &AtomicBool) {
-        let mut client = LineClient::connect(self.server.line);
+        let mut client = self.server.line();
         while !done.load(Relaxed) {
             let reply = hit(&mut client, field, self.policy);
             self.replies.lock().unwrap().push(reply);
@@ -81,7 +79,7 @@ impl Subject {
 
     /// Waits until the server counts in Redis again, according to `get`.
     fn wait_until_recovered(&self, get: impl Fn(&str) -> String) {
-        let mut client = LineClient::connect(self.server.line);
+        let mut client = self.server.line();
         until(|| {
             let reply = hit(&mut client, "ip", "afterwards");
             parse_verdict(&reply.text)

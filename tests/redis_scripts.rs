@@ -17,8 +17,7 @@ use proptest::prelude::*;
 use tokio::runtime::Runtime;
 
 use crate::conformance::{Model, dated, expected};
-use crate::support::PATIENCE;
-use crate::support::redis::{RedisServer, until};
+use crate::support::{PATIENCE, RedisServer, until};
 
 /// Generates numbers of 3 to 63 bits. All lengths are equally frequent.
 fn number() -> impl Strategy<Value = u64> {

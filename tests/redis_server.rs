@@ -7,19 +7,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::log::Log;
-use crate::support::redis::{RedisServer, SLACK, TIMEOUT};
-use crate::support::{LineClient, RespClient, RulesFile, Server, connect, divvy, parse_verdict};
+use crate::support::redis::{SLACK, TIMEOUT};
+use crate::support::{RedisServer, RespClient, RulesFile, Server, connect, parse_verdict};
 
 const RECOVERY: Duration = Duration::from_secs(30);
 
-fn rules(credits: u64) -> RulesFile {
+fn rules(credits: u64) -> String {
     let quota = format!("creditLimit = {credits}\nresetSeconds = 600\n");
-    RulesFile::ini(&format!("[ip=*]\n{quota}actorField = ip\n\n[default]\n{quota}"))
+    format!("[ip=*]\n{quota}actorField = ip\n\n[default]\n{quota}")
 }
 
-fn serve(rules: &RulesFile, urls: &str, flags: &[&str]) -> Server {
-    Server::start(&[&[rules.path(), "--redis-url", urls], flags].concat())
+fn serve(rules: &str, urls: &str, flags: &[&str]) -> Server {
+    Server::serving(rules, &[&["--redis-url", urls], flags].concat())
 }
 
 /// Counts of replies to hits.
@@ -57,7 +56,7 @@ fn hit_many(address: SocketAddr, ip: &str, count: usize, counts: &ReplyCounts) {
 /// Sends a hit of `ip`, and returns its reply, which must arrive in time.
 fn hit_in_time(server: &Server, ip: &str) -> String {
     let started = Instant::now();
-    let mut client = LineClient::connect(server.line);
+    let mut client = server.line();
     client.send(format!("HIT ip={ip}\n").as_bytes());
     let reply = client.read_line();
     let elapsed = started.elapsed();
@@ -96,9 +95,8 @@ fn two_servers_share_a_bucket_exactly() {
 #[test]
 fn outage_is_logged_once_at_its_start_and_once_at_its_end() {
     let (mut redis, rules) = (RedisServer::start(), rules(1_000_000));
-    let mut command = divvy();
-    let log = Log::of(&mut command);
-    let server = Server::start_as(&mut command, &[rules.path(), "--redis-url", &redis.url()]);
+    let rules = RulesFile::ini(&rules);
+    let (server, log) = Server::logged(&[rules.path(), "--redis-url", &redis.url()]);
     hit_until(&server, "a", |reply| reply.starts_with("OK true"));
     redis.kill();
     let counts = ReplyCounts::default();
@@ -136,7 +134,7 @@ fn check_accepts_and_memory_during_an_outage(end: fn(&mut RedisServer), begin: f
         }
         while Instant::now() < until {
             let asked = Instant::now();
-            assert_eq!(RespClient::connect(server.resp).command("PING"), "PONG");
+            assert_eq!(server.resp().command("PING"), "PONG");
             assert!(asked.elapsed() < SLACK, "a new connection waited {:?}", asked.elapsed());
             thread::sleep(Duration::from_millis(50));
         }
@@ -155,7 +153,7 @@ fn load_during(server: &Server, disturb: impl FnOnce()) -> ReplyCounts {
     thread::scope(|scope| {
         for _ in 0..10 {
             scope.spawn(|| {
-                let mut client = LineClient::connect(server.line);
+                let mut client = server.line();
                 while !done.load(Relaxed) {
                     client.send(b"HIT ip=a\n");
                     counts.note(&client.read_line());
@@ -224,7 +222,7 @@ fn denials_from_memory_save_round_trips_until_the_bucket_is_forgotten() {
         redis.cli(&["FLUSHALL"]);
         redis.cli(&["CONFIG", "RESETSTAT"]);
         let server = serve(&rules, &redis.url(), flags);
-        let mut client = RespClient::connect(server.resp);
+        let mut client = server.resp();
         let mut hit = |ip: u64| client.command(&format!("DIVVY.HIT ip={ip}"));
         // One actor in ten is new. The others have no credit left.
         let allowed = (0..1_000).filter(|n| hit(if n % 10 == 0 { 1_000 + n } else { 7 }).starts_with("[1 ")).count();

@@ -1,8 +1,6 @@
 //! Connections to Redis: TLS with a private authority, certificates for both sides, a Unix socket, and users.
 
-use crate::support::certificates::Certificates;
-use crate::support::redis::{RedisServer, free_port, until};
-use crate::support::{LineClient, RespClient, RulesFile, Server, http};
+use crate::support::{Certificates, RedisServer, Server, free_port, http, until};
 
 /// Starts a Redis with TLS on the returned port. Its plain port is for redis-cli.
 fn redis(certificates: &Certificates, demands_certificates: &str) -> (RedisServer, u16) {
@@ -16,11 +14,10 @@ fn redis(certificates: &Certificates, demands_certificates: &str) -> (RedisServe
 
 /// Starts a server on that Redis, and returns the reply to one hit.
 fn hit(url: &str, flags: &[&str]) -> String {
-    let rules = RulesFile::ini("[default]\ncreditLimit = 5\nresetSeconds = 600\n");
     // A handshake takes some time on a busy machine.
-    let patient = ["--redis-timeout", "20000"];
-    let server = Server::start(&[&[rules.path(), "--redis-url", url], flags, &patient].concat());
-    let mut client = LineClient::connect(server.line);
+    let flags = [&["--redis-timeout", "20000", "--redis-url", url], flags].concat();
+    let server = Server::serving("[default] creditLimit=5 resetSeconds=600", &flags);
+    let mut client = server.line();
     client.send(b"HIT a=b\n");
     client.read_line()
 }
@@ -82,15 +79,13 @@ fn cluster_over_tls_works_for_a_user_with_minimal_rights() {
     let words: Vec<_> = ["ACL", "SETUSER", "divvy"].into_iter().chain(words.iter().map(String::as_str)).collect();
     assert_eq!(redis.cli(&words), "OK");
 
-    let rules = RulesFile::ini(
-        "[ip=*]\ncreditLimit = 5\nresetSeconds = 600\nactorField = ip\nlabel = ips\n\n\
-         [default]\ncreditLimit = 5\nresetSeconds = 600\nalgorithm = sliding-log\n",
-    );
+    let rules = "[ip=*] creditLimit=5 resetSeconds=600 actorField=ip label=ips
+[default] creditLimit=5 resetSeconds=600 algorithm=sliding-log";
     let node = format!("rediss://divvy:secret@127.0.0.1:{port}");
     let urls = format!("{node},{node}");
     let flags = ["--redis-url", &urls, "--redis-ca", &ca, "--redis-timeout", "20000", "--denial-cache", "0"];
-    let server = Server::start(&[&[rules.path()], &flags[..]].concat());
-    let mut client = RespClient::connect(server.resp);
+    let server = Server::serving(rules, &flags);
+    let mut client = server.resp();
     for (command, reply) in [
         ("DIVVY.HIT ip=a", "[1 4 600]"),
         ("DIVVY.HIT x=y", "[1 4 600]"),

@@ -6,8 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::formats::{FORMATS, Record};
-use crate::support::redis::RedisServer;
-use crate::support::{RespClient, Server, http};
+use crate::support::{RedisServer, Server, http};
 
 const CENTURY: u64 = 3_153_600_000;
 const THIRTY_YEARS: u64 = 946_080_000;
@@ -74,7 +73,7 @@ fn shape(value: &str) -> String {
 }
 
 fn reply(server: &Server, command: &str) -> String {
-    RespClient::connect(server.resp).command(command)
+    server.resp().command(command)
 }
 
 #[test]

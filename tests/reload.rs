@@ -1,58 +1,13 @@
 //! Rules that change while they are served.
 
-use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-use crate::support::log::Log;
-use crate::support::{LineClient, RespClient, Server, divvy, encode, http};
+use crate::support::{LineClient, ReloadingServer, RespClient, encode, http};
 
-const IN_FORCE: &str = "reloaded; the new rules are in force";
 const UNCHANGED: &str = "reloaded, unchanged";
 const NOT_LOADED: &str = "not loaded; the previous rules stay in force";
-
-/// A rules file that can be changed, and a server that uses it and logs.
-struct WatchedServer {
-    dir: tempfile::TempDir,
-    log: Log,
-    server: Server,
-}
-
-impl WatchedServer {
-    fn serving(rules: &str, options: &[&str]) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("rules.ini"), rules).unwrap();
-        Self::serving_in(dir, options)
-    }
-
-    /// Serves the `rules.ini` in `dir`, from memory.
-    fn serving_in(dir: tempfile::TempDir, options: &[&str]) -> Self {
-        Self::serving_from(dir, &[&["--store", "memory"], options].concat())
-    }
-
-    /// Serves the `rules.ini` in `dir`, from the store in `options`.
-    fn serving_from(dir: tempfile::TempDir, options: &[&str]) -> Self {
-        let mut command = divvy();
-        let log = Log::of(&mut command);
-        let rules = dir.path().join("rules.ini");
-        let server = Server::start_as(&mut command, &[&[rules.to_str().unwrap()], options].concat());
-        Self { dir, log, server }
-    }
-
-    fn path(&self) -> PathBuf {
-        self.dir.path().join("rules.ini")
-    }
-
-    fn write(&self, rules: &str) {
-        fs::write(self.path(), rules).unwrap();
-    }
-
-    fn hang_up(&self) {
-        self.server.signal("-HUP");
-    }
-}
 
 /// Returns a rule for `header` that allows `credits` per hour, and a default that denies.
 fn rules(header: &str, credits: u64) -> String {
@@ -62,43 +17,23 @@ fn rules(header: &str, credits: u64) -> String {
 }
 
 #[test]
-fn sighup_loads_at_once_and_reports_an_unchanged_file() {
-    let watched = WatchedServer::serving(&rules("a=1", 10), &["--reload-interval", "0"]);
-    watched.hang_up();
-    watched.log.await_count(1, UNCHANGED);
-    watched.write(&rules("a=1", 20));
-    watched.hang_up();
-    watched.log.await_count(1, IN_FORCE);
-    assert_eq!(LineClient::connect(watched.server.line).hit("a=1").1, 19);
-    assert!(watched.server.terminate().success());
-}
-
-#[test]
-fn invalid_file_is_reported_with_its_lines_and_the_old_rules_stay() {
+fn unchanged_and_invalid_files_are_reported_and_the_old_rules_stay() {
     let good = rules("a=1", 10);
-    let watched = WatchedServer::serving(&good, &["--reload-interval", "0"]);
-    watched.write("[a=1]\ncreditLimit = many\nresetSeconds = 60\n");
-    let checked = divvy().args(["check", watched.path().to_str().unwrap()]).output().unwrap();
-    let problems = String::from_utf8(checked.stderr).unwrap();
-    assert_eq!(problems.lines().count(), 2, "the limit, and that there is no default rule: {problems}");
-
-    watched.hang_up();
-    watched.log.await_count(1, NOT_LOADED);
-    let log = watched.log.text();
-    for problem in problems.lines() {
-        let problem = problem.strip_prefix("error: ").unwrap();
-        assert!(log.lines().any(|line| line.contains("ERROR") && line.ends_with(problem)), "{problem:?} in:\n{log}");
+    let reloading = ReloadingServer::serving(&good, &["--store", "memory"]);
+    let shown = |line: &str| http::get(reloading.server.http, "/metrics").body.lines().any(|shown| shown == line);
+    reloading.try_reload(&good, UNCHANGED, 1);
+    reloading.try_reload("[a=1]\ncreditLimit = many\nresetSeconds = 60\n", NOT_LOADED, 1);
+    let log = reloading.log.text();
+    for problem in ["rules.ini:2: ", "rules.ini: "] {
+        assert!(log.lines().any(|line| line.contains("ERROR") && line.contains(problem)), "{problem:?} in:\n{log}");
     }
-    let mut client = LineClient::connect(watched.server.line);
+    let mut client = reloading.server.line();
     assert_eq!(client.hit("a=1").1, 9);
-    let shown = |line: &str| http::get(watched.server.http, "/metrics").body.lines().any(|shown| shown == line);
     assert!(shown("divvy_config_last_load_successful 0") && shown("divvy_config_failures_total 1"));
-
-    watched.write(&good);
-    watched.hang_up();
-    watched.log.await_count(1, UNCHANGED);
+    reloading.try_reload(&good, UNCHANGED, 2);
     assert!(shown("divvy_config_last_load_successful 1") && shown("divvy_config_failures_total 1"));
-    assert_eq!(client.hit("a=1").1, 8);
+    reloading.reload(&rules("a=1", 20));
+    assert_eq!(client.hit("a=1").1, 19);
 }
 
 /// Number of rule changes under load.
@@ -180,9 +115,9 @@ fn hit_by_resp(address: SocketAddr, actor: &str, done: &AtomicBool) -> AnswerCou
 #[test]
 fn under_load_every_reply_is_from_one_rule_set_and_no_connection_is_dropped() {
     let sets = [flipping(1_111), flipping(2_222)];
-    let watched = WatchedServer::serving(&sets[0], &["--reload-interval", "0", "--threads", "2"]);
+    let reloading = ReloadingServer::serving(&sets[0], &["--store", "memory", "--threads", "2"]);
     let done = AtomicBool::new(false);
-    let (line, resp) = (watched.server.line, watched.server.resp);
+    let (line, resp) = (reloading.server.line, reloading.server.resp);
     let (done, mut by) = (&done, [0, 0]);
     thread::scope(|scope| {
         let clients: Vec<_> = (0..4)
@@ -198,9 +133,7 @@ fn under_load_every_reply_is_from_one_rule_set_and_no_connection_is_dropped() {
             })
             .collect();
         for flip in 1..=FLIPS {
-            watched.write(&sets[flip % 2]);
-            watched.hang_up();
-            watched.log.await_count(flip, IN_FORCE);
+            reloading.reload(&sets[flip % 2]);
         }
         done.store(true, Relaxed);
         for client in clients {

@@ -1,10 +1,10 @@
 //! The RESP front: divvy's own commands, other commands that clients send, and the order of batches.
 
-use crate::support::{COMPAT_RULES, RespClient, RulesFile, Server, encode};
+use crate::support::{COMPAT_RULES, RespClient, Server, encode};
 
 fn served() -> (Server, RespClient) {
     let server = Server::in_memory(COMPAT_RULES);
-    let client = RespClient::connect(server.resp);
+    let client = server.resp();
     (server, client)
 }
 
@@ -45,11 +45,11 @@ fn hit_may_cost_more_or_nothing() {
 
 #[test]
 fn each_argument_is_one_pair() {
-    let rules = RulesFile::ini(
+    let server = Server::serving(
         "[\"a b\"=*]\ncreditLimit=9\nresetSeconds=60\nactorField=a b\n[default]\ncreditLimit=0\nresetSeconds=0\n",
+        &[],
     );
-    let server = Server::in_memory(rules.path());
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     assert_eq!(client.command_of(&[b"DIVVY.HIT", "a b=ü = \"quoted\"\r\n".as_bytes()]), "[1 8 60]");
     assert_eq!(client.command_of(&[b"DIVVY.HIT", b"a b"]), "-ERR expected key=value, got 'a b'");
     assert!(client.command_of(&[b"DIVVY.HIT", b"a=\xff"]).starts_with("-ERR"));

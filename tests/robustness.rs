@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use crate::support::redis::until;
-use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server, connect, encode, metrics};
+use crate::support::{COMPAT_RULES, LineClient, RespClient, Server, connect, encode, metrics, on_local_stores, until};
 
 pub const MIB: u64 = 1 << 20;
 
@@ -143,7 +142,7 @@ fn client_that_never_reads_is_closed_after_a_while() {
 #[test]
 fn idle_connections_are_closed() {
     let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--idle-timeout", "1"]);
-    let mut client = LineClient::connect(server.line);
+    let mut client = server.line();
     client.hit("method=GET path=/status");
     assert_eq!(client.read_line(), "", "closed by the server");
 }
@@ -151,19 +150,13 @@ fn idle_connections_are_closed() {
 #[test]
 fn two_hundred_connections_share_a_bucket_exactly() {
     const CREDITS: usize = 10_000;
-    let rules =
-        RulesFile::ini("[a=b]\ncreditLimit = 10000\nresetSeconds = 3600\n[default]\ncreditLimit=0\nresetSeconds=0\n");
-    let dir = tempfile::tempdir().unwrap();
-    for server in Server::on_each_store(rules.path(), dir.path()) {
-        let clients: Vec<_> = (0..200)
-            .map(|number| {
-                let (line, resp) = (server.line, server.resp);
-                thread::spawn(move || if number % 2 == 0 { line_hits(line) } else { resp_hits(resp) })
-            })
-            .collect();
+    on_local_stores("[a=b] creditLimit=10000 resetSeconds=3600\n[default] creditLimit=0", |server| {
+        let (line, resp) = (server.line, server.resp);
+        let start = |number| thread::spawn(move || if number % 2 == 0 { line_hits(line) } else { resp_hits(resp) });
+        let clients: Vec<_> = (0..200).map(start).collect();
         let allowed: usize = clients.into_iter().map(|client| client.join().unwrap()).sum();
         assert_eq!(allowed, CREDITS);
-    }
+    });
 }
 
 fn line_hits(address: SocketAddr) -> usize {

@@ -8,12 +8,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 
-use crate::fake_time::divvy_at_unix_time;
-use crate::support::command_line::restore;
-use crate::support::http::{self, HttpClient};
-use crate::support::log::Log;
-use crate::support::redis::{RedisCluster, RedisServer, until};
-use crate::support::{RespClient, RulesFile, Server, expanded, metrics};
+use crate::calendar::divvy_at_unix_time;
+use crate::support::{
+    Log, RedisCluster, RedisServer, RulesFile, Server, expanded, http, metrics, on_redis, restore, until,
+};
 
 const MINUTE: u64 = 60;
 const RULES: &str = "
@@ -26,7 +24,7 @@ fn now() -> u64 {
 }
 
 fn hit(server: &Server) -> String {
-    RespClient::connect(server.resp).command("DIVVY.HIT path=/login user=eve")
+    server.resp().command("DIVVY.HIT path=/login user=eve")
 }
 
 /// Returns the seconds until the block ends, and its reason.
@@ -84,7 +82,7 @@ fn blocks_grow_through_sigkill_backup_restore_and_reload() {
 
     let (server, _) = serve_at(start + 16 * MINUTE, "data");
     is_blocked([&server; 2], 2, 30);
-    assert!(RespClient::connect(server.resp).command("DIVVY.BACKUP second").contains("second"));
+    assert!(server.resp().command("DIVVY.BACKUP second").contains("second"));
     server.kill();
     let restored = path("restored");
     let backup = Path::new(&path("backups")).join("second");
@@ -110,32 +108,24 @@ const EXCEPTIONS: &str = "divvy.exceptions:{exceptions}";
 #[test]
 fn two_servers_on_one_redis_count_and_block_together() {
     let redis = RedisServer::start();
-    let rules = RulesFile::ini(RULES);
-    let url = redis.url();
-    let serve = || Server::start(&[rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &url]);
-    for (number, minutes) in (1..).zip([15, 30, 60]) {
-        let (one, other) = (serve(), serve());
-        if number == 1 {
-            assert!(hit(&one).starts_with("[1 "));
-        }
-        is_blocked([&one, &other], number, minutes);
-        redis.cli(&["EVAL", AGE, "1", EXCEPTIONS, &minutes.to_string()]);
-    }
+    blocks_grow(2, &redis.url(), |words| redis.cli(words));
 }
 
 #[test]
 fn blocks_grow_in_a_cluster() {
     let cluster = RedisCluster::start();
-    let rules = RulesFile::ini(RULES);
-    let urls = cluster.urls().join(",");
-    let serve = || Server::start(&[rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &urls]);
+    blocks_grow(1, &cluster.urls().join(","), |words| cluster.cli(words));
+}
+
+/// Checks three blocks, each by new servers. `cli` sends Redis a command.
+fn blocks_grow(servers: usize, urls: &str, cli: impl Fn(&[&str]) -> String) {
     for (number, minutes) in (1..).zip([15, 30, 60]) {
-        let server = serve();
+        let servers: Vec<_> = (0..servers).map(|_| Server::serving(RULES, &on_redis(urls))).collect();
         if number == 1 {
-            assert!(hit(&server).starts_with("[1 "));
+            assert!(hit(&servers[0]).starts_with("[1 "));
         }
-        is_blocked([&server; 2], number, minutes);
-        cluster.cli(&["EVAL", AGE, "1", EXCEPTIONS, &minutes.to_string()]);
+        is_blocked([&servers[0], servers.last().unwrap()], number, minutes);
+        cli(&["EVAL", AGE, "1", EXCEPTIONS, &minutes.to_string()]);
     }
 }
 
@@ -145,10 +135,9 @@ fn blocks_grow_in_a_cluster() {
 fn flood_of_hits_on_a_cached_denial_is_blocked() {
     let redis = RedisServer::start();
     let rules = RULES.replace("algorithm=token-bucket ", "").replace("blockAfter=3", "blockAfter=500");
-    let rules = RulesFile::ini(&(rules.replace("blockSeconds", "blockWindow=20 blockSeconds")));
-    let url = redis.url();
-    let server = Server::start(&[rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &url]);
-    let mut client = RespClient::connect(server.resp);
+    let rules = rules.replace("blockSeconds", "blockWindow=20 blockSeconds");
+    let server = Server::serving(&rules, &on_redis(&redis.url()));
+    let mut client = server.resp();
     let mut hits = 0;
     until(|| {
         hits += 100;
@@ -167,13 +156,13 @@ fn servers_with_different_clocks_agree_about_a_block() {
     let rules = RulesFile::ini(RULES);
     let url = redis.url();
     let serve_at = |time: u64| {
-        let args = [rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &url];
+        let args = [&[rules.path()], &on_redis(&url)[..]].concat();
         Server::start_as(&mut divvy_at_unix_time(time), &args)
     };
     let (right, ahead) = (serve_at(now()), serve_at(now() + 60 * MINUTE));
     assert!(hit(&ahead).starts_with("[1 "));
     is_blocked([&right, &ahead], 1, 15);
-    assert_eq!(RespClient::connect(ahead.resp).command("DIVVY.BLOCK SET login ann EX 900"), "OK");
+    assert_eq!(ahead.resp().command("DIVVY.BLOCK SET login ann EX 900"), "OK");
     until(|| {
         http::get(right.http, "/v1/blocks?rule=login&actor=ann").json()["expiresIn"].as_u64().is_some_and(|s| s > 800)
     });
@@ -185,17 +174,15 @@ fn servers_with_different_clocks_agree_about_a_block() {
 /// Blocks of addresses by a rule are for firewalls, too, and operators can list and remove them.
 #[test]
 fn operators_see_and_remove_blocks_by_rules() {
-    let rules = RulesFile::ini(&RULES.replace("user", "ip"));
-    let server = Server::in_memory(rules.path());
-    let mut client = RespClient::connect(server.resp);
+    let server = Server::serving(&RULES.replace("user", "ip"), &[]);
+    let mut client = server.resp();
     for _ in 0..4 {
         client.command("DIVVY.HIT path=/login ip=192.0.2.7");
     }
     until(|| client.command("DIVVY.BLOCK LIST").contains("192.0.2.7"));
     let listed = http::get(server.http, "/v1/blocks").json();
     assert_eq!(listed["blocks"][0]["reason"], "3 denials in 60 s, block 1", "{listed}");
-    let denied =
-        HttpClient::connect(server.http).post("/v1/hit", r#"{"operation":{"path":"/login","ip":"192.0.2.7"}}"#);
+    let denied = server.http().post("/v1/hit", r#"{"operation":{"path":"/login","ip":"192.0.2.7"}}"#);
     assert_eq!(denied.json()["blocked"], json!({"reason": "3 denials in 60 s, block 1"}));
     let of_addresses = || http::get(server.http, "/v1/blocks?field=ip").json()["blocks"].clone();
     assert_eq!(of_addresses()[0]["actor"], "192.0.2.7");

@@ -8,8 +8,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use crate::support::redis::until;
-use crate::support::{COMPAT_RULES, DIVVY, LineClient, PATIENCE, SERVE, Server, connect, divvy, program};
+use crate::support::{COMPAT_RULES, DIVVY, LineClient, PATIENCE, SERVE, Server, connect, divvy, program, until};
 
 /// Passes on the sockets on standard input and standard error as systemd does: from file descriptor 3 on.
 const LIKE_SYSTEMD: &str = r#"exec 3<&0 4<&2 </dev/null 2>/dev/null; LISTEN_FDS=2 LISTEN_PID=$$ exec "$0" "$@""#;
@@ -89,11 +88,11 @@ fn two_processes_share_the_ports_if_both_agree() {
 
     let new = Server::start(&[COMPAT_RULES, "--store", "memory", "--reuse-port", "--listen", &line]);
     assert_eq!(new.line, old.line);
-    let mut before = LineClient::connect(old.line);
+    let mut before = old.line();
     before.hit("method=GET path=/status");
     assert!(old.terminate().success());
     for _ in 0..20 {
-        LineClient::connect(new.line).hit("method=GET path=/status");
+        new.line().hit("method=GET path=/status");
     }
 }
 
@@ -154,22 +153,4 @@ fn service_manager_is_notified_of_start_reload_and_end() {
     let mut reply = String::new();
     stream.read_to_string(&mut reply).unwrap();
     assert!(reply.starts_with("OK true "));
-}
-
-#[test]
-fn address_that_is_in_use_names_its_flag() {
-    let other = TcpListener::bind("127.0.0.1:0").unwrap();
-    let taken = other.local_addr().unwrap().to_string();
-    for flag in ["--listen", "--resp-listen", "--http-listen", "--grpc-listen"] {
-        let mut command = divvy();
-        command.args(["serve", COMPAT_RULES, "--store", "memory"]);
-        for front in ["--listen", "--resp-listen", "--http-listen", "--grpc-listen"] {
-            command.args([front, if front == flag { &taken } else { "127.0.0.1:0" }]);
-        }
-        let output = command.output().unwrap();
-        assert_eq!(output.status.code(), Some(1));
-        let log = String::from_utf8(output.stderr).unwrap();
-        let expected = format!("cannot listen on {taken}: it is in use: is another divvy running?");
-        assert!(log.contains(&expected) && log.trim_end().ends_with(&format!(" {flag}")), "{log}");
-    }
 }

@@ -1,54 +1,31 @@
 //! Stacks of rules over real sockets, on every store: a granted request is taken once from each counter, and a denied
 //! hit changes nothing. `kills` kills servers and Redis meanwhile.
 
-use std::collections::HashMap;
 use std::fs;
-use std::path::Path;
-use std::thread;
+use std::process::Stdio;
 
-use rand::rngs::Xoshiro256PlusPlus as Rng;
-use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 
-use crate::support::http::{self, HttpClient, served};
-use crate::support::redis::{RedisCluster, RedisServer};
-use crate::support::{LineClient, RespClient, RulesFile, Server, divvy, expanded, metrics, parse_verdict};
+use crate::support::http::served;
+use crate::support::{
+    HttpClient, RedisCluster, RedisServer, RulesFile, Server, divvy, expanded, http, metrics, on_each_store, on_redis,
+    run, until,
+};
 
 /// A request whose counters are in different slots of a cluster is a client error, under every policy.
 #[test]
 fn stacks_in_different_slots_of_a_cluster_are_rejected_under_every_policy() {
     let cluster = RedisCluster::start();
-    let rules = RulesFile::ini(MINUTE_AND_DAY);
-    let urls = cluster.urls().join(",");
     for policy in ["allow", "deny", "error", "local"] {
-        let store = ["--redis-url", &urls, "--redis-timeout", "20000", "--on-store-error", policy];
-        let server = Server::start(&[&[rules.path()], &store[..]].concat());
-        let client = &mut HttpClient::connect(server.http);
+        let urls = cluster.urls().join(",");
+        let server = Server::serving(MINUTE_AND_DAY, &[&on_redis(&urls)[..], &["--on-store-error", policy]].concat());
+        let client = &mut server.http();
         let together = hits_together(client, &[("a", 1), ("b", 1)]);
         assert_eq!((together.status, together.header("retry-after")), (400, None), "{policy}: {}", together.body);
         assert!(together.body.contains("in different slots"), "{}", together.body);
         let same = hits_together(client, &[(policy, 0), (policy, 0)]);
         assert_eq!(same.json()["allowed"], true, "{policy}: {}", same.body);
     }
-}
-
-/// The rules for a key: the label, the credits, and the algorithm. Nothing comes back during a test.
-const OF_KEYS: [(&str, u64, &str); 5] = [
-    ("token-bucket", 40, "creditLimit = 40\nresetSeconds = 900000\nalgorithm = token-bucket"),
-    ("sliding-log", 42, "creditLimit = 42\nresetSeconds = 900000\nalgorithm = sliding-log"),
-    ("sliding-window", 44, "creditLimit = 44\nresetSeconds = 900000000\nalgorithm = sliding-window"),
-    ("leaky-bucket", 46, "creditLimit = 1\nresetSeconds = 900000\nalgorithm = leaky-bucket\nburst = 46"),
-    ("year", 48, "creditLimit = 48\nwindow = year"),
-];
-/// Credits of each tenant, less than its keys have together.
-const OF_TENANT: u64 = 300;
-
-fn rules() -> String {
-    let of_key = |(label, _, limit): (&str, u64, &str)| {
-        format!("[tenant=* key=*]\n{limit}\nactorField = tenant, key\nmatchPolicy = and\nlabel = {label}\n\n")
-    };
-    let of_tenant = format!("creditLimit = {OF_TENANT}\nresetSeconds = 900000\nactorField = tenant\nlabel = tenant");
-    OF_KEYS.map(of_key).concat() + &format!("[tenant=*]\n{of_tenant}\n\n[default]\ncreditLimit = 0\n")
 }
 
 /// Returns the credits taken from the counter of this actor.
@@ -58,69 +35,6 @@ fn taken(server: &Server, rule: &str, limit: u64, actor: &str) -> u64 {
     assert_eq!(page.status, 200, "{}", page.body);
     let counters = page.json();
     counters["counters"].as_array().unwrap().first().map_or(0, |counter| limit - counter["remaining"].as_u64().unwrap())
-}
-
-/// Uses 64 connections for two tenants with ten keys each. The limits of each key and of both tenants stop some hits.
-fn grants_exactly_what_is_taken(server: &Server) {
-    let clients: Vec<_> = (0..64)
-        .map(|number| {
-            let mut client = LineClient::connect(server.line);
-            thread::spawn(move || {
-                let mut granted: HashMap<(u64, u64), u64> = HashMap::new();
-                let mut rng = Rng::seed_from_u64(number);
-                for _ in 0..20 {
-                    // Several are sent at once, so that groups of one connection are in the same batch.
-                    let asked: Vec<_> =
-                        (0..3).map(|_| (rng.random_range(0..2u64), rng.random_range(0..10u64))).collect();
-                    let lines = asked.iter().map(|(tenant, key)| format!("HIT tenant=t{tenant} key=k{key}\n"));
-                    client.send(lines.collect::<String>().as_bytes());
-                    for key in asked {
-                        let line = client.read_line();
-                        let (allowed, ..) = parse_verdict(&line).unwrap_or_else(|| panic!("{line}"));
-                        *granted.entry(key).or_default() += u64::from(allowed);
-                    }
-                }
-                granted
-            })
-        })
-        .collect();
-    let mut granted: HashMap<(u64, u64), u64> = HashMap::new();
-    for client in clients {
-        client.join().unwrap().into_iter().for_each(|(key, hits)| *granted.entry(key).or_default() += hits);
-    }
-    for tenant in 0..2 {
-        for key in 0..10 {
-            let granted = granted.get(&(tenant, key)).copied().unwrap_or_default();
-            for (rule, limit, _) in OF_KEYS {
-                let taken = taken(server, rule, limit, &format!("tenant=t{tenant} key=k{key}"));
-                assert_eq!(taken, granted, "{rule} of tenant {tenant}, key {key}");
-            }
-        }
-        let of_tenant: u64 = granted.iter().filter(|((of, _), _)| *of == tenant).map(|(_, hits)| hits).sum();
-        assert_eq!(taken(server, "tenant", OF_TENANT, &format!("t{tenant}")), of_tenant);
-        assert_eq!(of_tenant, OF_TENANT, "as much as there is");
-    }
-}
-
-#[test]
-fn grants_of_64_connections_are_taken_from_every_counter_of_the_stack() {
-    let rules = RulesFile::ini(&rules());
-    let data = tempfile::tempdir().unwrap();
-    for server in Server::on_each_store(rules.path(), data.path()) {
-        grants_exactly_what_is_taken(&server);
-    }
-    let redis = RedisServer::start();
-    let cluster = RedisCluster::start();
-    for urls in [vec![redis.url()], cluster.urls()] {
-        let urls = urls.join(",");
-        for denial_cache in ["0", "1000"] {
-            redis.cli(&["FLUSHALL"]);
-            cluster.nodes.iter().for_each(|node| drop(node.cli(&["FLUSHALL"])));
-            let store =
-                ["--store", "redis", "--redis-url", &urls, "--redis-timeout", "20000", "--denial-cache", denial_cache];
-            grants_exactly_what_is_taken(&Server::start(&[&[rules.path()], &store[..]].concat()));
-        }
-    }
 }
 
 const MINUTE_AND_DAY: &str = "
@@ -135,7 +49,7 @@ fn operation(key: &str, tokens: u64) -> String {
 
 #[test]
 fn http_lists_every_limit_and_names_those_that_deny() {
-    let (_server, mut client, _rules) = served(MINUTE_AND_DAY, &["--rate-limit-headers", "draft,x"]);
+    let (_server, mut client) = served(MINUTE_AND_DAY, &["--rate-limit-headers", "draft,x"]);
     let allowed = client.post("/v1/hit", &operation("a", 10));
     assert_eq!(allowed.status, 200, "{}", allowed.body);
     assert_eq!(allowed.json()["rule"], "burst");
@@ -171,13 +85,8 @@ fn hits_together(client: &mut HttpClient, hits: &[(&str, u64)]) -> http::Respons
 
 #[test]
 fn hits_are_taken_together_or_not_at_all_on_every_store() {
-    let rules = RulesFile::ini(MINUTE_AND_DAY);
-    let data = tempfile::tempdir().unwrap();
-    let redis = RedisServer::start();
-    let mut servers = Server::on_each_store(rules.path(), data.path());
-    servers.push(Server::start(&[rules.path(), "--store", "redis", "--redis-url", &redis.url()]));
-    for server in servers {
-        let client = &mut HttpClient::connect(server.http);
+    on_each_store(MINUTE_AND_DAY, |server| {
+        let client = &mut server.http();
         let both = hits_together(client, &[("a", 100), ("b", 200), ("a", 50)]);
         assert_eq!((both.status, &both.json()["allowed"]), (200, &json!(true)), "{}", both.body);
         assert_eq!(both.json()["results"][0]["remaining"], 1, "two hits on one counter");
@@ -196,15 +105,14 @@ fn hits_are_taken_together_or_not_at_all_on_every_store() {
         let invalid = client.post("/v1/hits", invalid);
         assert_eq!((invalid.status, &invalid.json()["pointer"]), (400, &json!("#/hits/1")), "{}", invalid.body);
         assert_eq!(left(client, "a"), 1);
-    }
+    });
 }
 
 #[test]
 fn unreadable_counter_fails_its_stacks_without_taking_from_others() {
-    let rules = RulesFile::ini(MINUTE_AND_DAY);
     let redis = RedisServer::start();
-    let server = Server::start(&[rules.path(), "--store", "redis", "--redis-url", &redis.url()]);
-    let mut line = LineClient::connect(server.line);
+    let server = Server::serving(MINUTE_AND_DAY, &["--redis-url", &redis.url()]);
+    let mut line = server.line();
     line.hit("api=chat key=a tokens=10");
     assert_eq!(redis.cli(&["SET", "divvy:api=chat key=*:a:3:60", "not ours", "KEEPTTL"]), "OK");
     line.send(b"HIT api=chat key=a\nHIT api=chat key=b\nHIT api=chat key=a\n");
@@ -214,9 +122,8 @@ fn unreadable_counter_fails_its_stacks_without_taking_from_others() {
     redis.cli(&["SET", "divvy:api=chat key=*:a:3:60", "2", "KEEPTTL"]);
     assert_eq!(taken(&server, "daily", 5_000, "a"), 10);
     // Redis could not decrease these after it had changed the other counter.
-    let rules = RulesFile::ini(&MINUTE_AND_DAY.replace("window=day", "per=1d"));
-    let server = Server::start(&[rules.path(), "--store", "redis", "--redis-url", &redis.url()]);
-    let mut line = LineClient::connect(server.line);
+    let server = Server::serving(&MINUTE_AND_DAY.replace("window=day", "per=1d"), &["--redis-url", &redis.url()]);
+    let mut line = server.line();
     line.hit("api=chat key=c");
     for odd in ["007", "99999999999999999999999", "9223372036854775807", "9007199254740993"] {
         assert_eq!(redis.cli(&["SET", "divvy:api=chat key=*:c:5000:86400", odd, "KEEPTTL"]), "OK");
@@ -227,30 +134,17 @@ fn unreadable_counter_fails_its_stacks_without_taking_from_others() {
     assert_eq!(taken(&server, "burst", 3, "c"), 1, "nothing but the first hit");
 }
 
-/// Returns the output of `divvy check`, on standard output and standard error.
-fn check(rules: &RulesFile, args: &[&str]) -> (bool, String) {
-    let output = divvy().arg("check").arg(rules.path()).args(args).output().unwrap();
-    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
-    (output.status.success(), text)
-}
-
 #[test]
-fn check_describes_stacks_and_reports_cluster_conflicts() {
+fn check_and_start_report_conflicts_with_a_cluster() {
     let good = RulesFile::ini(MINUTE_AND_DAY);
-    let (is_good, text) = check(&good, &["--redis-cluster"]);
-    assert!(is_good, "{text}");
-    assert!(
-        text.contains("lines 2 and 8 together: 3 in 60 s for each key; 5,000 a day from 00:00 UTC at the cost in tokens for each key"),
-        "{text}"
-    );
     let torn = RulesFile::ini(&MINUTE_AND_DAY.replacen("actorField=key", "actorField=api", 1));
-    assert!(check(&torn, &[]).0);
-    let (is_good, text) = check(&torn, &["--redis-cluster"]);
-    assert!(!is_good && text.contains("in different slots"), "{text}");
+    let check = |rules: &RulesFile, flags: &[&str]| run(&[&["check", rules.path()], flags].concat());
+    assert_eq!([check(&good, &["--redis-cluster"]).0, check(&torn, &[]).0], [0, 0]);
+    let (code, _, error) = check(&torn, &["--redis-cluster"]);
+    assert!(code != 0 && error.contains("in different slots"), "{error}");
     let urls = "redis://127.0.0.1:1,redis://127.0.0.1:2";
     let serve = |rules: &RulesFile| {
-        let args = [rules.path(), "--store", "redis", "--redis-url", urls];
-        Server::try_start_as(divvy().stderr(std::process::Stdio::null()), &args).map(drop)
+        Server::try_start_as(divvy().stderr(Stdio::null()), &[rules.path(), "--redis-url", urls]).map(drop)
     };
     assert!(serve(&torn).is_err() && serve(&good).is_ok());
 }
@@ -260,29 +154,14 @@ fn reload_that_a_cluster_cannot_serve_keeps_the_old_rules() {
     let cluster = RedisCluster::start();
     let rules = RulesFile::ini(MINUTE_AND_DAY);
     let urls = cluster.urls().join(",");
-    let server = Server::start(&[rules.path(), "--store", "redis", "--redis-url", &urls, "--redis-timeout", "20000"]);
-    let mut line = LineClient::connect(server.line);
+    let server = Server::start(&[&[rules.path()], &on_redis(&urls)[..]].concat());
+    let mut line = server.line();
     assert_eq!(line.hit("api=chat key={a}x").1, 2);
-    write(rules.path(), &expanded(&MINUTE_AND_DAY.replacen("actorField=key", "actorField=api", 1)));
+    fs::write(rules.path(), expanded(&MINUTE_AND_DAY.replacen("actorField=key", "actorField=api", 1))).unwrap();
     server.signal("-HUP");
     let bad = || metrics::scrape(server.http).value("divvy_config_failures_total", &[]) == 1.0;
-    crate::support::redis::until(bad);
+    until(bad);
     assert_eq!(line.hit("api=chat key={a}x").1, 1, "the old rules' counter");
-    let listed = RespClient::connect(server.resp).command("DIVVY.COUNTERS burst ACTOR {a}x");
+    let listed = server.resp().command("DIVVY.COUNTERS burst ACTOR {a}x");
     assert!(listed.contains("{a}x 1 "), "{listed}");
-    let mut all = String::new();
-    let mut cursor = "0".to_owned();
-    loop {
-        let page = RespClient::connect(server.resp).command(&format!("DIVVY.COUNTERS burst CURSOR {cursor}"));
-        all.push_str(&page);
-        cursor = page.trim_start_matches('[').split(' ').next().unwrap().to_owned();
-        if cursor == "0" {
-            break;
-        }
-    }
-    assert!(all.contains("{a}x 1 "), "{all}");
-}
-
-fn write(path: impl AsRef<Path>, text: &str) {
-    fs::write(path, text).unwrap();
 }

@@ -5,8 +5,7 @@ use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use crate::support::redis::until;
-use crate::support::{LineClient, PATIENCE, RespClient, RulesFile, Server, divvy};
+use crate::support::{LineClient, PATIENCE, RespClient, RulesFile, Server, divvy, until};
 
 const RULES: &str = "
 [kind=trial] creditLimit=2 resetSeconds=3600 matchPolicy=canary
@@ -62,7 +61,7 @@ impl StatsdFigures {
 
 /// Sends hits. The connections stay open as long as the returned clients live.
 fn send_hits(server: &Server) -> (LineClient, RespClient) {
-    let (mut line, mut resp) = (LineClient::connect(server.line), RespClient::connect(server.resp));
+    let (mut line, mut resp) = (server.line(), server.resp());
     let text = ["HIT path=/status\n".repeat(10), "HIT kind=trial\n".repeat(3), "NOPE\n".repeat(3)].concat();
     line.send(text.as_bytes());
     text.lines().for_each(|_| assert_ne!(line.read_line(), ""));
@@ -71,11 +70,8 @@ fn send_hits(server: &Server) -> (LineClient, RespClient) {
     (line, resp)
 }
 
-fn start(rules: &RulesFile, port: u16, flags: &[&str]) -> Server {
-    let port = port.to_string();
-    let mut args = vec![rules.path(), "--store", "memory", "--statsd-host", "127.0.0.1", "--statsd-port", &port];
-    args.extend(flags);
-    Server::start(&args)
+fn start(port: u16, flags: &[&str]) -> Server {
+    Server::serving(RULES, &[&["--statsd-host", "127.0.0.1", "--statsd-port", &port.to_string()], flags].concat())
 }
 
 /// Reads lines until the figures are complete.
@@ -92,8 +88,7 @@ fn receive(stream: TcpStream, received: &mut StatsdFigures, prefix: &str) {
 fn counts_add_up_over_udp() {
     let statsd = UdpSocket::bind("127.0.0.1:0").unwrap();
     statsd.set_read_timeout(Some(PATIENCE)).unwrap();
-    let rules = RulesFile::ini(RULES);
-    let server = start(&rules, statsd.local_addr().unwrap().port(), &["--statsd-prefix", "api."]);
+    let server = start(statsd.local_addr().unwrap().port(), &["--statsd-prefix", "api."]);
     let clients = send_hits(&server);
     let (mut received, mut datagram) = (StatsdFigures::default(), [0; 65536]);
     let mut take = |received: &mut StatsdFigures| {
@@ -134,8 +129,7 @@ fn counts_add_up_over_tcp_with_variables_of_buttons_divvy() {
 fn late_statsd_gets_everything() {
     // The port is bound and released, so nothing listens there.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let rules = RulesFile::ini(RULES);
-    let server = start(&rules, port, &["--statsd-tcp"]);
+    let server = start(port, &["--statsd-tcp"]);
     let _clients = send_hits(&server);
     let statsd = TcpListener::bind(("127.0.0.1", port)).unwrap();
     receive(statsd.accept().unwrap().0, &mut StatsdFigures::default(), "");
@@ -143,12 +137,9 @@ fn late_statsd_gets_everything() {
 
 #[test]
 fn missing_statsd_affects_no_client() {
-    let rules = RulesFile::ini(RULES);
     let closed = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
-    let nowhere = [["--statsd-host", "nobody.invalid"], ["--statsd-host", "127.0.0.1"]];
-    for host in nowhere {
-        let args = [&[rules.path(), "--store", "memory", "--statsd-port", &closed], &host[..]].concat();
-        let server = Server::start(&args);
+    for host in ["nobody.invalid", "127.0.0.1"] {
+        let server = Server::serving(RULES, &["--statsd-host", host, "--statsd-port", &closed]);
         drop(send_hits(&server));
         assert!(server.terminate().success());
     }

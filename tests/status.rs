@@ -7,11 +7,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::support::command_line::run_at;
-use crate::support::http;
-use crate::support::redis::{RedisServer, lasting_port, until};
-use crate::support::stores::on_every_store;
-use crate::support::{RespClient, RulesFile, Server, resp};
+use crate::support::{RedisServer, RulesFile, Server, http, lasting_port, on_local_stores, resp, run_at, until};
 
 const RULES: &str = "
 [api=* user=*] creditLimit=10 resetSeconds=3600 actorField=user label=calls
@@ -52,7 +48,7 @@ fn used(rule: &str, used: u64, limit: u64) -> Value {
 
 #[test]
 fn status_covers_the_rules_with_exactly_these_fields() {
-    on_every_store(RULES, &["--max-reservation-ttl", "600"], |store, server| {
+    on_local_stores(RULES, |server| {
         for (command, reply) in [
             ("DIVVY.HIT api=a user=ann COST 2", "[1 8 3600]"),
             // Another value of a field that is not the actor's takes from the same counter.
@@ -64,12 +60,12 @@ fn status_covers_the_rules_with_exactly_these_fields() {
             ("DIVVY.LIMIT SET calls banned 0", "OK"),
             ("DIVVY.HIT x=y", "[1 999 3600]"),
         ] {
-            assert_eq!(resp(server, command), reply, "{store}: {command}");
+            assert_eq!(resp(server, command), reply, "{command}");
         }
         for job in ["a", "b"] {
-            assert!(resp(server, &format!("DIVVY.RESERVE job={job} user=ann AMOUNT 1")).starts_with("[1 "), "{store}");
+            assert!(resp(server, &format!("DIVVY.RESERVE job={job} user=ann AMOUNT 1")).starts_with("[1 "));
         }
-        assert!(resp(server, "DIVVY.RESERVE api=a user=ann AMOUNT 5 TTL 600").starts_with("[1 2 "), "{store}");
+        assert!(resp(server, "DIVVY.RESERVE api=a user=ann AMOUNT 5 TTL 600").starts_with("[1 2 "));
         let calls = json!({
             "rule": "calls", "limit": 10, "used": 3, "reserved": 5, "inFlight": 0, "remaining": 2, "balance": 2,
             "ownLimit": null, "override": null,
@@ -101,43 +97,36 @@ fn status_covers_the_rules_with_exactly_these_fields() {
             ("user=", json!([])),
             ("ip=1", json!([])),
         ] {
-            assert_eq!(rules(server, query), expected, "{store}: {query}");
+            assert_eq!(rules(server, query), expected, "{query}");
         }
         // The rule for VIPs shares the counter, and is not Bob's.
         assert_eq!(resp(server, "DIVVY.HIT plan=free user=bob"), "[1 4 86400]");
-        assert_eq!(rules(server, "user=bob"), json!([used("free", 1, 5), own_limit("jobs", 2)]), "{store}");
+        assert_eq!(rules(server, "user=bob"), json!([used("free", 1, 5), own_limit("jobs", 2)]));
         let replied = resp(server, "DIVVY.STATUS user=bob");
         let jobs =
             "[rule jobs limit 2 used 0 reserved 0 inFlight 0 remaining 2 reset 0 balance 2 ownLimit 2 override nil]";
-        assert!(replied.starts_with("[0 [[rule free limit 5 used 1 ") && replied.contains(jobs), "{store}: {replied}");
+        assert!(replied.starts_with("[0 [[rule free limit 5 used 1 ") && replied.contains(jobs), "{replied}");
         // Usage under a limit of nothing.
         assert_eq!(resp(server, "DIVVY.LIMIT SET free bob 0"), "OK");
         let banned = json!({
             "rule": "free", "limit": 0, "used": 1, "reserved": 0, "inFlight": 0, "remaining": 0, "balance": -1,
             "ownLimit": 0, "override": null,
         });
-        assert_eq!(rules(server, "user=bob")[0], banned, "{store}");
+        assert_eq!(rules(server, "user=bob")[0], banned);
     });
 }
 
 #[test]
 fn asking_takes_nothing_and_creates_nothing() {
-    on_every_store(RULES, &[], |store, server| {
-        let mut client = RespClient::connect(server.resp);
-        for number in 0..200 {
-            assert_eq!(client.command(&format!("DIVVY.STATUS user=stranger-{number}")), "[0 []]", "{store}");
-        }
-        let size: u64 = client.command("DBSIZE").parse().unwrap();
-        // In Redis, divvy has a key or two of its own.
-        let most = if ["memory", "RocksDB"].contains(&store) { 0 } else { 9 };
-        assert!(size <= most, "{store}: {size}");
-        assert_eq!(client.command("DIVVY.HIT api=a user=ann"), "[1 9 3600]", "{store}");
-        for _ in 0..200 {
-            let status = client.command("DIVVY.STATUS user=ann");
-            assert!(status.contains(" used 1 reserved 0 inFlight 0 remaining 9 "), "{store}: {status}");
-        }
-        assert_eq!(client.command("DIVVY.HIT api=a user=ann"), "[1 8 3600]", "{store}");
-    });
+    let server = Server::serving(RULES, &[]);
+    for number in 0..200 {
+        assert_eq!(resp(&server, &format!("DIVVY.STATUS user=stranger-{number}")), "[0 []]");
+    }
+    assert_eq!(resp(&server, "DIVVY.HIT api=a user=ann"), "[1 9 3600]");
+    for _ in 0..200 {
+        assert!(resp(&server, "DIVVY.STATUS user=ann").contains(" used 1 reserved 0 inFlight 0 remaining 9 "));
+    }
+    assert_eq!([resp(&server, "DBSIZE"), resp(&server, "DIVVY.HIT api=a user=ann")], ["1", "[1 8 3600]"]);
 }
 
 /// Returns a rule for each number, each with its own limit.
@@ -152,25 +141,25 @@ fn numbered(numbers: impl Iterator<Item = u64>) -> String {
 
 #[test]
 fn pages_show_every_rule_once_and_in_order() {
-    on_every_store(&numbered(1..251), &[], |store, server| {
-        let mut client = RespClient::connect(server.resp);
+    on_local_stores(&numbered(1..251), |server| {
+        let mut client = server.resp();
         // Two of three rules know the actor.
         let expected: Vec<_> = (1..251).filter(|number| number % 3 > 0).collect();
         for number in &expected {
-            assert!(client.command(&format!("DIVVY.HIT n={number} user=ann")).starts_with("[1 "), "{store}");
+            assert!(client.command(&format!("DIVVY.HIT n={number} user=ann")).starts_with("[1 "));
         }
         for count in [1, 7, 100, 1000] {
             let (mut shown, mut pages, mut cursor) = (Vec::new(), 0, String::new());
             loop {
                 let page = page(server, &format!("user=ann&count={count}{cursor}"));
                 let rules = page["rules"].as_array().unwrap();
-                assert!(rules.len() <= count, "{store}");
+                assert!(rules.len() <= count);
                 shown.extend(rules.iter().map(|rule| rule["limit"].as_u64().unwrap()));
                 pages += 1;
                 let Some(next) = page["next"].as_str() else { break };
                 cursor = format!("&cursor={next}");
             }
-            assert_eq!((&shown, pages), (&expected, 250_usize.div_ceil(count)), "{store}");
+            assert_eq!((&shown, pages), (&expected, 250_usize.div_ceil(count)));
         }
         // Without a count, a page reads 100 counters. RESP has the same pages.
         let next = page(server, "user=ann")["next"].as_str().unwrap().to_owned();
@@ -211,8 +200,7 @@ fn cursor_of_other_rules_is_refused() {
 
 #[test]
 fn fields_of_no_rule_are_an_error() {
-    let rules = RulesFile::ini(RULES);
-    let server = Server::in_memory(rules.path());
+    let server = Server::serving(RULES, &[]);
     for (query, command, fields) in [
         ("usr=ann", "usr=ann", "usr"),
         ("tenant=a", "tenant=a", "tenant"),
@@ -233,11 +221,10 @@ fn fields_of_no_rule_are_an_error() {
 
 #[test]
 fn failure_of_the_store_is_an_error_under_any_policy() {
-    let rules = RulesFile::ini(RULES);
     let mut redis = RedisServer::start_with(lasting_port(), &[]);
     let servers = ["error", "deny", "allow", "local"].map(|policy| {
-        let store = ["--store", "redis", "--redis-timeout", "1000", "--on-store-error", policy];
-        (policy, Server::start(&[&[rules.path(), "--redis-url", &redis.url()], &store[..]].concat()))
+        let flags = ["--redis-timeout", "1000", "--on-store-error", policy, "--redis-url", &redis.url()];
+        (policy, Server::serving(RULES, &flags))
     });
     assert_eq!(resp(&servers[0].1, "DIVVY.HIT api=a user=ann COST 10"), "[1 0 3600]");
     for (policy, server) in &servers {
@@ -268,8 +255,7 @@ fn actor(server: &Server, args: &[&str]) -> (i32, String, String) {
 
 #[test]
 fn command_line_prints_a_table_or_json() {
-    let rules = RulesFile::ini(RULES);
-    let server = Server::in_memory(rules.path());
+    let server = Server::serving(RULES, &[]);
     resp(&server, "DIVVY.HIT api=a user=ann COST 3");
     resp(&server, "DIVVY.RESERVE job=a user=ann AMOUNT 1");
     resp(&server, "DIVVY.LIMIT SET calls ann 20");

@@ -20,10 +20,8 @@ use rand::{RngExt, SeedableRng};
 use socket2::SockRef;
 use tokio::time::timeout;
 
-use crate::support::http::{self, HttpClient};
 use crate::support::http2::{descriptor, framed};
-use crate::support::seed::{seed, setting};
-use crate::support::{LineClient, PATIENCE, RespClient, RulesFile, Server};
+use crate::support::{LineClient, PATIENCE, RulesFile, Server, http, seed, setting};
 
 const RULES: &str = "
 [domain=storm user=*] creditLimit=1000000000 resetSeconds=360000 actorField=user
@@ -94,7 +92,7 @@ fn storm(durability: &str) {
     assert!(hung_up.load(Relaxed) > 0);
     every_front_answers(&server);
 
-    let mut client = LineClient::connect(server.line);
+    let mut client = server.line();
     for (number, counted) in counted.iter().enumerate() {
         let (_, credit, _) = client.hit(&format!("domain=storm user=steady-{number}"));
         assert_eq!(CREDIT - credit, counted + 1, "steady-{number}: every hit is counted once");
@@ -102,12 +100,12 @@ fn storm(durability: &str) {
     let before = credits(&mut client);
     if durability == "lazy" {
         // A listing writes the remaining counters.
-        let listed = RespClient::connect(server.resp).command("DIVVY.COUNTERS domain=storm user=*");
+        let listed = server.resp().command("DIVVY.COUNTERS domain=storm user=*");
         assert!(listed.starts_with('['), "{listed}");
     }
     server.kill();
     let server = Server::on_disk(rules.path(), dir.path(), durability);
-    let after = credits(&mut LineClient::connect(server.line));
+    let after = credits(&mut server.line());
     for (user, credit) in before {
         // Requests of clients that hung up may also have been counted since.
         assert!(after[&user] < credit, "{user} has {} after a restart, and had {credit}", after[&user]);
@@ -269,11 +267,11 @@ fn request(path: &str, is_grpc: bool) -> Request<()> {
 
 fn every_front_answers(server: &Server) {
     let hit = "domain=storm user=after";
-    assert_eq!(LineClient::connect(server.line).hit(hit).1, CREDIT - 1);
-    let reply = RespClient::connect(server.resp).command(&format!("DIVVY.HIT {hit}"));
+    assert_eq!(server.line().hit(hit).1, CREDIT - 1);
+    let reply = server.resp().command(&format!("DIVVY.HIT {hit}"));
     assert!(reply.starts_with(&format!("[1 {} ", CREDIT - 2)), "{reply}");
     let body = r#"{"operation":{"domain":"storm","user":"after"}}"#;
-    let answer = HttpClient::connect(server.http).post("/v1/hit", body);
+    let answer = server.http().post("/v1/hit", body);
     assert_eq!((answer.status, answer.json()["remaining"].as_u64()), (200, Some(CREDIT - 3)));
     assert_eq!(http::get(server.http, "/readyz").status, 200);
     let answers = async {

@@ -5,8 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Stdio};
 use std::thread;
 
-use crate::support::command_line::run;
-use crate::support::{COMPAT_RULES, DIVVY, RespClient, RulesFile, Server, divvy, program};
+use crate::support::{COMPAT_RULES, DIVVY, RulesFile, Server, divvy, done, program, run, run_at};
 
 const BY_USER: &str = "[user=*]\ncreditLimit = 9\nresetSeconds = 3600\nactorField = user\nlabel = by-user\n\n\
                        [default]\ncreditLimit = 0\nresetSeconds = 0\n";
@@ -32,9 +31,8 @@ fn await_text(from: &mut impl Read, text: &str) -> String {
 
 #[test]
 fn forgetting_a_whole_rule_needs_confirmation() {
-    let rules = RulesFile::ini(BY_USER);
-    let server = Server::in_memory(rules.path());
-    let mut client = RespClient::connect(server.resp);
+    let server = Server::serving(BY_USER, &[]);
+    let mut client = server.resp();
     let mut begin = || {
         for user in ["ann", "bob", "cy"] {
             client.command(&format!("DIVVY.HIT user={user}"));
@@ -98,8 +96,7 @@ fn shown(args: &[&str]) -> String {
 #[test]
 fn denial_on_a_terminal_names_the_rule() {
     let with_stack = "[team=*]\ncreditLimit = 1\nresetSeconds = 3600\nmatchPolicy = and\n\n";
-    let rules = RulesFile::ini(&format!("{with_stack}{BY_USER}"));
-    let server = Server::in_memory(rules.path());
+    let server = Server::serving(&format!("{with_stack}{BY_USER}"), &[]);
     let (http, line) = (server.http.to_string(), server.line.to_string());
     let over_http = |verb, args: &[&str]| shown(&[&[verb, "--server", &http], args].concat());
 
@@ -108,22 +105,12 @@ fn denial_on_a_terminal_names_the_rule() {
                       api=serch 'q=a b'\n";
     assert_eq!(over_http("hit", &["api=serch", "q=a b"]), format!("OK false 0 0\n{by_default}"));
     let by_user = "denied by by-user\n";
-    assert!(over_http("peek", &["--cost", "10", "user=ann"]).ends_with(by_user));
     assert!(over_http("reserve", &["--amount", "10", "--ttl", "30", "user=ann"]).ends_with(by_user));
-    let by_stack = "denied by rule-1\n";
-    assert!(over_http("hit", &["--cost", "2", "team=a", "user=ann"]).ends_with(by_stack));
-
-    let block = ["block", "set", "by-user", "eve", "--reason", "stolen\u{1b}card", "--server", &http];
-    assert_eq!(run(&block).0, 1, "a reason has no control characters");
-    assert_eq!(run(&block.map(|word| if word.starts_with("stolen") { "stolen card" } else { word })).0, 0);
+    assert!(over_http("hit", &["--cost", "2", "team=a", "user=ann"]).ends_with("denied by rule-1\n"));
+    done(&["block", "set", "by-user", "eve", "--reason", "stolen card", "--server", &http]);
     let by_block = "denied by by-user: this actor is blocked: stolen card\n";
     assert!(over_http("hit", &["team=b", "user=eve"]).ends_with(by_block));
 
-    let json = over_http("hit", &["--json", "api=serch"]);
-    assert_eq!(
-        json,
-        "{\"allowed\":false,\"limit\":0,\"remaining\":0,\"balance\":0,\"reset\":0,\"retryAfter\":null,\"rule\":\"default\"}\n"
-    );
     let over_line = shown(&["hit", "--addr", &line, "api=serch"]);
     assert_eq!(over_line, "OK false 0 0\ndenied; to see by which rule, use --server instead of --addr\n");
     let piped = run(&["hit", "--server", &http, "api=serch"]);
@@ -188,35 +175,20 @@ fn closed_output_is_an_error_without_a_panic() {
 
 #[test]
 fn explain_and_rules_ask_the_server() {
-    let rules = RulesFile::ini(BY_USER);
-    let server = Server::in_memory(rules.path());
-    let http = server.http.to_string();
-    let ask = |args: &[&str]| run(&[args, &["--server", &http]].concat());
-    assert_eq!(ask(&["block", "set", "by-user", "eve", "--reason", "stolen card"]).0, 0);
-    let (code, out, _) = ask(&["explain", "user=eve"]);
-    assert_eq!(code, 0);
-    assert!(out.ends_with("; this actor is blocked: stolen card\n"), "{out}");
-    let (_, of_file, _) = run(&["explain", "--file", rules.path(), "user=eve"]);
-    assert!(of_file.contains("matches and answers: allows"), "{of_file}");
-
-    assert_eq!(ask(&["hit", "user=eve"]).0, 0);
-    assert_eq!(ask(&["hit", "user=ann"]).0, 0);
-    let (_, table, _) = ask(&["rules"]);
+    let server = Server::serving(BY_USER, &[]);
+    let ask = |line: &str| {
+        let (code, out, error) = run_at(&server, &line.split(' ').collect::<Vec<_>>());
+        assert_eq!(code, 0, "{line}: {error}");
+        out
+    };
+    ask("block set by-user eve --reason stolen");
+    assert!(ask("explain user=eve").ends_with("; this actor is blocked: stolen\n"));
+    ask("hit user=eve");
+    ask("hit user=ann");
+    let table = ask("rules");
     let lines: Vec<_> = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
-    assert_eq!(
-        lines,
-        ["allowed denied name matchPolicy operation", "1 1 by-user stop user=*", "0 0 default stop default"]
-    );
-    let (_, json, _) = ask(&["rules", "--json"]);
-    let first: serde_json::Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
-    assert_eq!(
-        (&first["name"], &first["denied"], &first["actorField"]),
-        (&"by-user".into(), &1.into(), &"user".into())
-    );
-
-    let (_, top, _) = ask(&["top"]);
-    assert!(
-        top.starts_with("rule=* order=denied last=60 ") && top.contains("eve                     by-user"),
-        "{top}"
-    );
+    let rows = ["1 1 by-user stop user=*", "0 0 default stop default"];
+    assert_eq!(lines, [&["allowed denied name matchPolicy operation"], &rows[..]].concat());
+    let first: serde_json::Value = serde_json::from_str(ask("rules --json").lines().next().unwrap()).unwrap();
+    assert_eq!((&first["name"], &first["denied"]), (&"by-user".into(), &1.into()));
 }

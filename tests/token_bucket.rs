@@ -1,35 +1,19 @@
 //! Commands that carry their own limits, `RL.*` and `CL.THROTTLE`, over real sockets: recorded replies, errors,
 //! extremes, and connections shared with other commands.
 
-use std::path::Path;
-
 use serde_json::Value;
 
-use crate::support::redis::RedisServer;
-use crate::support::{RespClient, Server};
+use crate::support::{RedisServer, Server};
 
 const RECORDED: &str = include_str!("compat/token-bucket.jsonl");
 
-/// Starts a server without rules, which these commands do not need.
-fn in_memory() -> Server {
-    Server::start(&["--store", "memory"])
-}
-
-fn on_disk(dir: &Path) -> Server {
-    Server::start(&["--store", "rocksdb", "--data-dir", dir.to_str().unwrap()])
-}
-
+/// Runs the test on servers without rules, which these commands do not need.
 fn on_every_store(check: impl Fn(&Server)) {
-    check(&in_memory());
-    let dir = tempfile::tempdir().unwrap();
-    check(&on_disk(dir.path()));
-    let redis = RedisServer::start();
-    check(&Server::start(&["--store", "redis", "--redis-url", &redis.url()]));
-}
-
-/// Returns how a client shows the reply of a recorded row.
-fn shown(reply: &Value) -> String {
-    reply.to_string().replace(',', " ")
+    let (dir, redis) = (tempfile::tempdir().unwrap(), RedisServer::start());
+    let url = redis.url();
+    for store in [&["--store", "memory"][..], &["--data-dir", dir.path().to_str().unwrap()], &["--redis-url", &url]] {
+        check(&Server::start(store));
+    }
 }
 
 #[test]
@@ -37,31 +21,18 @@ fn replies_match_the_recorded_ones() {
     let rows: Vec<Value> = RECORDED.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(rows.len(), 34);
     on_every_store(|server| {
-        let mut client = RespClient::connect(server.resp);
+        let mut client = server.resp();
         for row in &rows {
             let line = row["send"].as_str().unwrap();
-            assert_eq!(client.command(line), shown(&row["reply"]), "{line}");
-        }
-    });
-}
-
-#[test]
-fn pipelined_replies_match_the_recorded_ones() {
-    let rows: Vec<Value> = RECORDED.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    on_every_store(|server| {
-        let mut client = RespClient::connect(server.resp);
-        let lines: String = rows.iter().map(|row| format!("{}\r\n", row["send"].as_str().unwrap())).collect();
-        client.send(lines.as_bytes());
-        for row in &rows {
-            assert_eq!(client.read_reply(), shown(&row["reply"]), "{}", row["send"]);
+            assert_eq!(client.command(line), row["reply"].to_string().replace(',', " "), "{line}");
         }
     });
 }
 
 #[test]
 fn keys_are_any_bytes() {
-    let server = in_memory();
-    let mut client = RespClient::connect(server.resp);
+    let server = Server::start(&["--store", "memory"]);
+    let mut client = server.resp();
     let keys: [&[u8]; 5] = [b"", b"\0", b"\xff\xfe\r\n", b"a b", b"a"];
     for key in keys {
         assert_eq!(client.command_of(&[b"RL.REDUCE", key, b"5", b"60"]), "5", "{key:?}");
@@ -74,8 +45,8 @@ fn keys_are_any_bytes() {
 
 #[test]
 fn command_info_has_the_positions_of_keys() {
-    let server = in_memory();
-    let mut client = RespClient::connect(server.resp);
+    let server = Server::start(&["--store", "memory"]);
+    let mut client = server.resp();
     for (name, arity, flags) in [
         ("rl.reduce", -4, "write denyoom fast"),
         ("rl.pget", -4, "readonly fast"),
@@ -90,7 +61,7 @@ fn command_info_has_the_positions_of_keys() {
 #[test]
 fn extremes_are_answered() {
     on_every_store(|server| {
-        let mut client = RespClient::connect(server.resp);
+        let mut client = server.resp();
         for (command, reply) in [
             ("RL.REDUCE a MAX MAX", "9223372036854775807"),
             ("RL.GET a MAX MAX", "9223372036854775806"),

@@ -4,15 +4,20 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use crate::robustness::MIB;
-use crate::support::{COMPAT_RULES, PATIENCE, RespClient, RulesFile, Server, encode, http};
+use crate::support::{COMPAT_RULES, RespClient, Server, encode, number, until};
 
 const HIT: &str = "DIVVY.HIT method=GET path=/status";
 const ABORTED: &str = "-EXECABORT Transaction discarded because of previous errors.";
 
 fn served() -> (Server, RespClient) {
     let server = Server::in_memory(COMPAT_RULES);
-    let client = RespClient::connect(server.resp);
+    let client = server.resp();
     (server, client)
+}
+
+/// Returns the commands inline.
+fn pipeline(commands: &[&str]) -> String {
+    commands.iter().map(|command| format!("{command}\r\n")).collect()
 }
 
 /// Sends the commands one by one. Each must get the reply given with it.
@@ -41,7 +46,7 @@ fn transaction_is_executed_in_order_at_exec() {
             (HIT, "QUEUED"),
         ],
     );
-    let other = RespClient::connect(server.resp).command("DIVVY.PEEK method=GET path=/status");
+    let other = server.resp().command("DIVVY.PEEK method=GET path=/status");
     assert_eq!(other, "[1 1000 0]", "nothing is taken before EXEC");
     assert_eq!(
         client.command("EXEC"),
@@ -110,12 +115,7 @@ fn commands_not_allowed_in_a_transaction_are_errors_that_abort_nothing() {
 #[test]
 fn pipelined_transaction_works_after_hello_and_auth() {
     let (_server, mut client) = served();
-    let requests = ["MULTI", "AUTH secret", "HELLO 3", "CLIENT GETNAME", HIT, "EXEC"];
-    let pipeline: Vec<u8> = requests
-        .iter()
-        .flat_map(|request| encode(&request.split(' ').map(str::as_bytes).collect::<Vec<_>>()))
-        .collect();
-    client.send(&pipeline);
+    client.send(pipeline(&["MULTI", "AUTH secret", "HELLO 3", "CLIENT GETNAME", HIT, "EXEC"]).as_bytes());
     assert_eq!(client.read_reply(), "OK");
     (0..4).for_each(|_| assert_eq!(client.read_reply(), "QUEUED"));
     let reply = client.read_reply();
@@ -127,14 +127,12 @@ fn pipelined_transaction_works_after_hello_and_auth() {
 fn client_that_leaves_before_exec_leaves_no_trace() {
     let (server, mut client) = served();
     for _ in 0..20 {
-        let mut leaving = RespClient::connect(server.resp);
+        let mut leaving = server.resp();
         talk(&mut leaving, &[("MULTI", "OK"), (HIT, "QUEUED")]);
     }
     assert_eq!(client.command("DIVVY.PEEK method=GET path=/status"), "[1 1000 0]");
-    let start = std::time::Instant::now();
-    while !http::get(server.http, "/metrics").body.contains("divvy_buffer_memory_bytes 0\n") {
-        assert!(start.elapsed() < PATIENCE, "memory is held for transactions that are gone");
-    }
+    // No memory is held for transactions that are gone.
+    until(|| number(&server, "divvy_buffer_memory_bytes") == 0);
 }
 
 #[test]
@@ -143,7 +141,7 @@ fn queued_commands_are_bounded_by_the_memory_for_buffers() {
     let flags = ["--max-buffer-memory", &BOUND.to_string()];
     let server = Server::start(&[&[COMPAT_RULES, "--store", "memory"], &flags[..]].concat());
     let before = server.peak_resident();
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     assert_eq!(client.command("MULTI"), "OK");
     let hit = encode(&[b"DIVVY.HIT", b"method=GET", b"path=/status"]);
     let mut queued = 0;
@@ -168,18 +166,11 @@ fn queued_commands_are_bounded_by_the_memory_for_buffers() {
 #[test]
 fn unwanted_replies_are_not_sent() {
     let (_server, mut client) = served();
-    let mut pipeline = Vec::new();
-    let mut send = |words: &str| pipeline.extend(encode(&words.split(' ').map(str::as_bytes).collect::<Vec<_>>()));
-    for words in ["CLIENT REPLY SKIP", HIT, HIT, "CLIENT REPLY SKIP", "NONSENSE", "PING"] {
-        send(words);
-    }
-    for words in ["CLIENT REPLY OFF", HIT, "PING", "NONSENSE", "INFO", "CLIENT REPLY SKIP", "MULTI", HIT, "EXEC"] {
-        send(words);
-    }
-    for words in ["CLIENT REPLY ON", HIT, "CLIENT REPLY OFF", "RESET", "PING"] {
-        send(words);
-    }
-    client.send(&pipeline);
+    client.send(pipeline(&["CLIENT REPLY SKIP", HIT, HIT, "CLIENT REPLY SKIP", "NONSENSE", "PING"]).as_bytes());
+    let muted = [HIT, "PING", "NONSENSE", "INFO", "CLIENT REPLY SKIP", "MULTI", HIT, "EXEC", "CLIENT REPLY ON"];
+    client.send(
+        pipeline(&[&["CLIENT REPLY OFF"], &muted[..], &[HIT, "CLIENT REPLY OFF", "RESET", "PING"]].concat()).as_bytes(),
+    );
     for expected in ["[1 998 60]", "PONG", "OK", "[1 995 60]", "RESET", "PONG"] {
         assert_eq!(client.read_reply(), expected);
     }
@@ -198,9 +189,11 @@ fn unwanted_replies_are_not_sent() {
 /// replies are muted, is executed.
 fn pings_during(command: &[&[u8]], count: usize) -> usize {
     let rules: String = (0..300).map(|number| format!("[a={number}]\ncreditLimit = 1\nper = 1m\n")).collect();
-    let rules = RulesFile::ini(&format!("{rules}[default]\ncreditLimit = 1\nper = 1m\nactorField = actor\n"));
-    let server = Server::start(&[rules.path(), "--store", "memory", "--threads", "1"]);
-    let (mut client, mut other) = (RespClient::connect(server.resp), RespClient::connect(server.resp));
+    let server = Server::serving(
+        &format!("{rules}[default]\ncreditLimit = 1\nper = 1m\nactorField = actor\n"),
+        &["--threads", "1"],
+    );
+    let (mut client, mut other) = (server.resp(), server.resp());
     client.send(&[&b"CLIENT REPLY OFF\r\nMULTI\r\n"[..], &encode(command).repeat(count)].concat());
     while !other.command("CLIENT LIST").contains(&format!("multi={count} ")) {}
     client.send(b"EXEC\r\nCLIENT REPLY ON\r\n");

@@ -6,7 +6,6 @@ mod command_line;
 mod header_tricks;
 mod logins;
 mod random;
-mod reload;
 mod revocation;
 mod rights;
 mod scopes;
@@ -16,8 +15,7 @@ use std::path::PathBuf;
 use base64_simd::STANDARD;
 use divvy::access::{Category, Digest};
 
-use crate::support::log::Log;
-use crate::support::{COMPAT_RULES, LineClient, RespClient, Server, divvy, http};
+use crate::support::{COMPAT_RULES, LineClient, Log, RespClient, Server, divvy, expanded, http};
 
 /// Text after the names of all users' passwords.
 const PASSWORD: &str = "'s password";
@@ -45,17 +43,19 @@ struct Guarded {
 
 impl Guarded {
     fn start(file: &str, args: &[&str]) -> Self {
-        Self::with_rules(COMPAT_RULES, file, args)
+        Self::with_rules(&std::fs::read_to_string(COMPAT_RULES).unwrap(), file, args)
     }
 
     fn with_rules(rules: &str, file: &str, args: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("rules.ini"), expanded(rules)).unwrap();
+        let rules = dir.path().join("rules.ini");
         let path = dir.path().join("users.acl");
         std::fs::write(&path, file).unwrap();
         let mut command = divvy();
         let log = Log::of(&mut command);
         command.env("DIVVY_ACCESS_FILE", &path).env("RUST_LOG", "info");
-        let server = Server::start_as(&mut command, &[&[rules, "--store", "memory"], args].concat());
+        let server = Server::start_as(&mut command, &[&[rules.to_str().unwrap(), "--store", "memory"], args].concat());
         Self { dir, log, server }
     }
 
@@ -72,14 +72,14 @@ impl Guarded {
 
     /// Connects over RESP as this user.
     fn resp(&self, name: &str) -> RespClient {
-        let mut client = RespClient::connect(self.server.resp);
+        let mut client = self.server.resp();
         assert_eq!(client.command_of(&[b"AUTH", name.as_bytes(), password(name).as_bytes()]), "OK");
         client
     }
 
     /// Connects over the line protocol as the user `default`.
     fn line(&self) -> LineClient {
-        let mut client = LineClient::connect(self.server.line);
+        let mut client = self.server.line();
         client.send(format!("AUTH {}\n", password("default")).as_bytes());
         assert_eq!(client.read_line(), "OK\n");
         client

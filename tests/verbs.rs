@@ -1,9 +1,9 @@
-//! `divvy peek`, `charge`, `refund`, `reserve`, `commit`, `release` and `renew` over HTTP: the same results as over RESP.
+//! `divvy hit` over HTTP and over the line protocol; the other verbs over HTTP have the same results as over RESP.
 
 use std::ops::RangeInclusive;
+use std::process::Command;
 
-use crate::support::command_line::run_at;
-use crate::support::{RespClient, RulesFile, Server};
+use crate::support::{COMPAT_RULES, Server, connect, divvy, output, run_at};
 
 const RULES: &str = "
 [user=*] creditLimit=1000 resetSeconds=3600 actorField=user
@@ -11,23 +11,12 @@ const RULES: &str = "
 [default] creditLimit=0
 ";
 
-fn served() -> (Server, RulesFile) {
-    let rules = RulesFile::ini(RULES);
-    (Server::in_memory(rules.path()), rules)
-}
-
 /// Runs `divvy`, which must succeed. Returns the words that it prints after `OK`.
 fn words(server: &Server, args: &[&str]) -> Vec<String> {
     let (code, out, error) = run_at(server, args);
     assert_eq!((code, error.as_str()), (0, ""), "{args:?}");
     let answer = out.strip_prefix("OK ").unwrap_or_else(|| panic!("{args:?}: {out}"));
     answer.split_whitespace().map(str::to_owned).collect()
-}
-
-fn json(server: &Server, args: &[&str]) -> serde_json::Value {
-    let (code, out, error) = run_at(server, args);
-    assert_eq!((code, error.as_str()), (0, ""), "{args:?}");
-    serde_json::from_str(&out).unwrap()
 }
 
 /// Steps on an operation: the command line, and the command. `$` stands for the id of the latest reservation, and `USER` for a
@@ -78,8 +67,8 @@ fn normalize(words: Vec<String>, id: &mut String) -> Vec<String> {
 
 #[test]
 fn command_line_and_resp_have_the_same_results() {
-    let (server, _rules) = served();
-    let mut client = RespClient::connect(server.resp);
+    let server = Server::serving(RULES, &[]);
+    let mut client = server.resp();
     let (mut shell_id, mut resp_id) = (String::new(), String::new());
     let mut answers = Vec::new();
     for (line, command) in STEPS {
@@ -118,34 +107,29 @@ fn command_line_and_resp_have_the_same_results() {
 }
 
 #[test]
-fn answers_are_also_json() {
-    let (server, _rules) = served();
-    let answer = json(&server, &["peek", "--json", "user=ann"]);
-    let expected = serde_json::json!({
+fn answers_are_also_the_json_of_the_api() {
+    let server = Server::serving(RULES, &[]);
+    let json = |line: &str| {
+        let (code, out, error) = run_at(&server, &line.split(' ').collect::<Vec<_>>());
+        assert_eq!((code, error.as_str()), (0, ""), "{line}");
+        serde_json::from_str::<serde_json::Value>(&out).unwrap()
+    };
+    let peeked = serde_json::json!({
         "allowed": true, "limit": 1000, "remaining": 1000, "balance": 1000, "reset": 0, "retryAfter": null, "rule": "rule-1"
     });
-    assert_eq!(answer, expected);
-    let members = |answer: &serde_json::Value| -> Vec<String> { answer.as_object().unwrap().keys().cloned().collect() };
-    let charged = json(&server, &["charge", "--json", "--cost", "1500", "user=ann"]);
-    let of_answer = ["allowed", "limit", "remaining", "balance", "reset", "retryAfter", "rule"];
-    assert_eq!((members(&charged), &charged["balance"]), (of_answer.map(Into::into).into(), &(-500).into()));
-    let refunded = json(&server, &["refund", "--json", "--cost", "600", "user=ann"]);
-    assert_eq!(refunded["balance"], 100);
-    let denied = json(&server, &["reserve", "--json", "--amount", "101", "--ttl", "30", "user=ann"]);
-    assert_eq!((members(&denied), &denied["allowed"]), (of_answer.map(Into::into).into(), &false.into()));
-    let reserved = json(&server, &["reserve", "--json", "--amount", "60", "--ttl", "30", "user=ann"]);
+    assert_eq!(json("peek --json user=ann"), peeked);
+    assert_eq!(json("charge --json --cost 1500 user=ann")["balance"], -500);
+    assert_eq!(json("refund --json --cost 600 user=ann")["balance"], 100);
+    let reserved = json("reserve --json --amount 60 --ttl 30 user=ann");
     let id = reserved["id"].as_str().unwrap();
-    let renewed = json(&server, &["renew", "--json", "--ttl", "50", id]);
-    assert_eq!(members(&renewed), ["expiresIn"]);
-    assert!((48..=53).contains(&renewed["expiresIn"].as_u64().unwrap()), "{renewed}");
-    let committed = json(&server, &["commit", "--json", "--cost", "10", id]);
-    assert_eq!((&committed["balance"], &committed["status"]), (&90.into(), &"settled".into()));
-    assert_eq!(json(&server, &["release", "--json", id]), serde_json::json!({ "released": false }));
+    assert!(json(&format!("renew --json --ttl 50 {id}"))["expiresIn"].is_u64());
+    assert_eq!(json(&format!("commit --json --cost 10 {id}"))["status"], "settled");
+    assert_eq!(json(&format!("release --json {id}")), serde_json::json!({ "released": false }));
 }
 
 #[test]
 fn refusal_sets_the_exit_code_if_requested() {
-    let (server, _rules) = served();
+    let server = Server::serving(RULES, &[]);
     let codes = |args: &[&str]| {
         [args, &[&args[..1], &["--exit-code"], &args[1..]].concat()].map(|args| run_at(&server, args).0)
     };
@@ -157,4 +141,70 @@ fn refusal_sets_the_exit_code_if_requested() {
     assert_eq!(run_at(&server, &["release", "--exit-code", &id]).0, 0);
     assert_eq!(codes(&["release", &id]), [0, 3]);
     assert_eq!(codes(&["renew", &id]), [0, 3]);
+}
+
+const STATUS: [&str; 2] = ["method=GET", "path=/status"];
+const SCARCE: &str = "[a=1]\ncreditLimit = 1\nresetSeconds = 60\n\n[default]\ncreditLimit = 0\nresetSeconds = 0\n";
+
+/// Runs `divvy hit`. Returns its exit code, standard output and standard error.
+fn hit(options: &[&str], operation: &[&str]) -> (i32, String, String) {
+    hit_as(&mut divvy(), options, operation)
+}
+
+fn hit_as(command: &mut Command, options: &[&str], operation: &[&str]) -> (i32, String, String) {
+    output(command.arg("hit").args(options).args(operation))
+}
+
+fn printed(out: &str) -> (i32, String, String) {
+    (0, out.to_owned(), String::new())
+}
+
+#[test]
+fn both_fronts_print_the_same() {
+    let server = Server::in_memory(COMPAT_RULES);
+    let (http, line) = (server.http.to_string(), server.line.to_string());
+    assert_eq!(hit(&["--server", &http], &STATUS), printed("OK true 999 60\n"));
+    assert_eq!(hit(&["--addr", &line], &STATUS), printed("OK true 998 60\n"));
+    let peek = r#"{"operation":{"method":"GET","path":"/status"}}"#;
+    let expected = server.http().post("/v1/peek", peek).body.replace("998", "997");
+    assert_eq!(hit(&["--server", &format!("http://{http}"), "--json"], &STATUS), printed(&expected), "as over HTTP");
+}
+
+#[test]
+fn flag_takes_precedence_over_a_variable_and_two_flags_conflict() {
+    let server = Server::in_memory(COMPAT_RULES);
+    let (http, line) = (server.http.to_string(), server.line.to_string());
+    let nowhere = "127.0.0.1:1";
+    let with = |variables: &[(&str, &str)], options: &[&str]| {
+        hit_as(divvy().envs(variables.iter().copied()), options, &STATUS).0
+    };
+    assert_eq!(with(&[("DIVVY_SERVER", &http)], &[]), 0);
+    assert_eq!(with(&[("DIVVY_ADDR", &line)], &[]), 0);
+    assert_eq!(with(&[("DIVVY_ADDR", &line), ("DIVVY_SERVER", nowhere)], &[]), 0);
+    assert_eq!(with(&[("DIVVY_ADDR", nowhere)], &["--server", &http]), 0);
+    assert_eq!(with(&[("DIVVY_SERVER", nowhere)], &["--addr", &line]), 0);
+    let (code, _, error) = hit(&["--server", &http, "--addr", &line], &STATUS);
+    assert!(code == 2 && error.contains("--server") && error.contains("--addr"), "{error}");
+}
+
+#[test]
+fn denial_sets_the_exit_code_if_requested() {
+    let server = Server::serving(SCARCE, &[]);
+    let http = server.http.to_string();
+    let codes = [(); 2].map(|()| hit(&["--server", &http, "--exit-code"], &["a=1"]).0);
+    assert_eq!(codes, [0, 3]);
+    assert_eq!(hit(&["--server", &http], &["a=1"]).0, 0);
+    assert_eq!(hit(&["--addr", &server.line.to_string(), "--exit-code"], &["a=1"]).0, 3);
+    assert_eq!(hit(&["--server", "127.0.0.1:1", "--exit-code"], &["a=1"]).0, 1, "an error is not a denial");
+}
+
+#[test]
+fn tls_with_a_server_without_tls_is_reported() {
+    let server = Server::in_memory(COMPAT_RULES);
+    let (code, _, error) = hit(&["--tls", "--server", &server.http.to_string()], &STATUS);
+    assert_eq!(code, 1);
+    // On a machine without certificate authorities, the handshake does not even start.
+    assert!(error.contains("leave out --tls") || error.contains("--tls-ca"), "{error}");
+    server.line().hit("a=b");
+    drop(connect(server.resp));
 }

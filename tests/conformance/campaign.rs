@@ -10,7 +10,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use super::*;
-use crate::support::seed::{seed, setting};
+use crate::support::{seed, setting};
 
 /// Buckets per limit.
 const BUCKETS: u8 = 3;

@@ -8,9 +8,7 @@ use std::time::Duration;
 use rand::rngs::Xoshiro256PlusPlus as Rng;
 use rand::{RngExt, SeedableRng};
 
-use crate::support::redis::{RedisServer, lasting_port, until};
-use crate::support::seed::{seed, setting};
-use crate::support::{RespClient, RulesFile, Server};
+use crate::support::{RedisServer, RespClient, RulesFile, Server, lasting_port, seed, setting, until};
 
 const CLIENTS: usize = 4;
 /// The default number of kills.
@@ -36,7 +34,7 @@ pub trait Campaign: Sized {
 fn start_clients<C: Campaign>(stop: &Arc<AtomicBool>, server: &Server, rng: &mut Rng) -> Vec<JoinHandle<C::Work>> {
     let client = |_| {
         let client_rng = Rng::seed_from_u64(rng.random());
-        C::work(Arc::clone(stop), RespClient::connect(server.resp), client_rng)
+        C::work(Arc::clone(stop), server.resp(), client_rng)
     };
     (0..CLIENTS).map(client).collect()
 }
@@ -85,7 +83,7 @@ pub fn kill_redis<C: Campaign>(rules: &str, flags: &[&str]) -> C {
         stop.store(true, Relaxed);
         redis.restart();
         let work = join(clients);
-        until(|| RespClient::connect(server.resp).command(C::PROBE).starts_with('['));
+        until(|| server.resp().command(C::PROBE).starts_with('['));
         campaign.verify(&server, work);
     }
     campaign

@@ -100,7 +100,7 @@ impl Campaign for Leases {
 
     /// Repeats unanswered requests, and checks that all leases that no client holds are free. Frees all leases.
     fn verify(&mut self, server: &Server, work: Vec<Vec<Lease>>) {
-        let mut client = RespClient::connect(server.resp);
+        let mut client = server.resp();
         let mut held = Vec::new();
         for lease in work.into_iter().flatten() {
             match lease.held {

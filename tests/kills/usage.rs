@@ -12,8 +12,7 @@ use rand::rngs::Xoshiro256PlusPlus as Rng;
 
 use super::campaign::{Campaign, kill_divvy, kill_redis, send, words};
 use crate::plans::RHYTHMS;
-use crate::support::http::HttpClient;
-use crate::support::{RespClient, Server};
+use crate::support::{HttpClient, RespClient, Server};
 
 const CREDITS: i64 = 1_000_000_000;
 /// Credits charged at the start, so that refunds never reach the limit.
@@ -240,7 +239,7 @@ impl Campaign for Usage {
     type Work = (Vec<Request>, Vec<Reservation>);
 
     fn begin(server: &Server) -> Self {
-        let mut client = RespClient::connect(server.resp);
+        let mut client = server.resp();
         let mut usage = Self::default();
         for target in Target::all() {
             assert!(client.command(&format!("DIVVY.CHARGE {} COST {CHARGED}", target.pairs())).starts_with('['));
@@ -275,7 +274,7 @@ impl Campaign for Usage {
 
     /// Settles everything. Then checks that each usage is the known one, plus at most what has no answer and no key.
     fn verify(&mut self, server: &Server, work: Vec<Self::Work>) {
-        let mut client = RespClient::connect(server.resp);
+        let mut client = server.resp();
         let [mut least, mut most] = [self.used.clone(), self.used.clone()];
         let mut add = |target: Target, at_least: i64, at_most: i64| {
             least.get_mut(&target).unwrap().add_assign(at_least);
@@ -296,7 +295,7 @@ impl Campaign for Usage {
                 add(reservation.target, cost, cost);
             }
         }
-        let mut http = HttpClient::connect(server.http);
+        let mut http = server.http();
         for (target, known) in &mut self.used {
             *known = target.used(&mut http);
             let expected = least[target]..=most[target];

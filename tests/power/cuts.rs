@@ -24,11 +24,10 @@ use tempfile::TempDir;
 
 use super::disk::{CUT_EFFECTS, CutEffect, FileSystem, Model, Names};
 use super::in_memory;
-use super::interposed::interposed;
+use super::interposed;
 use super::trace::{Event, Moment, Trace};
 use crate::conformance::wait;
-use crate::support::seed::{seed, setting};
-use crate::support::{LineClient, RespClient, RulesFile, Server, expanded};
+use crate::support::{RulesFile, Server, expanded, seed, setting};
 
 const RULES: &str = "
 [kind=kept user=*] creditLimit=1000000000 resetSeconds=360000 actorField=user
@@ -102,7 +101,7 @@ fn record(durability: &str) -> Recording {
         // everything.
         thread::sleep(Duration::from_millis(1_300));
         if process > 0 {
-            RespClient::connect(server.resp).command(&format!("DIVVY.BACKUP backup-{process}"));
+            server.resp().command(&format!("DIVVY.BACKUP backup-{process}"));
             thread::sleep(Duration::from_millis(200));
         }
         let is_killed = process == 1;
@@ -139,7 +138,7 @@ fn count(
     stop: &Arc<AtomicBool>,
 ) -> JoinHandle<ReceivedReplies> {
     let (trace, stop) = (trace.to_owned(), Arc::clone(stop));
-    let mut connection = LineClient::connect(server.line);
+    let mut connection = server.line();
     thread::spawn(move || {
         let mut seen = ReceivedReplies { asked: vec![0; USERS], ..ReceivedReplies::default() };
         let mut turn = 0;
@@ -170,7 +169,7 @@ fn count(
 /// Creates counters that expire at once, so that there is something to reclaim.
 fn churn(server: &Server, process: usize, stop: &Arc<AtomicBool>) -> JoinHandle<()> {
     let stop = Arc::clone(stop);
-    let mut connection = RespClient::connect(server.resp);
+    let mut connection = server.resp();
     thread::spawn(move || {
         let mut number = 0;
         while !stop.load(Relaxed) {

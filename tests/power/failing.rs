@@ -18,9 +18,8 @@ use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 
 use super::in_memory;
-use super::interposed::interposed;
-use crate::support::seed::{seed, setting};
-use crate::support::{LineClient, RespClient, RulesFile, Server, http, parse_verdict};
+use super::interposed;
+use crate::support::{LineClient, RulesFile, Server, http, parse_verdict, seed, setting};
 
 const RULES: &str = "
 [kind=kept user=*] creditLimit=1000000000 resetSeconds=360000 actorField=user
@@ -135,7 +134,7 @@ impl FailingDirectory {
         let begun = Instant::now();
         self.backups += 1;
         // A backup flushes, opens, links and renames files. Its success does not matter here.
-        RespClient::connect(server.resp).command(&format!("DIVVY.BACKUP backup-{}", self.backups));
+        server.resp().command(&format!("DIVVY.BACKUP backup-{}", self.backups));
         while begun.elapsed() < length {
             thread::sleep(Duration::from_millis(20));
         }
@@ -157,7 +156,7 @@ impl FailingDirectory {
 
     /// Checks all counters after a restart, with a healthy disk.
     fn nothing_is_missing(&self, server: &Server) {
-        let mut client = LineClient::connect(server.line);
+        let mut client = server.line();
         for (user, answer) in self.credits.acknowledged.iter().enumerate() {
             let used = CREDIT - client.hit(&format!("kind=kept user=u{user}")).1;
             let asked = self.credits.requested[user].fetch_add(1, Relaxed) + 1;
@@ -171,7 +170,7 @@ impl FailingDirectory {
 /// Sends hits of a client's own users, even if they are refused, until it is stopped.
 fn count(server: &Server, client: usize, credits: &Arc<UserCredits>, stop: &Arc<AtomicBool>) -> JoinHandle<()> {
     let (credits, stop) = (Arc::clone(credits), Arc::clone(stop));
-    let mut connection = LineClient::connect(server.line);
+    let mut connection = server.line();
     thread::spawn(move || {
         while !stop.load(Relaxed) {
             let users: Vec<_> = (0..PIPELINE).map(|at| client * USERS_EACH + at * 3 % USERS_EACH).collect();
@@ -196,7 +195,7 @@ fn count(server: &Server, client: usize, credits: &Arc<UserCredits>, stop: &Arc<
 /// Waits until hits are accepted and the server reports that it is ready.
 fn until_served(server: &Server) -> Result<(), String> {
     let begun = Instant::now();
-    let mut client = LineClient::connect(server.line);
+    let mut client = server.line();
     loop {
         client.send(b"HIT kind=kept user=probe\n");
         let reply = client.read_line();
@@ -213,7 +212,7 @@ fn until_served(server: &Server) -> Result<(), String> {
 /// Waits until everything acknowledged is written. A listing writes the rest.
 fn until_written(server: &Server) -> Result<(), String> {
     let begun = Instant::now();
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     loop {
         let listed = client.command("DIVVY.COUNTERS kind=kept user=*");
         if listed.starts_with('[') {
@@ -273,7 +272,7 @@ fn server_recovers_from_disk_failures_in_lazy_mode() {
 fn hits_rejected_by_a_full_disk_are_not_kept_in_memory() {
     let place = FailingDirectory::new("wal");
     let server = place.serve(&[]);
-    let mut client = LineClient::connect(server.line);
+    let mut client = server.line();
     client.hit("kind=kept user=known");
     place.faults.begin(NO_SPACE, ALL_CALLS);
     let (mut number, mut refused) = (0, 0);

@@ -1,13 +1,12 @@
 //! The key that seals ids: servers on one Redis share it, restarts and backups keep it, and it may be lost or damaged.
 
 use super::*;
-use crate::support::log::Log;
-use crate::support::redis::{RedisServer, free_port};
+use crate::support::{RulesFile, free_port, on_redis, until};
 
 const SEAL: &str = "divvy.seal";
 
-fn on_redis(rules: &RulesFile, redis: &RedisServer) -> Server {
-    Server::start(&[rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &redis.url()])
+fn serve(redis: &RedisServer) -> Server {
+    Server::serving(&rules(), &on_redis(&redis.url()))
 }
 
 fn is_refused(client: &mut Client, id: &str) -> bool {
@@ -18,8 +17,8 @@ fn is_refused(client: &mut Client, id: &str) -> bool {
 
 #[test]
 fn servers_on_one_redis_settle_each_others_reservations() {
-    let (rules, redis) = (rules(), RedisServer::start());
-    let servers = [on_redis(&rules, &redis), on_redis(&rules, &redis)];
+    let redis = RedisServer::start();
+    let servers = [serve(&redis), serve(&redis)];
     let [mut one, mut other] = servers.each_ref().map(Client::of);
     let (_, id) = one.reserve("by=tokens user=a", 30, "TTL 60");
     assert_eq!(other.commit(&id, 10), commit_answer(90, "settled"));
@@ -30,12 +29,11 @@ fn servers_on_one_redis_settle_each_others_reservations() {
 
 #[test]
 fn ids_are_known_after_restarts_of_the_server_and_of_redis() {
-    let (rules, mut redis) =
-        (rules(), RedisServer::start_with(free_port(), &["--appendonly", "yes", "--appendfsync", "always"]));
-    let server = on_redis(&rules, &redis);
+    let mut redis = RedisServer::start_with(free_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
+    let server = serve(&redis);
     let [one, two, three] = [0; 3].map(|_| Client::of(&server).reserve("by=tokens user=a", 10, "TTL 60").1);
     server.kill();
-    let server = on_redis(&rules, &redis);
+    let server = serve(&redis);
     assert_eq!(Client::of(&server).commit(&one, 5), commit_answer(75, "settled"));
     redis.kill();
     redis.restart();
@@ -43,13 +41,13 @@ fn ids_are_known_after_restarts_of_the_server_and_of_redis() {
     until(|| client.ask(&format!("DIVVY.RENEW {two}")).parse::<u64>().is_ok_and(|seconds| seconds > 0));
     assert_eq!(client.commit(&two, 5), commit_answer(80, "settled"));
     server.kill();
-    assert_eq!(Client::of(&on_redis(&rules, &redis)).commit(&three, 5), commit_answer(85, "settled"));
+    assert_eq!(Client::of(&serve(&redis)).commit(&three, 5), commit_answer(85, "settled"));
 }
 
 #[test]
 fn redis_that_has_lost_the_key_gets_it_back() {
-    let (rules, redis) = (rules(), RedisServer::start());
-    let server = on_redis(&rules, &redis);
+    let redis = RedisServer::start();
+    let server = serve(&redis);
     let mut client = Client::of(&server);
     let (_, id) = client.reserve("by=tokens user=a", 10, "TTL 60");
     let key = redis.cli(&["GET", SEAL]);
@@ -57,15 +55,15 @@ fn redis_that_has_lost_the_key_gets_it_back() {
     redis.cli(&["FLUSHALL"]);
     until(|| redis.cli(&["GET", SEAL]) == key);
     assert_eq!(client.commit(&id, 5), commit_answer(95, "late"), "the reservation is gone, and the id is known");
-    let other = on_redis(&rules, &redis);
+    let other = serve(&redis);
     assert!(!is_refused(&mut Client::of(&other), &id));
 }
 
 /// The same happens after a failover that lost the first server's key, if another server has created a new key.
 #[test]
 fn servers_agree_on_the_key_that_is_in_redis() {
-    let (rules, redis) = (rules(), RedisServer::start());
-    let servers = [on_redis(&rules, &redis), on_redis(&rules, &redis)];
+    let redis = RedisServer::start();
+    let servers = [serve(&redis), serve(&redis)];
     let mut clients = servers.each_ref().map(Client::of);
     let (_, before) = clients[0].reserve("by=tokens user=a", 10, "TTL 60");
     redis.cli(&["SET", SEAL, &"7".repeat(32)]);
@@ -79,15 +77,13 @@ fn servers_agree_on_the_key_that_is_in_redis() {
 
 #[test]
 fn unreadable_key_stops_reservations_only_on_new_servers() {
-    let (rules, redis) = (rules(), RedisServer::start());
-    let first = on_redis(&rules, &redis);
+    let redis = RedisServer::start();
+    let first = serve(&redis);
     let (_, id) = Client::of(&first).reserve("by=tokens user=a", 10, "TTL 60");
     let key = redis.cli(&["GET", SEAL]);
     redis.cli(&["SET", SEAL, &format!("{key} v2")]);
-    let (mut command, url) = (divvy(), redis.url());
-    let log = Log::of(&mut command);
-    let flags = [rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &url];
-    let second = Server::start_logged(&mut command, &log, &flags);
+    let rules = RulesFile::ini(&rules());
+    let (second, log) = Server::logged(&[&[rules.path()], &on_redis(&redis.url())[..]].concat());
     let mut client = Client::of(&second);
     for command in ["DIVVY.RESERVE by=tokens user=a AMOUNT 10 TTL 60", &format!("DIVVY.RELEASE {id}")] {
         let reply = client.ask(command);
@@ -102,9 +98,9 @@ fn unreadable_key_stops_reservations_only_on_new_servers() {
 
 #[test]
 fn reservations_work_once_redis_is_available() {
-    let (rules, mut redis) = (rules(), RedisServer::start());
+    let mut redis = RedisServer::start();
     redis.kill();
-    let server = on_redis(&rules, &redis);
+    let server = serve(&redis);
     let mut client = Client::of(&server);
     let refused = client.ask("DIVVY.RESERVE by=tokens user=a AMOUNT 10 TTL 60");
     assert!(refused.starts_with("-ERR the key for reservation ids could not be read"), "{refused}");

@@ -11,9 +11,7 @@ use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 
 use super::page;
-use crate::support::seed::{seed, setting};
-use crate::support::stores::on_every_store;
-use crate::support::{RespClient, RulesFile, Server};
+use crate::support::{RespClient, RulesFile, Server, on_every_store, seed, setting};
 
 /// Credits of each rule.
 const CREDITS: u64 = 30;
@@ -305,7 +303,7 @@ impl Shared {
 
     /// Asks for the status until all threads are done. Returns how often.
     fn watch(&self, server: &Server) -> u64 {
-        let mut client = RespClient::connect(server.resp);
+        let mut client = server.resp();
         for asked in 0.. {
             let is_done = self.is_done.load(SeqCst);
             let least = self.answered.load(SeqCst);
@@ -331,12 +329,12 @@ impl Shared {
 /// Uses many actors at once, and compares each with its model again and again. Returns the models.
 fn run(store: &str, server: &Server) -> Vec<Actor> {
     let (seed, steps) = (seed(), setting("DIVVY_TEST_STATUS_STEPS", 400_u64));
-    let reply = RespClient::connect(server.resp).command(&format!("DIVVY.LIMIT SET fixed all {MANY}"));
+    let reply = server.resp().command(&format!("DIVVY.LIMIT SET fixed all {MANY}"));
     assert_eq!(reply, "OK", "{store}");
     let shared = Shared::default();
     let work = |thread: u64| {
         let mut rng = Rng::seed_from_u64(seed + thread);
-        let mut client = RespClient::connect(server.resp);
+        let mut client = server.resp();
         let mut actors: Vec<_> = (0..USERS).map(|user| Actor::new(format!("u{thread}-{user}"))).collect();
         for step in 0..steps {
             let actor = &mut actors[rng.random_range(0..USERS as usize)];
@@ -362,7 +360,7 @@ fn run(store: &str, server: &Server) -> Vec<Actor> {
 
 /// Compares all actors with their models.
 fn check_all(server: &Server, actors: &[Actor]) {
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     for (number, actor) in (0..).zip(actors) {
         actor.check(server, &mut client, number);
     }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::redis::lasting_port;
-use super::{PATIENCE, http};
+use super::{Killed, PATIENCE, http};
 
 /// Starts an application that answers every request with 200 and `app`. It ends with the test process.
 pub fn application() -> SocketAddr {
@@ -46,9 +46,9 @@ pub fn changed(mut config: String, changes: &[(&str, String)]) -> String {
     config
 }
 
-/// A gateway's process, which listens on `address`. It is killed when this is dropped.
+/// A gateway's process, which listens on `address`.
 pub struct Gateway {
-    child: Child,
+    _child: Killed,
     address: SocketAddr,
     /// The address of Envoy's statistics.
     admin: Option<SocketAddr>,
@@ -64,7 +64,7 @@ impl Gateway {
             assert!(Instant::now() < patience, "the gateway does not listen");
             thread::sleep(Duration::from_millis(50));
         }
-        Self { child, address, admin: None, _directory: directory }
+        Self { _child: Killed(child), address, admin: None, _directory: directory }
     }
 
     pub fn with_admin(mut self, admin: SocketAddr) -> Self {
@@ -155,12 +155,5 @@ impl Gateway {
     fn post_with(&self, headers: &[u8], path: &str) -> http::Response {
         let head = format!("POST {path} HTTP/1.1\r\nhost: app\r\ncontent-length: 0\r\nconnection: close");
         http::request(self.address, [head.as_bytes(), headers, b"\r\n\r\n"].concat())
-    }
-}
-
-impl Drop for Gateway {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

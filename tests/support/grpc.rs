@@ -1,54 +1,28 @@
 //! gRPC clients in Python: one that relies on reflection alone, and one with code generated from a definition.
 
-use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-
 use serde_json::{Value, json};
 
-use super::Server;
+use super::{Answering, Server};
+use crate::clients::python;
 
 const SHOULD_RATE_LIMIT: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// A running tests/clients/python/grpc_call.py or generated_call.py.
-pub struct Caller {
-    child: Child,
-    calls: ChildStdin,
-    replies: BufReader<ChildStdout>,
-}
+pub struct Caller(Answering);
 
 impl Caller {
     pub fn new(server: &Server) -> Self {
-        Self::start("grpc_call.py", &[&server.grpc.to_string()])
+        Self(Answering::start(python("grpc_call.py").arg(server.grpc.to_string())))
     }
 
     /// Starts a client that is generated from a definition in crates/server/proto/, and does not use reflection.
     pub fn generated(server: &Server, definition: &str) -> Self {
         let protos = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/server/proto");
-        Self::start("generated_call.py", &[&server.grpc.to_string(), protos, definition])
-    }
-
-    fn start(program: &str, args: &[&str]) -> Self {
-        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/python");
-        let python = directory.join(".venv/bin/python");
-        assert!(python.exists(), "{} is missing; run `make test-setup` first", python.display());
-        let mut child = Command::new(python)
-            .arg(directory.join(program))
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (calls, replies) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        Self { child, calls, replies }
+        Self(Answering::start(python("generated_call.py").args([&server.grpc.to_string(), protos, definition])))
     }
 
     pub fn line(&mut self, line: &str) -> String {
-        writeln!(self.calls, "{line}").unwrap();
-        let mut reply = String::new();
-        self.replies.read_line(&mut reply).unwrap();
-        assert!(!reply.is_empty(), "the Python client failed at {line}");
-        reply.trim_end().to_owned()
+        self.0.ask(line)
     }
 
     pub fn should_rate_limit(&mut self, request: &Value) -> Value {
@@ -72,13 +46,6 @@ impl Caller {
 
     pub fn health(&mut self, service: &str) -> String {
         self.line(&format!("grpc.health.v1.Health/Check {}", json!({ "service": service })))
-    }
-}
-
-impl Drop for Caller {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use super::{RulesFile, Server, connect};
+use super::{Server, connect};
 
 /// A response.
 #[derive(Debug)]
@@ -124,9 +124,8 @@ pub fn encode(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -
 }
 
 /// Starts a server of these rules in memory. Returns it with a client of its HTTP front.
-pub fn served(rules: &str, args: &[&str]) -> (Server, HttpClient, RulesFile) {
-    let rules = RulesFile::ini(rules);
-    let server = Server::start(&[&[rules.path(), "--store", "memory"], args].concat());
-    let client = HttpClient::connect(server.http);
-    (server, client, rules)
+pub fn served(rules: &str, flags: &[&str]) -> (Server, HttpClient) {
+    let server = Server::serving(rules, flags);
+    let client = server.http();
+    (server, client)
 }

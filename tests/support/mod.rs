@@ -4,8 +4,8 @@ pub mod audit;
 #[cfg(feature = "rocksdb")]
 pub mod browser;
 pub mod certificates;
-pub mod command_line;
 pub mod gateway;
+#[cfg(feature = "full")]
 pub mod grpc;
 pub mod http;
 #[cfg(feature = "full")]
@@ -13,12 +13,24 @@ pub mod http2;
 pub mod interruption;
 pub mod log;
 pub mod metrics;
+pub mod programs;
 pub mod redis;
-pub mod reloading;
 pub mod seed;
 pub mod sentinel;
 pub mod slow_application;
 pub mod stores;
+
+pub use self::certificates::Certificates;
+pub use self::gateway::{Gateway, application, free_address};
+#[cfg(feature = "full")]
+pub use self::grpc::Caller;
+pub use self::http::{HttpClient, Response};
+pub use self::log::{Log, ReloadingServer};
+pub use self::metrics::{number, scrape};
+pub use self::programs::{Answering, Killed, done, output, refused, restore, run, run_at};
+pub use self::redis::{Proxy, RedisCluster, RedisServer, free_port, lasting_port, on_redis, until};
+pub use self::seed::{seed, setting};
+pub use self::stores::{on_each_store, on_every_store, on_local_stores};
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -76,10 +88,22 @@ pub struct Server {
     pub grpc: SocketAddr,
     /// Lines printed at the start, except for the addresses.
     pub announced: Vec<String>,
+    /// The rules of [`Server::serving`].
+    rules: Option<RulesFile>,
 }
 
 impl Server {
-    /// Serves `rules` from memory.
+    /// Serves these rules, from memory unless the flags choose a store. A rule may be in one line: see [`expanded`].
+    pub fn serving(rules: &str, flags: &[&str]) -> Self {
+        let rules = RulesFile::ini(rules);
+        let has_store = flags.iter().any(|flag| ["--store", "--data-dir", "--redis-url"].contains(flag));
+        let store: &[&str] = if has_store { &[] } else { &["--store", "memory"] };
+        let mut server = Self::start(&[&[rules.path()], store, flags].concat());
+        server.rules = Some(rules);
+        server
+    }
+
+    /// Serves the rules in this file from memory.
     pub fn in_memory(rules: &str) -> Self {
         Self::start(&[rules, "--store", "memory"])
     }
@@ -90,17 +114,15 @@ impl Server {
         Self::start(&[rules, "--data-dir", data_dir, "--durability", durability])
     }
 
-    /// Serves `rules` from each store in this build: memory, and the RocksDB in `data_dir`.
-    pub fn on_each_store(rules: &str, data_dir: &Path) -> Vec<Self> {
-        let mut servers = vec![Self::in_memory(rules)];
-        if cfg!(feature = "rocksdb") {
-            servers.push(Self::on_disk(rules, data_dir, "wal"));
-        }
-        servers
-    }
-
     pub fn start(args: &[&str]) -> Self {
         Self::start_as(&mut divvy(), args)
+    }
+
+    /// Starts a server with a log.
+    pub fn logged(args: &[&str]) -> (Self, Log) {
+        let mut command = divvy();
+        let log = Log::of(&mut command);
+        (Self::start_as(&mut command, args), log)
     }
 
     /// Starts a server with `command`, which may have its own environment and log.
@@ -130,12 +152,12 @@ impl Server {
         }
         let nowhere: SocketAddr = ([127, 0, 0, 1], 0).into();
         let [line, resp, http, grpc] = [line, resp, http, grpc].map(|address| address.unwrap_or(nowhere));
-        Ok(Self { child, stdout: Some(stdout), line, resp, http, grpc, announced })
+        Ok(Self { child, stdout: Some(stdout), line, resp, http, grpc, announced, rules: None })
     }
 
     /// Starts a server with `command`, which logs to `log`. The log contains the listen addresses, so standard output
     /// stays as it was set.
-    pub fn start_logged(command: &mut Command, log: &log::Log, args: &[&str]) -> Self {
+    pub fn start_logged(command: &mut Command, log: &Log, args: &[&str]) -> Self {
         let mut child = spawn(command, args);
         let deadline = Instant::now() + PATIENCE;
         let serving = loop {
@@ -150,7 +172,19 @@ impl Server {
         };
         let [line, resp, http, grpc] = ["line", "resp", "http", "grpc"].map(|front| address_of(front, &serving));
         let stdout = child.stdout.take().map(BufReader::new);
-        Self { child, stdout, line, resp, http, grpc, announced: Vec::new() }
+        Self { child, stdout, line, resp, http, grpc, announced: Vec::new(), rules: None }
+    }
+
+    pub fn line(&self) -> LineClient {
+        LineClient::connect(self.line)
+    }
+
+    pub fn resp(&self) -> RespClient {
+        RespClient::connect(self.resp)
+    }
+
+    pub fn http(&self) -> HttpClient {
+        HttpClient::connect(self.http)
     }
 
     pub fn pid(&self) -> u32 {
@@ -275,7 +309,7 @@ pub fn parse_verdict(line: &str) -> Option<(bool, u64, u64)> {
 
 /// Sends a command over RESP on a new connection. Returns its reply.
 pub fn resp(server: &Server, command: &str) -> String {
-    RespClient::connect(server.resp).command(command)
+    server.resp().command(command)
 }
 
 pub fn connect(address: SocketAddr) -> TcpStream {

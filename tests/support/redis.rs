@@ -322,6 +322,11 @@ fn free_cluster_port() -> u16 {
     }
 }
 
+/// Returns the flags of a server that counts in this Redis, and waits for it as long as a busy machine needs.
+pub fn on_redis(url: &str) -> [&str; 6] {
+    ["--store", "redis", "--redis-timeout", "20000", "--redis-url", url]
+}
+
 /// Waits until `condition` holds.
 pub fn until(mut condition: impl FnMut() -> bool) {
     let start = Instant::now();

@@ -1,22 +1,29 @@
 //! Servers on each of the stores.
 
-use super::redis::{RedisCluster, RedisServer};
+use super::Server;
+use super::redis::{RedisCluster, RedisServer, on_redis};
 use super::sentinel::{MASTER, SENTINEL_PASSWORD, Sentinels};
-use super::{RulesFile, Server};
 
 /// Runs a test on a server for each store: memory, RocksDB, and one Redis.
-pub fn on_each_store(rules: &RulesFile, test: impl Fn(&Server)) {
-    let data = tempfile::tempdir().unwrap();
-    Server::on_each_store(rules.path(), data.path()).iter().for_each(&test);
+pub fn on_each_store(rules: &str, test: impl Fn(&Server)) {
+    on_local_stores(rules, &test);
     let redis = RedisServer::start();
-    test(&Server::start(&[rules.path(), "--store", "redis", "--redis-url", &redis.url()]));
+    test(&Server::serving(rules, &["--redis-url", &redis.url()]));
+}
+
+/// Runs a test on a server for each store that is no other program: memory, and RocksDB if this build has it.
+pub fn on_local_stores(rules: &str, test: impl Fn(&Server)) {
+    test(&Server::serving(rules, &[]));
+    if cfg!(feature = "rocksdb") {
+        let data = tempfile::tempdir().unwrap();
+        test(&Server::serving(rules, &["--data-dir", data.path().to_str().unwrap()]));
+    }
 }
 
 /// Runs a test on a server for each store, started with these arguments: those of [`on_each_store`], a Redis behind
 /// Sentinels, and a cluster.
 pub fn on_every_store(rules: &str, args: &[&str], test: impl Fn(&str, &Server)) {
-    let rules = RulesFile::ini(rules);
-    let serve = |store: &[&str]| Server::start(&[&[rules.path()], store, args].concat());
+    let serve = |store: &[&str]| Server::serving(rules, &[store, args].concat());
     let data = tempfile::tempdir().unwrap();
     test("memory", &serve(&["--store", "memory"]));
     if cfg!(feature = "rocksdb") {
@@ -29,7 +36,6 @@ pub fn on_every_store(rules: &str, args: &[&str], test: impl Fn(&str, &Server)) 
         ("Sentinel", sentinels.urls(), &by_sentinel),
         ("Cluster", cluster.urls().join(","), &[]),
     ] {
-        let redis = ["--store", "redis", "--redis-timeout", "20000", "--redis-url", &urls];
-        test(store, &serve(&[&redis[..], more].concat()));
+        test(store, &serve(&[&on_redis(&urls), more].concat()));
     }
 }

@@ -7,8 +7,7 @@ use std::process::Output;
 use divvy::access::{MAX_TOKEN_BYTES, TokenKeys};
 
 use super::Guarded;
-use crate::support::log::Log;
-use crate::support::{Server, divvy};
+use crate::support::{Log, Server, divvy};
 
 fn token(arguments: &[&str]) -> Output {
     divvy().arg("token").args(arguments).output().unwrap()
@@ -36,8 +35,6 @@ fn printed_token_reads_the_status() {
     let made =
         token(&["--actor", "user=ann", "--rules", "exp*", "--rules", "x", "--ttl", "7d", "--token-key-file", file]);
     assert_eq!(guarded.status("user=ann", text(&made.stdout).trim_end()).1, [("exports".to_owned(), 1)]);
-    let made = token(&["--actor", "tenant=a=b", "user=ann", "--ttl", "90", "--token-key-file", file]);
-    assert_eq!(guarded.status("user=ann&tenant=a%3Db", text(&made.stdout).trim_end()).0, 200);
     let made = divvy().args(["token", "--actor", "user=ann", "--ttl", "1h"]).env("DIVVY_TOKEN_KEY_FILE", file).output();
     assert_eq!(guarded.status("user=ann", text(&made.unwrap().stdout).trim_end()).0, 200);
 }
@@ -86,20 +83,11 @@ fn mistakes_are_named() {
     let long = format!("user={}", "x".repeat(MAX_TOKEN_BYTES));
     for (arguments, expected) in [
         (&["--actor", "user=ann", "--ttl", "8d", "--token-key-file", file][..], "from 1s to 1w"),
-        (&["--actor", "user=ann", "--ttl", "0", "--token-key-file", file], "from 1s to 1w"),
         (&["--actor", "user", "--ttl", "1h", "--token-key-file", file], "expected key=value"),
         (&["--actor", "user=a", "user=b", "--ttl", "1h", "--token-key-file", file], "has the field \"user\" twice"),
-        (&["--actor", "=ann", "--ttl", "1h", "--token-key-file", file], "a field of the actor is missing"),
-        (
-            &["--actor", "user=ann", "--rules", "", "--ttl", "1h", "--token-key-file", file],
-            "a pattern of labels is empty",
-        ),
         (&["--actor", &long, "--ttl", "1h", "--token-key-file", file], "it is longer than 4096 bytes"),
         (&["--actor", "user=ann", "--ttl", "1h"], "--token-key-file <FILE>"),
-        (&["--actor", "user=ann", "--token-key-file", file], "--ttl <SECONDS>"),
-        (&["--ttl", "1h", "--token-key-file", file], "--actor <FIELD=VALUE>"),
         (&["--actor", "user=ann", "--ttl", "1h", "--token-key-file", "/none"], "error: /none: cannot read the file"),
-        (&["key", "--ttl", "1h"], "unexpected argument"),
     ] {
         let error = error(&token(arguments));
         assert!(error.contains(expected), "{arguments:?}: {error}");

@@ -6,8 +6,7 @@ use std::thread;
 use divvy::access::TokenKeys;
 
 use super::{Guarded, PASSWORD, grant};
-use crate::support::http::HttpClient;
-use crate::support::redis::until;
+use crate::support::until;
 
 const IN_FORCE: &str = "the new keys are in force";
 
@@ -63,7 +62,7 @@ fn removed_key_serves_no_later_request_under_load() {
     thread::scope(|scope| {
         for _ in 0..CUSTOMERS {
             scope.spawn(|| {
-                let mut client = HttpClient::connect(guarded.server.http);
+                let mut client = guarded.server.http();
                 let mut late = 0;
                 while late < 10 {
                     let is_late = is_removed.load(SeqCst);

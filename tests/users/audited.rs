@@ -4,9 +4,8 @@ use serde_json::{Value, json};
 
 use super::scopes::{REFUSED, RULES};
 use super::{Guarded, line};
-use crate::support::RulesFile;
 use crate::support::audit::read;
-use crate::support::redis::until;
+use crate::support::until;
 
 const USERS: [(&str, &str); 3] = [("op", "+@all ~*"), ("a", "+@all ~label:a-*"), ("app", "+@hit ~*")];
 
@@ -16,10 +15,10 @@ fn file() -> String {
 
 /// Starts a server with an audit log, and returns it with the log's lines after `change`.
 fn lines_after(change: impl FnOnce(&Guarded), count: usize) -> Vec<Value> {
-    let (rules, dir) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
+    let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("audit.log");
     let args = ["--audit-log", log.to_str().unwrap(), "--reload-interval", "0"];
-    let guarded = Guarded::with_rules(rules.path(), &file(), &args);
+    let guarded = Guarded::with_rules(RULES, &file(), &args);
     change(&guarded);
     until(|| read(&log).len() >= count);
     read(&log)

@@ -6,7 +6,7 @@ use rcgen::SanType;
 
 use super::{Guarded, line, password};
 use crate::clients::run;
-use crate::support::certificates::Certificates;
+use crate::support::Certificates;
 
 fn dns(name: &str) -> SanType {
     SanType::DnsName(name.try_into().unwrap())

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use divvy::access::{SlowHash, parse};
 
 use super::{Guarded, line, password};
-use crate::support::{RespClient, Server, divvy};
+use crate::support::{Server, divvy};
 
 /// Runs a command with this input. Returns whether it succeeded, and its output.
 fn output(command: &mut Command, input: &str) -> (bool, String, String) {
@@ -89,7 +89,7 @@ fn example_is_valid_and_served() {
     let (is_valid, out, errors) = output(divvy().args(["access", "check", example]), "");
     assert!(is_valid && errors.is_empty() && out.contains("5 users"), "{out}{errors}");
     let server = Server::start(&["--store", "memory", "--access-file", example]);
-    let mut client = RespClient::connect(server.resp);
+    let mut client = server.resp();
     for (user, password) in [
         ("application", "application-token"),
         ("operator", "operator-password"),

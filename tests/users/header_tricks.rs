@@ -1,9 +1,10 @@
 //! Requests that try to get rights by anything but one header `authorization`.
 
 use super::{Guarded, basic, line, password};
-use crate::support::http::{Response, request};
+use crate::support::Response;
+use crate::support::http::request;
 
-const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/example.ini");
+const EXAMPLE: &str = include_str!("../../config/example.ini");
 
 fn guarded() -> Guarded {
     let users = line("app", "+@read ~*") + &line("ops", "+@all ~*");

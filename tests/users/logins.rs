@@ -1,13 +1,13 @@
-//! Logins on every front, with each kind of credential.
+//! Logins on every front, with each kind of credential, and changes of the access file while it is in force.
 
 use std::process::Command;
 
-use divvy::access::SlowHash;
+use divvy::access::{Category, SlowHash};
 
-use super::{Guarded, line, password};
+use super::{Guarded, line, only, password};
 use crate::clients::{drive_by_node_as, drive_by_redis_py_as, run};
+use crate::support::Server;
 use crate::support::http::{encode, request};
-use crate::support::{LineClient, RespClient};
 
 const WRONG: &str = "-WRONGPASS invalid username-password pair or user is disabled.";
 
@@ -19,7 +19,7 @@ fn slow(name: &str, words: &str) -> String {
 fn resp_clients_log_in_with_user_and_password() {
     let file = line("app", "+@hit ~*") + &slow("ann", "+@all ~*") + &line("gone", "+@all ~*").replace(" on ", " off ");
     let guarded = Guarded::start(&file, &[]);
-    let mut client = RespClient::connect(guarded.server.resp);
+    let mut client = guarded.server.resp();
     assert_eq!(client.command("ACL WHOAMI"), "-NOAUTH Authentication required.");
     for (name, password) in [("app", "wrong"), ("nobody", "app's password"), ("gone", "gone's password"), ("", "")] {
         assert_eq!(client.command_of(&[b"AUTH", name.as_bytes(), password.as_bytes()]), WRONG, "{name}");
@@ -74,8 +74,8 @@ fn acl_commands_describe_users_without_their_hashes() {
     assert!(client.command("ACL HELP").contains("WHOAMI"));
 
     // Without users there is one, who may do everything.
-    let server = crate::support::Server::start(&["--store", "memory"]);
-    let mut client = RespClient::connect(server.resp);
+    let server = Server::start(&["--store", "memory"]);
+    let mut client = server.resp();
     assert_eq!(client.command("ACL WHOAMI"), "default");
     assert_eq!(client.command("ACL LIST"), "[user default on +@all ~*]");
 }
@@ -83,7 +83,7 @@ fn acl_commands_describe_users_without_their_hashes() {
 #[test]
 fn requirepass_is_the_password_of_the_user_default() {
     let guarded = Guarded::start(&line("app", "+@hit ~*"), &["--requirepass", "open sesame", "--open", "none"]);
-    let mut client = RespClient::connect(guarded.server.resp);
+    let mut client = guarded.server.resp();
     assert_eq!(client.command_of(&[b"AUTH", b"open sesame"]), "OK");
     assert_eq!(client.command("ACL WHOAMI"), "default");
     assert!(client.command("INFO server").contains("redis_version"));
@@ -91,7 +91,7 @@ fn requirepass_is_the_password_of_the_user_default() {
         client.command("ACL GETUSER default"),
         "[flags [on] passwords [sha256] commands +@all keys ~* channels  selectors []]"
     );
-    let mut client = LineClient::connect(guarded.server.line);
+    let mut client = guarded.server.line();
     client.send(format!("AUTH {}\nAUTH open sesame\nHIT method=GET path=/status\n", password("app")).as_bytes());
     let replies = [client.read_line(), client.read_line(), client.read_line()];
     assert_eq!(replies, ["ERR unauthenticated \"The password is wrong.\"\n", "OK\n", "OK true 999 60\n"]);
@@ -126,4 +126,48 @@ fn popular_clients_log_in_as_a_user() {
         }),
         "1\n1000\n0\n"
     );
+}
+
+const IN_FORCE: &str = "the new users are in force";
+const NOT_LOADED: &str = "not loaded; the previous users stay in force";
+const HIT: &str = "DIVVY.HIT method=GET path=/status";
+
+#[test]
+fn file_is_loaded_as_a_whole_or_not_at_all() {
+    let guarded = Guarded::start(&line("app", "+@hit ~*"), &[]);
+    let mut app = guarded.resp("app");
+    guarded.reload(&(line("ann", "+@hit ~*") + "user app on +@nonsense\n"), NOT_LOADED, 1);
+    assert_eq!(app.command(HIT), "[1 999 60]");
+    let login = |name: &str| guarded.server.resp().command_of(&[b"AUTH", name.as_bytes(), password(name).as_bytes()]);
+    assert!(login("ann").starts_with("-WRONGPASS"), "no part of the file is in force");
+    let problem = format!("{}:2: there is no category nonsense", guarded.path().display());
+    // The audit log is in the log, and names the first problem, too.
+    assert_eq!(guarded.log.count(&problem), 2);
+    let metrics = crate::support::http::get(guarded.server.http, "/metrics").body;
+    assert!(metrics.contains("\ndivvy_access_reloads_failed_total 1\n"));
+
+    guarded.reload(&line("app", "+@hit ~*"), "users.acl: reloaded, unchanged", 1);
+    guarded.reload(&(line("ann", "+@hit ~*") + &line("app", "+@read ~*")), IN_FORCE, 1);
+    assert_eq!(login("ann"), "OK");
+    assert!(app.command(HIT).starts_with("-NOPERM"));
+    assert!(app.command("DIVVY.RULES").starts_with('['));
+}
+
+#[test]
+fn transaction_is_checked_again_when_it_is_executed() {
+    let guarded = Guarded::start(&line("app", "+@hit +@read ~*"), &[]);
+    let mut app = guarded.resp("app");
+    assert_eq!(app.command("MULTI"), "OK");
+    for command in [HIT, "DIVVY.LIMIT GET default x", "PING", HIT] {
+        assert_eq!(app.command(command), "QUEUED");
+    }
+    guarded.reload(&line("app", "+@hit ~*"), IN_FORCE, 1);
+    let reply = app.command("EXEC");
+    let refused = "-NOPERM User app has no permissions to run the 'divvy.limit|get' command";
+    assert_eq!(reply, format!("[[1 999 60] {refused} PONG [1 998 60]]"));
+
+    app.command("MULTI");
+    app.command(HIT);
+    guarded.reload(&only(Category::Hit), IN_FORCE, 2);
+    assert_eq!(app.command("EXEC"), "-NOAUTH Authentication required.");
 }

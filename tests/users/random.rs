@@ -11,10 +11,9 @@ use rand::{RngExt, SeedableRng};
 use self::model::{APIS, Access, Action, Model, Operation, USERS, User};
 use super::scopes::{LABELS, REFUSED, RULES};
 use super::{Guarded, basic, line, password};
-use crate::support::http::{HttpClient, encode as encode_http};
+use crate::support::http::encode as encode_http;
 use crate::support::http2::{Http2Client, descriptor, json, request};
-use crate::support::seed::seed;
-use crate::support::{RespClient, RulesFile, encode};
+use crate::support::{encode, seed};
 
 const CREDITS: i64 = 1_000_000_000;
 const ROUNDS: usize = 60;
@@ -138,7 +137,7 @@ fn pipeline(random: &mut Rng, users: &[User], model: &mut Model) -> Vec<(Vec<u8>
 
 fn send_pipeline(random: &mut Rng, guarded: &Guarded, users: &[User], model: &mut Model) {
     let requests = pipeline(random, users, model);
-    let mut client = RespClient::connect(guarded.server.resp);
+    let mut client = guarded.server.resp();
     client.send(&requests.iter().flat_map(|(bytes, _)| bytes.clone()).collect::<Vec<u8>>());
     for (index, (bytes, expected)) in requests.iter().enumerate() {
         let reply = client.read_reply();
@@ -189,7 +188,7 @@ fn check_batch(user: &User, batch: &Batch, status: u16, body: &str, model: &mut 
 }
 
 fn send_batches(random: &mut Rng, guarded: &Guarded, users: &[User], model: &mut Model) {
-    let mut client = HttpClient::connect(guarded.server.http);
+    let mut client = guarded.server.http();
     for _ in 0..random.random_range(1..8) {
         let (user, batch) = (choose(random, users), batch(random));
         let authorization = basic(&user.name);
@@ -250,8 +249,7 @@ fn no_sequence_escapes_its_users_categories_and_scope() {
     let mut random = Rng::seed_from_u64(seed());
     let users = random_users(&mut random);
     let file = users.iter().map(User::line).collect::<String>() + &line("all", "+@all ~*");
-    let rules = RulesFile::ini(&RULES.replace("000 ", "000000000 "));
-    let guarded = Guarded::with_rules(rules.path(), &file, &["--open", "none"]);
+    let guarded = Guarded::with_rules(&RULES.replace("000 ", "000000000 "), &file, &["--open", "none"]);
     let mut model = Model::default();
     for round in 0..ROUNDS {
         match random.random_range(0..4) {

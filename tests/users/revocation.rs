@@ -8,10 +8,9 @@ use divvy::server::grpc::Rpc;
 use hyper::Request;
 
 use super::{Guarded, basic, line, password};
-use crate::support::http::{HttpClient, encode as encode_http};
+use crate::support::http::encode as encode_http;
 use crate::support::http2::{Http2Client, Http2Response, descriptor, json, request};
-use crate::support::redis::until;
-use crate::support::{RulesFile, encode};
+use crate::support::{encode, until};
 
 const IN_FORCE: &str = "the new users are in force";
 const CREDITS: usize = 1_000_000_000;
@@ -20,11 +19,8 @@ const AT_ONCE: usize = 8;
 /// How often each client sends requests after the revocation.
 const LATE_ROUNDS: usize = 8;
 
-fn rules() -> RulesFile {
-    RulesFile::ini(&format!(
-        "[front=*]\ncreditLimit = {CREDITS}\nresetSeconds = 86400\nactorField = front\nlabel = calls\n\
-         [default]\ncreditLimit = 0\n"
-    ))
+fn rules() -> String {
+    format!("[front=*] creditLimit={CREDITS} resetSeconds=86400 actorField=front label=calls\n[default] creditLimit=0")
 }
 
 /// Returns an access file with one user for the line protocol, one for the other fronts, and one for the test.
@@ -85,7 +81,7 @@ fn body(front: &str) -> String {
 }
 
 fn over_http(guarded: &Guarded) -> Sender {
-    let mut client = HttpClient::connect(guarded.server.http);
+    let mut client = guarded.server.http();
     Box::new(move || {
         let (authorization, body) = (basic("app"), body("http"));
         let headers = [("authorization", authorization.as_str()), ("content-type", "application/json")];
@@ -129,7 +125,7 @@ fn fronts(guarded: &Guarded) -> Vec<(&'static str, Sender)> {
 fn no_request_after_a_revocation_is_served_on_any_front() {
     let rules = rules();
     for (kind, file_after) in revocations() {
-        let guarded = Guarded::with_rules(rules.path(), &file("+@hit ~*"), &["--open", "none"]);
+        let guarded = Guarded::with_rules(&rules, &file("+@hit ~*"), &["--open", "none"]);
         let (begins, is_revoked) = (AtomicBool::new(false), AtomicBool::new(false));
         let fronts = fronts(&guarded);
         let served: Vec<_> = fronts.iter().map(|(front, _)| (*front, AtomicUsize::new(0))).collect();
@@ -166,7 +162,7 @@ fn no_request_after_a_revocation_is_served_on_any_front() {
 fn streams_whose_bodies_end_after_a_revocation_are_refused() {
     let rules = rules();
     for (kind, file_after) in revocations() {
-        let guarded = Guarded::with_rules(rules.path(), &file("+@hit +@limits ~*"), &["--open", "none"]);
+        let guarded = Guarded::with_rules(&rules, &file("+@hit +@limits ~*"), &["--open", "none"]);
         let post = |path: &str, body: &str| json("POST", path, &basic("app"), body);
         let hit = body("http2");
         let requests = vec![

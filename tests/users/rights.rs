@@ -1,20 +1,78 @@
 //! Rights on every front: each operation of the [`table`] is refused to users without its category, and to users without
 //! the rules and actors that it is about. A refused request takes nothing, and does not reveal whether a counter exists.
 
-mod answer;
 mod table;
 
 use divvy::access::Category;
 use divvy::protocol::command::table::commands;
 use divvy::server::grpc::Rpc;
 
-use self::answer::Expected;
 use self::table::{LISTINGS, OF_CONNECTIONS, OPERATIONS, Operation, PUBLIC, RESTRICTED, expand, operations, parts};
 use super::scopes::{Ids, KNOWN, REFUSED, UNKNOWN, fill, guarded, state, users};
 use super::{Guarded, basic, line, only};
-use crate::support::RespClient;
-use crate::support::http::{Response, encode, get, request as send};
-use crate::support::http2::{Http2Client, call, descriptor, request};
+use crate::support::Response;
+use crate::support::http::{encode, get, request as send};
+use crate::support::http2::{Http2Client, Http2Response, call, descriptor, request};
+
+/// The expected answer to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expected {
+    /// Anything but a refusal. The request may fail for other reasons.
+    Served,
+    /// The request needs a user.
+    NoUser,
+    /// The user lacks the category.
+    NoCategory,
+    /// The request is about rules or actors out of the user's scope.
+    OutOfScope,
+}
+
+impl Expected {
+    pub fn of(is_granted: bool) -> Self {
+        if is_granted { Self::Served } else { Self::NoCategory }
+    }
+
+    /// Checks a reply over RESP to this user's command.
+    pub fn check_resp(self, user: &str, command: &str, reply: &str) {
+        let is_right = match self {
+            Self::Served => !reply.starts_with("-NOPERM") && !reply.starts_with("-NOAUTH"),
+            Self::NoUser => reply.starts_with("-NOAUTH"),
+            Self::NoCategory => {
+                let start = format!("-NOPERM User {user} has no permissions to run the '");
+                let named = reply.strip_prefix(&start).and_then(|rest| rest.strip_suffix("' command"));
+                let words = command.to_lowercase().replace(' ', "|");
+                named.is_some_and(|name| format!("{words}|").starts_with(&format!("{name}|")))
+            }
+            Self::OutOfScope => reply == format!("-NOPERM {REFUSED}"),
+        };
+        assert!(is_right, "{user}: {command}: {self:?}, but {reply}");
+    }
+
+    /// Checks a response over HTTP to this user's request. The hits of the user `nothing` are all out of scope, those of
+    /// others from the second one.
+    pub fn check_http(self, category: Option<Category>, user: &str, request: &str, response: &Response) {
+        let is_head = request.starts_with("HEAD ");
+        let category = category.map_or("", Category::name);
+        let is_right = match self {
+            Self::Served => ![401, 403].contains(&response.status),
+            Self::NoUser => response.status == 401,
+            Self::NoCategory => {
+                let is_problem = response.header("content-type") == Some("application/problem+json");
+                let told = [r#""title":"Forbidden""#, &format!("requests of the category {category}\"")];
+                response.status == 403
+                    && (is_head || is_problem && told.iter().all(|part| response.body.contains(part)))
+            }
+            Self::OutOfScope => {
+                let hit = if user == "nothing" { 0 } else { 1 };
+                let pointer = format!(",\"pointer\":\"#/hits/{hit}\"");
+                let pointer = if request.starts_with("POST /v1/hits ") { &pointer } else { "" };
+                let start = r#"{"type":"about:blank","title":"Forbidden","status":403,"detail":""#;
+                response.status == 403 && (is_head || response.body == format!("{start}{REFUSED}\"{pointer}}}\n"))
+            }
+        };
+        assert!(is_right, "{user}: {request}: {self:?}, but {response:?}");
+    }
+}
 
 /// Categories whose requests have an effect only on rules in scope. Requests of the other categories need everything in scope.
 const SCOPED: [Category; 6] =
@@ -62,7 +120,7 @@ fn table_has_every_command_and_every_route() {
         }
         command.subcommands().for_each(|subcommand| is_known(subcommand.full_name().replace('|', " ")));
     }
-    let (_rules, guarded) = guarded(&users());
+    let guarded = guarded(&users());
     let described = get(guarded.server.http, "/openapi.json").json();
     let requests: Vec<_> = operations.iter().map(|(.., request)| *request).chain(PUBLIC.iter().copied()).collect();
     for (path, methods) in described["paths"].as_object().unwrap() {
@@ -79,12 +137,12 @@ fn table_has_every_command_and_every_route() {
 
 #[test]
 fn users_may_send_what_their_categories_have_and_nothing_else() {
-    let (_rules, guarded) = guarded(&(Category::ALL.map(only).concat() + &users()));
+    let guarded = guarded(&(Category::ALL.map(only).concat() + &users()));
     let Ids { open, .. } = fill(&guarded);
     for (category, command, request) in all_operations() {
         let (command, request) = (expand(command, KNOWN, &open).remove(0), expand(request, KNOWN, &open).remove(0));
         if category != Category::Connection && !command.is_empty() {
-            let reply = RespClient::connect(guarded.server.resp).command(&command);
+            let reply = guarded.server.resp().command(&command);
             Expected::NoUser.check_resp("nobody", &command, &reply);
         }
         if !request.is_empty() {
@@ -120,28 +178,45 @@ fn users_may_send_what_their_categories_have_and_nothing_else() {
     assert_eq!(guarded.http("GET", "/v1/nothing", Some("hit")).status, 404);
 }
 
+/// A call of each method is refused to users without the category `hit`, and to users without the scope of one descriptor.
 #[test]
-fn users_may_call_the_rpcs_of_their_categories_and_no_others() {
-    let (_rules, guarded) = guarded(&Category::ALL.map(only).concat());
-    let client = Http2Client::connect(guarded.server.grpc);
+fn calls_are_refused_without_the_category_or_the_scope() {
+    let guarded = guarded(&(Category::ALL.map(only).concat() + &users()));
+    let (ids, client) = (fill(&guarded), Http2Client::connect(guarded.server.grpc));
+    let before = state(&guarded);
+    let refusal = |request| {
+        let Http2Response { status, grpc_status, grpc_message, .. } = client.send(request);
+        (status, grpc_status.unwrap_or_default(), grpc_message.unwrap_or_default().replace("%20", " "))
+    };
     let without_user = |mut request: hyper::Request<bytes::Bytes>| {
         request.headers_mut().remove("authorization");
-        client.send(request)
+        refusal(request).0
     };
-    let ask = |rpc, user: &str| request(rpc, &basic(user), vec![descriptor("api=a user=bob")], "");
+    let ask = |rpc, user: &str, pairs: &[&str], id: &str| {
+        request(rpc, &basic(user), pairs.iter().map(|pairs| descriptor(pairs)).collect(), id)
+    };
     for rpc in Rpc::ALL {
-        Expected::NoUser.check_grpc(rpc.path(), &without_user(ask(rpc, "")));
-        for user in Category::ALL {
-            let expected = Expected::of(user == Category::Hit);
-            expected.check_grpc(&format!("{user}: {rpc:?}"), &client.send(ask(rpc, user.name())));
+        assert_eq!(without_user(ask(rpc, "", &["api=a user=bob"], "")), 401, "{rpc:?}");
+        for user in Category::ALL.into_iter().filter(|user| *user != Category::Hit) {
+            let (status, code, message) = refusal(ask(rpc, user.name(), &["api=a user=bob"], ""));
+            assert!(status == 200 && code == "7" && message != REFUSED, "{user}: {rpc:?}: {message}");
+        }
+        for user in RESTRICTED {
+            for pairs in [KNOWN, UNKNOWN].into_iter().flat_map(operations) {
+                let refused = refusal(ask(rpc, user, &["api=a user=ann", &pairs], ""));
+                assert_eq!(refused, (200, "7".to_owned(), REFUSED.to_owned()), "{user}: {rpc:?} {pairs}");
+            }
         }
     }
-    // Every user has the category `connection`.
+    let commit = ask(Rpc::KuadrantCommit, "a", &["api=a user=ann"], &ids.open);
+    assert_eq!(refusal(commit).2, REFUSED);
+    assert_eq!(state(&guarded), before);
+    assert_eq!(refusal(ask(Rpc::EnvoyShouldRateLimit, "a", &["api=a user=ann"], "")).1, "0");
+    // Every user has the category `connection`, and a health check needs no user.
     let reflection = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
-    Expected::NoUser.check_grpc(reflection, &without_user(call(reflection, "", &())));
-    Expected::Served.check_grpc(reflection, &client.send(call(reflection, &basic("metrics"), &())));
-    let health = "/grpc.health.v1.Health/Check";
-    Expected::Served.check_grpc(health, &without_user(call(health, "", &())));
+    assert_eq!(without_user(call(reflection, "", &())), 401);
+    assert_eq!(refusal(call(reflection, &basic("metrics"), &())).0, 200);
+    assert_eq!(without_user(call("/grpc.health.v1.Health/Check", "", &())), 200);
 }
 
 #[test]
@@ -160,7 +235,7 @@ fn line_protocol_serves_the_user_default_with_the_category_hit() {
 
 #[test]
 fn requests_out_of_scope_are_refused_and_take_nothing() {
-    let (_rules, guarded) = guarded(&users());
+    let guarded = guarded(&users());
     let ids = fill(&guarded);
     let before = state(&guarded);
     for (actor, id) in [(KNOWN, &ids.open), (UNKNOWN, &ids.released)] {
@@ -195,35 +270,8 @@ fn requests_out_of_scope_are_refused_and_take_nothing() {
 }
 
 #[test]
-fn calls_out_of_scope_are_refused_and_take_nothing() {
-    for args in [&[][..], &["--grpc-atomic"]] {
-        let (_rules, guarded) = super::scopes::guarded_with(&users(), args);
-        let ids = fill(&guarded);
-        let before = state(&guarded);
-        let client = Http2Client::connect(guarded.server.grpc);
-        let in_scope = || descriptor("api=a user=ann");
-        for (user, rpc) in RESTRICTED.into_iter().flat_map(|user| Rpc::ALL.map(|rpc| (user, rpc))) {
-            let refuse = |descriptors, id: &str| {
-                let response = client.send(request(rpc, &basic(user), descriptors, id));
-                Expected::OutOfScope.check_grpc(&format!("{user}: {rpc:?} {args:?}"), &response);
-            };
-            for pairs in [KNOWN, UNKNOWN].into_iter().flat_map(operations) {
-                refuse(vec![descriptor(&pairs)], "");
-                refuse(vec![in_scope(), descriptor(&pairs)], "");
-            }
-            if rpc == Rpc::KuadrantCommit {
-                refuse(vec![in_scope()], &ids.open);
-            }
-        }
-        assert_eq!(state(&guarded), before);
-        let served = client.send(request(Rpc::EnvoyShouldRateLimit, &basic("a"), vec![in_scope()], ""));
-        assert_eq!(served.grpc_status.as_deref(), Some("0"), "{served:?}");
-    }
-}
-
-#[test]
 fn listings_have_what_is_in_scope() {
-    let (_rules, guarded) = guarded(&users());
+    let guarded = guarded(&users());
     fill(&guarded);
     for entry in ["DIVVY.BLOCK SET b-user carl", "DIVVY.ALLOW SET a-user carl"] {
         assert_eq!(guarded.resp("all").command(entry), "OK");

@@ -1,7 +1,6 @@
 //! Rules, users with scopes, and counters for the tests of scopes.
 
 use super::{Guarded, line};
-use crate::support::RulesFile;
 
 /// Rules whose labels begin with `a-` are in scope of most users here. Two rules of a stack, and a canary and the rule
 /// below it, are only partly in scope.
@@ -40,16 +39,8 @@ pub fn users() -> String {
 /// Checks take these pairs from their query.
 const CHECK: &str = "+api=query:api user=query:user tenant=query:tenant other=query:other";
 
-pub fn guarded(file: &str) -> (RulesFile, Guarded) {
-    guarded_with(file, &[])
-}
-
-/// Starts a server as [`guarded`] does, with these arguments.
-pub fn guarded_with(file: &str, args: &[&str]) -> (RulesFile, Guarded) {
-    let rules = RulesFile::ini(RULES);
-    let args = [&["--open", "none", "--check-operation", CHECK], args].concat();
-    let guarded = Guarded::with_rules(rules.path(), file, &args);
-    (rules, guarded)
+pub fn guarded(file: &str) -> Guarded {
+    Guarded::with_rules(RULES, file, &["--open", "none", "--check-operation", CHECK])
 }
 
 /// Returns the counters and the limits of actors, as an unrestricted user sees them. Times are left out.

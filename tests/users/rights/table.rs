@@ -88,7 +88,6 @@ pub type Listing = (&'static str, &'static str, Names, &'static [(&'static str, 
 
 const BY_USER: Names = &["a-user", "b-user", "a-first", "b-second", "c-canary", "a-watched"];
 const OF_A: Names = &["a-user", "a-first", "a-watched"];
-const ACTORS: Names = &["ann", "bob"];
 const LIMITS: Names = &["a-user", "b-user", "ann", "bob"];
 const NONE: Option<Names> = Some(&[]);
 
@@ -103,19 +102,10 @@ pub const LISTINGS: &[Listing] = &[
     ("DIVVY.STATUS no=such", "GET /v1/status?no=such", &LABELS, &[("all", NONE), ("a", None)]),
     ("DIVVY.LIMIT LIST", "GET /v1/limits", LIMITS,
         &[("all", Some(LIMITS)), ("a", Some(&["a-user", "bob"])), ("ann", Some(&["b-user", "ann"])), ("nothing", NONE)]),
-    ("DIVVY.LIMIT LIST RULE b-user", "GET /v1/limits?rule=b-user", ACTORS,
-        &[("all", Some(ACTORS)), ("a", None), ("ann", Some(&["ann"]))]),
-    ("DIVVY.COUNTERS b-user", "GET /v1/counters?rule=b-user", ACTORS,
-        &[("all", Some(ACTORS)), ("a", None), ("ann", Some(&["ann"]))]),
-    ("DIVVY.TOP b-user TAKEN", "GET /v1/top?rule=b-user&order=taken", ACTORS,
-        &[("all", Some(ACTORS)), ("a", None), ("ann", Some(&["ann"]))]),
-    ("DIVVY.TOP a-user TAKEN", "GET /v1/top?rule=a-user&order=taken", ACTORS, &[("a", Some(ACTORS))]),
     ("DIVVY.BLOCK LIST", "GET /v1/blocks", &["b-user", "carl"],
         &[("all", Some(&["b-user", "carl"])), ("a", NONE), ("ann", NONE), ("nothing", NONE)]),
     ("DIVVY.ALLOW LIST", "GET /v1/allows", &["a-user", "carl"],
         &[("all", Some(&["a-user", "carl"])), ("a", Some(&["a-user", "carl"])), ("ann", NONE), ("nothing", NONE)]),
-    ("DIVVY.EXPLAIN api=a user=ann", r#"POST /v1/explain {"operation":{"api":"a","user":"ann"}}"#, &LABELS,
-        &[("a", Some(&["a-user"]))]),
 ];
 
 /// Users who may use only a part of the rules, or only the actor `ann`.
