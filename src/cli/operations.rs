@@ -24,7 +24,7 @@ use self::table::{COLUMNS_OF_RULES, Printer};
 use super::check::{describe_explanation, explain_file};
 use super::client::Request;
 use super::terminal::{Progress, accept_closed_pipe};
-use divvy_api::{ENDPOINTS, Endpoint, Kind, Shape, Task};
+use divvy_api::{ENDPOINTS, Edit, Endpoint, Inspection, Kind, Shape, Task};
 use divvy_core::rules::operation;
 
 /// Maximum time for an answer. The server may have to skip many expired counters before a page is full.
@@ -45,7 +45,8 @@ impl OperationArgs {
         if let Some(file) = &self.file {
             return explain_file(file, self.pairs());
         }
-        let is_sure = self.endpoint.task != Task::ForgetCounters || self.yes || self.has("actor");
+        let is_sure =
+            !matches!(self.endpoint.task, Task::Change(Edit::ForgetCounters, _)) || self.yes || self.has("actor");
         if !is_sure && !confirm(&format!("Forget every counter of {} on {}", self.rule(), self.server.server))? {
             writeln!(io::stderr(), "nothing was forgotten")?;
             return Ok(ExitCode::FAILURE);
@@ -66,13 +67,14 @@ impl OperationArgs {
         let mut request = self.request(None)?;
         // Each time anew: a server may end a connection without a request between two tables.
         let mut client = self.server.connect(match self.endpoint.task {
-            Task::BackUp => PATIENCE_FOR_BACKUP,
+            Task::Change(Edit::BackUp, _) => PATIENCE_FOR_BACKUP,
             _ => PATIENCE,
         })?;
         let shape = &row_over_http(self.endpoint).reply;
         let shown = Arc::new(AtomicU64::new(0));
         let progress = self.progress(shape, Arc::clone(&shown));
-        let columns: &[&str] = if self.endpoint.task == Task::ListRules { &COLUMNS_OF_RULES } else { &[] };
+        let columns: &[&str] =
+            if self.endpoint.task == Task::Read(Inspection::Rules) { &COLUMNS_OF_RULES } else { &[] };
         let mut printer = Printer::new(BufWriter::new(io::stdout().lock()), self.json, columns);
         if self.watch.is_some() && !self.json && io::stdout().is_terminal() {
             printer.write(CLEAR)?;
@@ -85,7 +87,7 @@ impl OperationArgs {
                 _ => error,
             })?;
             match self.endpoint.task {
-                Task::Explain if !self.json => printer.write(&describe_explanation(&reply)?)?,
+                Task::Read(Inspection::Explanation) if !self.json => printer.write(&describe_explanation(&reply)?)?,
                 _ => printer.print(shape, &reply)?,
             }
             shown.store(printer.count(), Relaxed);
@@ -97,8 +99,8 @@ impl OperationArgs {
         drop(progress);
         printer.finish(shape)?;
         let is_missing = match self.endpoint.task {
-            Task::RemoveException(_) => last.get("removed") == Some(&Value::Bool(false)),
-            Task::ShowStatus => printer.count() == 0,
+            Task::Change(Edit::RemoveException(_), _) => last.get("removed") == Some(&Value::Bool(false)),
+            Task::Read(Inspection::Status) => printer.count() == 0,
             _ => false,
         };
         if is_missing {
@@ -110,7 +112,7 @@ impl OperationArgs {
     /// Shows the progress of tasks that may take long. On a terminal, a list itself shows it.
     fn progress(&self, shape: &'static Shape, shown: Arc<AtomicU64>) -> Option<Progress> {
         match (self.endpoint.task, shape) {
-            (Task::BackUp, _) => Some(Progress::show(|| "the server is taking the backup".to_owned())),
+            (Task::Change(Edit::BackUp, _), _) => Some(Progress::show(|| "the server is taking the backup".to_owned())),
             (_, Shape::Page { name, of, .. }) if matches!(of, Shape::Number) || !io::stdout().is_terminal() => {
                 Some(Progress::show(move || format!("{} {name}", shown.load(Relaxed))))
             }
@@ -136,7 +138,9 @@ impl OperationArgs {
                     continue;
                 }
                 Given::Number(number) => (*number).into(),
-                Given::Text(name) if self.endpoint.task == Task::BackUp => name_for_server(name)?.into(),
+                Given::Text(name) if matches!(self.endpoint.task, Task::Change(Edit::BackUp, _)) => {
+                    name_for_server(name)?.into()
+                }
                 Given::Text(text) => text.as_str().into(),
             };
             match (field.is_in_body, value) {

@@ -14,32 +14,46 @@ use divvy_telemetry::metrics::RequestKind;
 /// The work of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
+    /// Shows something.
+    Read(Inspection),
+    /// Changes something, with this line in the audit log.
+    Change(Edit, Action),
+}
+
+/// A look at something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inspection {
+    /// Limits, blocks or allows: of one actor, or of all.
+    Exceptions(ExceptionKind),
+    /// A rule's counters.
+    Counters,
+    /// A rule's actors by denials or credits taken.
+    Ranking,
+    /// An actor's counters.
+    Status,
+    /// The rules in force.
+    Rules,
+    /// The rules that match an operation, and why the others do not.
+    Explanation,
+    /// Statistics of the server.
+    Statistics,
+    /// The users.
+    Users,
+}
+
+/// A change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Edit {
     /// Gives an actor a limit of its own, or blocks or allows it.
     SetException(ExceptionKind),
-    /// Shows what applies to an actor, or lists it for all.
-    FindExceptions(ExceptionKind),
-    /// Removes what applies to an actor.
+    /// Removes an actor's limit, block or allow.
     RemoveException(ExceptionKind),
     /// Sets and removes blocks of many actors.
     EditBlocks,
-    /// Lists a rule's counters.
-    ListCounters,
     /// Forgets a rule's counters.
     ForgetCounters,
     /// Forgets the counters of an operation.
     ResetCounters,
-    /// Ranks a rule's actors.
-    Rank,
-    /// Shows an actor's counters.
-    ShowStatus,
-    /// Lists the rules in force.
-    ListRules,
-    /// Explains which rules match an operation.
-    Explain,
-    /// Shows statistics of the server.
-    ShowStats,
-    /// Lists the users.
-    ListUsers,
     /// Reloads the files of the server.
     Reload,
     /// Backs up the store.
@@ -62,8 +76,6 @@ pub struct Endpoint {
     pub category: Category,
     /// The kind of its requests in the metrics.
     pub kind: RequestKind,
-    /// The line in the audit log, if it is a change.
-    pub action: Option<Action>,
     /// Its fields. Those with a position over RESP come first, in this order.
     pub fields: &'static [&'static Field],
     /// Its reply.
@@ -80,6 +92,14 @@ impl Endpoint {
     /// Returns whether it concerns more than counters. Over HTTP, only users may ask for it, who have logged in.
     pub fn needs_user(&self) -> bool {
         matches!(self.category, Category::Admin | Category::Backup)
+    }
+
+    /// Returns the line in the audit log, if it is a change.
+    pub const fn action(&self) -> Option<Action> {
+        match self.task {
+            Task::Read(_) => None,
+            Task::Change(_, action) => Some(action),
+        }
     }
 
     /// Returns whether its fields are in the body of an HTTP request.
@@ -359,13 +379,12 @@ static RANKING: Shape = Shape::Map(&[
 
 /// `DIVVY.LIMIT SET`, `PUT /v1/limits`
 pub const SET_LIMIT: Endpoint = Endpoint {
-    task: Task::SetException(ExceptionKind::Limit),
+    task: Task::Change(Edit::SetException(ExceptionKind::Limit), Action::LimitSet),
     http: Some(("PUT", "/v1/limits")),
     command: ("divvy.limit", "set"),
     line: Some(("limit", "set")),
     category: Category::Limits,
     kind: RequestKind::Limits,
-    action: Some(Action::LimitSet),
     fields: &[&LABEL, &ACTOR, &CREDITS, &EXPIRES_IN],
     reply: Shape::Done(&LIMIT),
     summary: "Gives one actor of a rule its own number of credits, in force from the next request. Usage carries over.",
@@ -374,12 +393,11 @@ pub const SET_LIMIT: Endpoint = Endpoint {
 };
 /// `DIVVY.LIMIT LIST`, `GET /v1/limits`
 pub const FIND_LIMITS: Endpoint = Endpoint {
-    task: Task::FindExceptions(ExceptionKind::Limit),
+    task: Task::Read(Inspection::Exceptions(ExceptionKind::Limit)),
     http: Some(("GET", "/v1/limits")),
     command: ("divvy.limit", "list"),
     line: Some(("limit", "list")),
     category: Category::Read,
-    action: None,
     fields: &[&OF_RULE, &OF_ACTOR_OVER_HTTP, &CURSOR, &COUNT],
     reply: Shape::Page {
         name: "limits",
@@ -403,11 +421,10 @@ pub const GET_LIMIT: Endpoint = Endpoint {
 };
 /// `DIVVY.LIMIT DEL`, `DELETE /v1/limits`
 pub const REMOVE_LIMIT: Endpoint = Endpoint {
-    task: Task::RemoveException(ExceptionKind::Limit),
+    task: Task::Change(Edit::RemoveException(ExceptionKind::Limit), Action::LimitDelete),
     http: Some(("DELETE", "/v1/limits")),
     command: ("divvy.limit", "del"),
     line: Some(("limit", "delete")),
-    action: Some(Action::LimitDelete),
     fields: &[&LABEL, &ACTOR],
     reply: REMOVED,
     summary: "Removes an actor's own limit, so that the rule's applies again.",
@@ -417,13 +434,12 @@ pub const REMOVE_LIMIT: Endpoint = Endpoint {
 
 /// `DIVVY.BLOCK SET`, `PUT /v1/blocks`
 pub const SET_BLOCK: Endpoint = Endpoint {
-    task: Task::SetException(ExceptionKind::Block),
+    task: Task::Change(Edit::SetException(ExceptionKind::Block), Action::BlockSet),
     http: Some(("PUT", "/v1/blocks")),
     command: ("divvy.block", "set"),
     line: Some(("block", "set")),
     category: Category::Block,
     kind: RequestKind::Blocks,
-    action: Some(Action::BlockSet),
     fields: &[&LABEL_OR_ALL, &ACTOR, &EXPIRES_IN, &REASON, &OWNER_IN_BODY],
     reply: Shape::Done(&OVERRIDE),
     summary: "Denies every request of one actor of a rule, or of all rules (*).",
@@ -432,11 +448,10 @@ pub const SET_BLOCK: Endpoint = Endpoint {
 };
 /// `POST /v1/blocks/bulk`
 pub const EDIT_BLOCKS: Endpoint = Endpoint {
-    task: Task::EditBlocks,
+    task: Task::Change(Edit::EditBlocks, Action::BlocksEdit),
     http: Some(("POST", "/v1/blocks/bulk")),
     command: ("", ""),
     line: None,
-    action: Some(Action::BlocksEdit),
     fields: &[&OWNER_IN_BODY, &SET, &REMOVE],
     reply: EDITED,
     summary: "Sets and removes blocks of many actors. A mistake in one of them changes none.",
@@ -444,12 +459,11 @@ pub const EDIT_BLOCKS: Endpoint = Endpoint {
 };
 /// `DIVVY.BLOCK LIST`, `GET /v1/blocks`
 pub const FIND_BLOCKS: Endpoint = Endpoint {
-    task: Task::FindExceptions(ExceptionKind::Block),
+    task: Task::Read(Inspection::Exceptions(ExceptionKind::Block)),
     http: Some(("GET", "/v1/blocks")),
     command: ("divvy.block", "list"),
     line: Some(("block", "list")),
     category: Category::Read,
-    action: None,
     fields: &[&OF_RULE, &OF_ACTOR_OVER_HTTP, &CURSOR, &COUNT, &OF_OWNER, &OF_FIELD, &SINCE],
     reply: Shape::Page {
         name: "blocks",
@@ -473,11 +487,10 @@ pub const GET_BLOCK: Endpoint = Endpoint {
 };
 /// `DIVVY.BLOCK DEL`, `DELETE /v1/blocks`
 pub const REMOVE_BLOCK: Endpoint = Endpoint {
-    task: Task::RemoveException(ExceptionKind::Block),
+    task: Task::Change(Edit::RemoveException(ExceptionKind::Block), Action::BlockDelete),
     http: Some(("DELETE", "/v1/blocks")),
     command: ("divvy.block", "del"),
     line: Some(("block", "delete")),
-    action: Some(Action::BlockDelete),
     fields: &[&LABEL_OR_ALL, &ACTOR, &OWNER],
     reply: REMOVED,
     summary: "Removes an actor's block.",
@@ -487,18 +500,17 @@ pub const REMOVE_BLOCK: Endpoint = Endpoint {
 
 /// `DIVVY.ALLOW SET`, `PUT /v1/allows`
 pub const SET_ALLOW: Endpoint = Endpoint {
-    task: Task::SetException(ExceptionKind::Allow),
+    task: Task::Change(Edit::SetException(ExceptionKind::Allow), Action::AllowSet),
     http: Some(("PUT", "/v1/allows")),
     command: ("divvy.allow", "set"),
     line: Some(("allow", "set")),
-    action: Some(Action::AllowSet),
     summary: "Never denies a request of one actor of a rule, or of all rules (*).",
     missing: "this actor has no allow",
     ..SET_BLOCK
 };
 /// `DIVVY.ALLOW LIST`, `GET /v1/allows`
 pub const FIND_ALLOWS: Endpoint = Endpoint {
-    task: Task::FindExceptions(ExceptionKind::Allow),
+    task: Task::Read(Inspection::Exceptions(ExceptionKind::Allow)),
     http: Some(("GET", "/v1/allows")),
     command: ("divvy.allow", "list"),
     line: Some(("allow", "list")),
@@ -525,11 +537,10 @@ pub const GET_ALLOW: Endpoint = Endpoint {
 };
 /// `DIVVY.ALLOW DEL`, `DELETE /v1/allows`
 pub const REMOVE_ALLOW: Endpoint = Endpoint {
-    task: Task::RemoveException(ExceptionKind::Allow),
+    task: Task::Change(Edit::RemoveException(ExceptionKind::Allow), Action::AllowDelete),
     http: Some(("DELETE", "/v1/allows")),
     command: ("divvy.allow", "del"),
     line: Some(("allow", "delete")),
-    action: Some(Action::AllowDelete),
     summary: "Removes an actor's allow.",
     missing: "this actor has no allow",
     ..REMOVE_BLOCK
@@ -537,13 +548,12 @@ pub const REMOVE_ALLOW: Endpoint = Endpoint {
 
 /// `DIVVY.COUNTERS`, `GET /v1/counters`
 pub const LIST_COUNTERS: Endpoint = Endpoint {
-    task: Task::ListCounters,
+    task: Task::Read(Inspection::Counters),
     http: Some(("GET", "/v1/counters")),
     command: ("divvy.counters", ""),
     line: Some(("counters", "")),
     category: Category::Read,
     kind: RequestKind::Counters,
-    action: None,
     fields: &[&RULE, &OF_ACTOR, &CURSOR, &COUNT],
     reply: Shape::Page {
         name: "counters",
@@ -557,12 +567,11 @@ pub const LIST_COUNTERS: Endpoint = Endpoint {
 };
 /// `DIVVY.FORGET`, `DELETE /v1/counters`
 pub const FORGET_COUNTERS: Endpoint = Endpoint {
-    task: Task::ForgetCounters,
+    task: Task::Change(Edit::ForgetCounters, Action::CountersForget),
     http: Some(("DELETE", "/v1/counters")),
     command: ("divvy.forget", ""),
     line: Some(("forget", "")),
     category: Category::Forget,
-    action: Some(Action::CountersForget),
     reply: Shape::Page {
         name: "forgotten",
         of: &Shape::Number,
@@ -574,13 +583,12 @@ pub const FORGET_COUNTERS: Endpoint = Endpoint {
 };
 /// `DIVVY.RESET`
 pub const RESET_COUNTERS: Endpoint = Endpoint {
-    task: Task::ResetCounters,
+    task: Task::Change(Edit::ResetCounters, Action::CountersReset),
     http: None,
     command: ("divvy.reset", ""),
     line: None,
     category: Category::Forget,
     kind: RequestKind::Reset,
-    action: Some(Action::CountersReset),
     fields: &[&OPERATION],
     reply: Shape::Only(&[member("forgotten", Shape::Number, "The number of forgotten counters.")]),
     summary: "Forgets the counters of an operation. Returns their number.",
@@ -588,7 +596,7 @@ pub const RESET_COUNTERS: Endpoint = Endpoint {
 };
 /// `DIVVY.TOP`, `GET /v1/top`
 pub const RANK: Endpoint = Endpoint {
-    task: Task::Rank,
+    task: Task::Read(Inspection::Ranking),
     http: Some(("GET", "/v1/top")),
     command: ("divvy.top", ""),
     line: Some(("top", "")),
@@ -602,7 +610,7 @@ pub const RANK: Endpoint = Endpoint {
 };
 /// `DIVVY.STATUS`, `GET /v1/status`
 pub const SHOW_STATUS: Endpoint = Endpoint {
-    task: Task::ShowStatus,
+    task: Task::Read(Inspection::Status),
     http: Some(("GET", "/v1/status")),
     command: ("divvy.status", ""),
     line: Some(("actor", "")),
@@ -619,11 +627,10 @@ pub const SHOW_STATUS: Endpoint = Endpoint {
     missing: "this actor has all credits under every rule that counts by it, and no limit, block or allow of its own; a block of \
               another field may still deny its requests, which an explanation of a whole request shows",
     errors: &[NOT_FOUND],
-    ..LIST_COUNTERS
 };
 /// `DIVVY.RULES`, `GET /v1/rules`
 pub const LIST_RULES: Endpoint = Endpoint {
-    task: Task::ListRules,
+    task: Task::Read(Inspection::Rules),
     http: Some(("GET", "/v1/rules")),
     command: ("divvy.rules", ""),
     line: Some(("rules", "")),
@@ -636,7 +643,7 @@ pub const LIST_RULES: Endpoint = Endpoint {
 };
 /// `DIVVY.EXPLAIN`, `POST /v1/explain`
 pub const EXPLAIN: Endpoint = Endpoint {
-    task: Task::Explain,
+    task: Task::Read(Inspection::Explanation),
     http: Some(("POST", "/v1/explain")),
     command: ("divvy.explain", ""),
     line: Some(("explain", "")),
@@ -648,7 +655,7 @@ pub const EXPLAIN: Endpoint = Endpoint {
 };
 /// `GET /v1/stats`; RESP has `INFO`, in Redis's form.
 pub const SHOW_STATS: Endpoint = Endpoint {
-    task: Task::ShowStats,
+    task: Task::Read(Inspection::Statistics),
     http: Some(("GET", "/v1/stats")),
     command: ("info", ""),
     line: Some(("stats", "")),
@@ -659,11 +666,10 @@ pub const SHOW_STATS: Endpoint = Endpoint {
     summary: "Shows the server's version, store and memory, the hits it has answered, its last errors, and its metrics.",
     missing: "there is no such section",
     errors: &[NOT_FOUND],
-    ..LIST_RULES
 };
 /// `ACL LIST`, `GET /v1/users`
 pub const LIST_USERS: Endpoint = Endpoint {
-    task: Task::ListUsers,
+    task: Task::Read(Inspection::Users),
     http: Some(("GET", "/v1/users")),
     command: ("acl", "list"),
     line: Some(("users", "")),
@@ -679,26 +685,24 @@ pub const LIST_USERS: Endpoint = Endpoint {
 };
 /// `DIVVY.RELOAD`, `POST /v1/reload`
 pub const RELOAD: Endpoint = Endpoint {
-    task: Task::Reload,
+    task: Task::Change(Edit::Reload, Action::Reload),
     http: Some(("POST", "/v1/reload")),
     command: ("divvy.reload", ""),
     line: Some(("reload", "")),
     category: Category::Admin,
     kind: RequestKind::Server,
-    action: Some(Action::Reload),
     reply: Shape::Done(&RELOADING),
     summary: "Loads the rules, the users, the token keys and the TLS files anew, as SIGHUP does. The log has the outcome.",
     ..LIST_RULES
 };
 /// `DIVVY.BACKUP`, `POST /v1/backups`
 pub const BACK_UP: Endpoint = Endpoint {
-    task: Task::BackUp,
+    task: Task::Change(Edit::BackUp, Action::Backup),
     http: Some(("POST", "/v1/backups")),
     command: ("divvy.backup", ""),
     line: Some(("backup", "")),
     category: Category::Backup,
     kind: RequestKind::Server,
-    action: Some(Action::Backup),
     fields: &[&NAME],
     reply: Shape::Only(&[member("path", Shape::Text, "The path of the backup on the server's machine.")]),
     summary: "Backs up all counters, with this name in the server's --backup-dir. Returns the path.",

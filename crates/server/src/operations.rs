@@ -16,7 +16,7 @@ use super::errors;
 use super::net::work::{MAX_AT_ONCE, WorkSlot, WorkSlots};
 use divvy_access::audit::{Action, AuditLog, Caller, Change, PendingChange, State, Unavailable};
 use divvy_access::{Authority, Category, DEFAULT_USER, Identity, User};
-use divvy_api::{Arguments, Endpoint, Task};
+use divvy_api::{Arguments, Edit, Endpoint, Inspection, Task};
 use divvy_core::clock::ceil_seconds;
 use divvy_core::rules::{MatchPolicy, Rule, SettingValue};
 use divvy_limiter::counters::{CountersOf, DEFAULT_PAGE, RuleName};
@@ -157,9 +157,9 @@ impl Operations {
     pub async fn take_slot(&self, endpoint: &Endpoint, others: &WorkSlots) -> WorkSlot {
         match endpoint.task {
             // A backup takes long, no other work should wait for it, and the store refuses a second one at the same time.
-            Task::BackUp => WorkSlot::unbounded(),
-            _ if endpoint.action.is_some() => self.slots.take().await,
-            _ => others.take().await,
+            Task::Change(Edit::BackUp, _) => WorkSlot::unbounded(),
+            Task::Change(..) => self.slots.take().await,
+            Task::Read(_) => others.take().await,
         }
     }
 
@@ -181,24 +181,21 @@ impl Operations {
         policy: Option<Arc<Policy>>,
     ) -> Result<Value, OperationError> {
         let request = Request { limiter: &self.limiter, arguments };
-        let Some(action) = endpoint.action else {
-            return match endpoint.task {
-                Task::ListUsers => Ok(users_value(operator)),
-                Task::ShowStats => Ok(stats::show(&self.limiter, self.started, arguments.text("section")).await),
-                task => request.read(task, &operator.scope).await,
-            };
+        let (edit, action) = match endpoint.task {
+            Task::Read(inspection) => return request.read(inspection, operator, self.started).await,
+            Task::Change(edit, action) => (edit, action),
         };
         let pending = self.audit.begin(operator.caller.clone(), change_of(action, arguments)).await?;
-        let _alone = match endpoint.task {
-            Task::SetException(_) | Task::RemoveException(_) | Task::EditBlocks => Some(self.exceptions.lock().await),
+        let _alone = match edit {
+            Edit::SetException(_) | Edit::RemoveException(_) | Edit::EditBlocks => Some(self.exceptions.lock().await),
             _ => None,
         };
         let scope = match operator.current_scope() {
             Ok(scope) => scope,
             Err(refusal) => return Err(failed(pending, None, OperationError::of(&refusal))),
         };
-        let before = request.state_before(endpoint.task);
-        match request.change(endpoint.task, &scope, policy, before.clone()).await {
+        let before = request.state_before(edit);
+        match request.change(edit, &scope, policy, before.clone()).await {
             Ok(Done { reply, before, after }) => {
                 pending.complete(before, after);
                 Ok(reply)
@@ -211,7 +208,7 @@ impl Operations {
 /// An operation with its arguments.
 #[derive(Clone, Copy)]
 struct Request<'a> {
-    limiter: &'a Limiter,
+    limiter: &'a Arc<Limiter>,
     arguments: &'a Arguments,
 }
 
@@ -261,15 +258,20 @@ impl<'a> Request<'a> {
     }
 
     /// Carries out an operation that changes nothing.
-    async fn read(self, task: Task, scope: &Scope) -> Result<Value, OperationError> {
-        let failed = |error| OperationError::of(&error);
-        match task {
-            Task::FindExceptions(kind) if self.names_one() => {
+    async fn read(
+        self,
+        inspection: Inspection,
+        operator: &Operator,
+        started: Instant,
+    ) -> Result<Value, OperationError> {
+        let (scope, failed) = (&operator.scope, |error| OperationError::of(&error));
+        match inspection {
+            Inspection::Exceptions(kind) if self.names_one() => {
                 let found = self.limiter.exception_of(self.of(kind), scope).map_err(failed)?;
                 Ok(found.map_or(Value::Null, |found| exception_value(kind, found)))
             }
             // A cursor continues a listing.
-            Task::FindExceptions(_) if self.arguments.text("since").is_some() && self.cursor().is_none() => {
+            Inspection::Exceptions(_) if self.arguments.text("since").is_some() && self.cursor().is_none() => {
                 let (since, count) = (self.text("since"), self.count(DEFAULT_PAGE));
                 let found = self.limiter.block_changes(self.filter(), since, count, scope).map_err(failed)?;
                 let set: Vec<_> = found.set.into_iter().map(|set| exception_value(ExceptionKind::Block, set)).collect();
@@ -278,7 +280,7 @@ impl<'a> Request<'a> {
                 let (sequence, reset) = (found.sequence, found.is_reset);
                 Ok(json!({ "blocks": set, "removed": removed, "sequence": sequence, "reset": reset, "next": null }))
             }
-            Task::FindExceptions(kind) => {
+            Inspection::Exceptions(kind) => {
                 let (cursor, count) = (self.cursor(), self.count(DEFAULT_PAGE));
                 let page = self.limiter.exceptions(kind, self.filter(), cursor, count, scope).map_err(failed)?;
                 let found: Vec<_> = page.exceptions.into_iter().map(|found| exception_value(kind, found)).collect();
@@ -291,7 +293,7 @@ impl<'a> Request<'a> {
                     }
                 })
             }
-            Task::ListCounters => {
+            Inspection::Counters => {
                 let page = self.limiter.counters(self.counters(), scope).await.map_err(failed)?;
                 let counters = page.counters.into_iter().map(|counter| {
                     json!({
@@ -303,13 +305,13 @@ impl<'a> Request<'a> {
                 });
                 Ok(json!({ "counters": counters.collect::<Vec<_>>(), "next": page.next }))
             }
-            Task::ShowStatus => {
+            Inspection::Status => {
                 let (actor, count) = (self.arguments.pairs().cloned().unwrap_or_default(), self.count(DEFAULT_PAGE));
                 let page = self.limiter.status(&actor, self.cursor(), count, scope).await.map_err(failed)?;
                 let rules: Vec<_> = page.rules.into_iter().map(status_value).collect();
                 Ok(json!({ "rules": rules, "next": page.next }))
             }
-            Task::Rank => {
+            Inspection::Ranking => {
                 let word = |name| self.arguments.text(name);
                 let order = Order::ALL.into_iter().find(|order| word("order") == Some(order.name()));
                 let window =
@@ -323,26 +325,19 @@ impl<'a> Request<'a> {
                 let ranked = self.limiter.top(of, scope).map_err(failed)?;
                 Ok(rankings_value(&ranked.rule, order, window, std::slice::from_ref(&ranked), count))
             }
-            Task::ListRules => {
+            Inspection::Rules => {
                 let policy = self.limiter.policy().ok_or_else(|| OperationError::of(&Refusal::NoRules))?;
                 let describe = |(index, rule)| rule_value(index, rule, hits_of(&policy, index, rule, scope));
                 Ok(json!({ "rules": listed(&policy, scope).map(describe).collect::<Vec<_>>() }))
             }
-            Task::Explain => {
+            Inspection::Explanation => {
                 let operation = self.arguments.pairs().cloned().unwrap_or_default();
                 let explanation = self.limiter.explain(&operation, scope);
                 let explanation = explanation.map_err(|refusal| OperationError::of(&refusal))?;
                 Ok(serde_json::to_value(explanation).unwrap_or_default())
             }
-            Task::SetException(_)
-            | Task::RemoveException(_)
-            | Task::EditBlocks
-            | Task::ForgetCounters
-            | Task::ResetCounters
-            | Task::ShowStats
-            | Task::ListUsers
-            | Task::Reload
-            | Task::BackUp => Ok(Value::Null),
+            Inspection::Statistics => Ok(stats::show(self.limiter, started, self.arguments.text("section")).await),
+            Inspection::Users => Ok(users_value(operator)),
         }
     }
 
@@ -359,9 +354,9 @@ impl<'a> Request<'a> {
     }
 
     /// Returns what applies to the actor before a change, as far as this server knows.
-    fn state_before(self, task: Task) -> Option<State> {
-        match task {
-            Task::SetException(kind) | Task::RemoveException(kind) => {
+    fn state_before(self, edit: Edit) -> Option<State> {
+        match edit {
+            Edit::SetException(kind) | Edit::RemoveException(kind) => {
                 let found = self.limiter.exception_of(self.of(kind), &Scope::EVERYTHING).ok()??;
                 let expires_in = found.ends_ns.map(ceil_seconds);
                 Some(State::exception(found.credits, expires_in, found.reason.as_deref()))
@@ -373,7 +368,7 @@ impl<'a> Request<'a> {
     /// Makes a change. `before` is the state that this server knows.
     async fn change(
         self,
-        task: Task,
+        edit: Edit,
         scope: &Scope,
         policy: Option<Arc<Policy>>,
         before: Option<State>,
@@ -391,8 +386,8 @@ impl<'a> Request<'a> {
             before: Some(State::of("counters", count)),
             after: Some(State::of("counters", 0)),
         };
-        match task {
-            Task::SetException(kind) => {
+        match edit {
+            Edit::SetException(kind) => {
                 let (credits, reason) = (self.arguments.number("credits"), self.arguments.text("reason"));
                 let terms =
                     ExceptionTerms { credits, reason, program: self.arguments.text("owner"), lasts: self.lasts() };
@@ -402,11 +397,11 @@ impl<'a> Request<'a> {
                 let reply = found.map_or(Value::Null, |found| exception_value(kind, found));
                 Ok(Done { reply, before, after: Some(State::exception(credits, seconds, reason)) })
             }
-            Task::RemoveException(kind) => {
+            Edit::RemoveException(kind) => {
                 let was_there = limiter.remove_exception_for(self.of(kind), self.arguments.text("owner"), scope).await;
                 Ok(removed(was_there.map_err(failed)?, before))
             }
-            Task::EditBlocks => {
+            Edit::EditBlocks => {
                 let program = self.arguments.text("owner");
                 let (removed, set) = (self.arguments.list("remove"), self.arguments.list("set"));
                 // What is removed makes room.
@@ -432,11 +427,11 @@ impl<'a> Request<'a> {
                 let reply = json!({ "set": set, "removed": removed, "kept": kept, "full": full });
                 Ok(Done { reply, before: None, after: Some(State::of("set", set).with("removed", removed)) })
             }
-            Task::ForgetCounters => {
+            Edit::ForgetCounters => {
                 let page = limiter.forget_counters(self.counters(), scope).await.map_err(failed)?;
                 Ok(forgotten(page.forgotten, json!({ "forgotten": page.forgotten, "next": page.next })))
             }
-            Task::ResetCounters => {
+            Edit::ResetCounters => {
                 let mut builder = PlanBuilder::default();
                 match policy {
                     Some(policy) => limiter.begin_under(&mut builder, Some(policy), scope),
@@ -447,7 +442,7 @@ impl<'a> Request<'a> {
                 let count = applied.report().forgotten(0).map_err(|error| OperationError::of(&error))? as u64;
                 Ok(forgotten(count, json!({ "forgotten": count })))
             }
-            Task::BackUp => match limiter.store().backup(self.text("name")).await {
+            Edit::BackUp => match limiter.store().backup(self.text("name")).await {
                 Ok(path) => {
                     let path = path.to_string_lossy();
                     Ok(Done { reply: json!({ "path": path }), before: None, after: Some(State::of("path", path)) })
@@ -461,11 +456,10 @@ impl<'a> Request<'a> {
                 }
             },
             // The signal reaches each part that has files. No part sees it twice if there are two at once.
-            Task::Reload => match kill_process(getpid(), Signal::HUP) {
+            Edit::Reload => match kill_process(getpid(), Signal::HUP) {
                 Ok(()) => Ok(Done { reply: json!({ "reloading": true }), before: None, after: None }),
                 Err(error) => Err(OperationError::failing(format!("cannot send SIGHUP: {error}"))),
             },
-            _ => Ok(Done { reply: Value::Null, before: None, after: None }),
         }
     }
 }

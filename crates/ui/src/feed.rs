@@ -131,7 +131,11 @@ impl EventStream {
                 return None;
             }
             let shown = self.view.choose(&candidates, &sample);
-            (self.view.write(&candidates, &sample, &shown, Some((&history, file))), sample.number, shown)
+            // Copied, because writing takes long, and other streams wait for the history.
+            let indexes = shown.indexes.iter().copied().chain(candidates.selected.flatten());
+            let minutes = indexes.map(|index| (index, history.of_rule(index))).collect();
+            drop(history);
+            (self.view.write(&candidates, &sample, &shown, Some((&minutes, file))), sample.number, shown)
         };
         self.last = number;
         self.chosen = Some((candidates, shown.indexes));

@@ -1,12 +1,14 @@
 //! The event `rules`: the rules that a page shows, and their counts in the last second. A page shows the rules in the scope
 //! of its user that contain the text of its search.
 
+use std::collections::HashMap;
+
 use hyper::Uri;
 use memchr::memmem;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::history::{History, Sample, Second};
+use super::history::{Sample, Second};
 use divvy_core::rules::{MatchPolicy, Rule};
 use divvy_limiter::Scope;
 use divvy_limiter::inspection::listed;
@@ -48,13 +50,16 @@ pub struct Candidates {
     /// Number of the set of rules.
     pub ruleset: Option<u64>,
     scope: Scope,
-    /// Indexes of the rules in scope, in order.
-    in_scope: Vec<usize>,
+    /// Indexes of the rules in scope, in order; `None` if all are.
+    in_scope: Option<Vec<usize>>,
     /// Indexes of the rules in scope with the text, in order; `None` if all have it.
     matching: Option<Vec<usize>>,
     /// The rule that the page shows in detail, if it is in scope. `None` if the page asks for none.
-    selected: Option<Option<usize>>,
+    pub selected: Option<Option<usize>>,
 }
+
+/// The seconds of the last minute, by the index of the rule.
+pub type Minutes = HashMap<usize, Vec<Second>>;
 
 /// The rules in an event.
 #[derive(Debug, PartialEq, Eq)]
@@ -89,7 +94,7 @@ impl View {
     /// take milliseconds.
     pub fn find_candidates(&self, sample: &Sample, scope: Scope) -> Candidates {
         let Some(policy) = &sample.policy else {
-            return Candidates { ruleset: None, scope, in_scope: Vec::new(), matching: None, selected: None };
+            return Candidates { ruleset: None, scope, in_scope: None, matching: None, selected: None };
         };
         let finder = memmem::Finder::new(&self.search);
         let with_text = |(index, rule): (usize, &Rule)| has_text(rule, index, &finder).then_some(index);
@@ -99,7 +104,7 @@ impl View {
         };
         Candidates {
             ruleset: sample.ruleset(),
-            in_scope: listed(policy, &scope).map(|(index, _)| index).collect(),
+            in_scope: (!scope.covers_everything()).then(|| listed(policy, &scope).map(|(index, _)| index).collect()),
             matching: (!self.search.is_empty()).then(|| listed(policy, &scope).filter_map(with_text).collect()),
             selected: self.rule.as_ref().map(select),
             scope,
@@ -108,26 +113,30 @@ impl View {
 
     /// Returns the rules that the page shows of the candidates.
     pub fn choose(&self, candidates: &Candidates, sample: &Sample) -> Shown {
-        let matching = candidates.matching.as_ref().unwrap_or(&candidates.in_scope);
-        let page = |indexes: &[usize]| Shown {
-            matching: indexes.len(),
-            indexes: indexes.iter().copied().skip(self.first).take(self.count).collect(),
-        };
+        let matching = candidates.matching.as_ref().or(candidates.in_scope.as_ref());
         // With hidden counts, the list of rules that denied a hit would reveal some of them.
-        if self.only.is_none() || candidates.hides_counts() {
-            return page(matching);
+        if self.only.is_some() && !candidates.hides_counts() {
+            let is_matching = |index: &usize| matching.is_none_or(|all| all.binary_search(index).is_ok());
+            return self.page(sample.denying.iter().copied().filter(is_matching).collect::<Vec<_>>().into_iter());
         }
-        let is_matching = |index: &usize| matching.binary_search(index).is_ok();
-        page(&sample.denying.iter().copied().filter(is_matching).collect::<Vec<_>>())
+        match matching {
+            Some(matching) => self.page(matching.iter().copied()),
+            None => self.page(0..sample.rules().len()),
+        }
     }
 
-    /// Writes the event's data. With the history and the name of the rules file, it has all facts about the shown rules.
+    fn page(&self, indexes: impl ExactSizeIterator<Item = usize>) -> Shown {
+        Shown { matching: indexes.len(), indexes: indexes.skip(self.first).take(self.count).collect() }
+    }
+
+    /// Writes the event's data. With the last minutes of the shown rules and the name of the rules file, it has all facts
+    /// about them.
     pub fn write(
         &self,
         candidates: &Candidates,
         sample: &Sample,
         shown: &Shown,
-        facts: Option<(&History, Option<&str>)>,
+        facts: Option<(&Minutes, Option<&str>)>,
     ) -> String {
         let describe_rule = |&index: &usize| {
             let rule = sample.rules().get(index)?;
@@ -141,16 +150,16 @@ impl View {
             if !candidates.hides_counts() {
                 add(&mut event, "hits", json!(hits));
                 add(&mut event, "denied", json!(denied));
-                if let Some((history, _)) = facts {
-                    let (hits, denied): (Vec<_>, Vec<_>) =
-                        history.of_rule(index).iter().map(|second| (second.hits, second.denied)).unzip();
+                if let Some((minutes, _)) = facts {
+                    let minute = minutes.get(&index).into_iter().flatten();
+                    let (hits, denied): (Vec<_>, Vec<_>) = minute.map(|second| (second.hits, second.denied)).unzip();
                     add(&mut event, "history", json!({"hits": hits, "denied": denied}));
                 }
             }
             Some(event)
         };
         let mut event = json!({
-            "total": candidates.in_scope.len(),
+            "total": candidates.in_scope.as_ref().map_or(sample.rules().len(), Vec::len),
             "matching": shown.matching,
             "first": self.first,
             "rules": shown.indexes.iter().filter_map(describe_rule).collect::<Vec<_>>(),
@@ -181,14 +190,15 @@ impl Candidates {
     fn add_sums(&self, sample: &Sample, event: &mut Value) {
         let is_canary = |index: usize| sample.rules().get(index).is_some_and(is_canary);
         let (mut all_hits, mut all_denied, mut canary_denied) = (0, 0, 0);
-        for &index in &self.in_scope {
+        let is_in_scope = |index: &usize| self.in_scope.as_ref().is_none_or(|all| all.binary_search(index).is_ok());
+        for index in (0..sample.rules().len()).filter(is_in_scope) {
             let Second { hits, denied } = sample.second(index);
             all_hits += u64::from(hits);
             if denied > 0 {
                 *if is_canary(index) { &mut canary_denied } else { &mut all_denied } += u64::from(denied);
             }
         }
-        let is_denying = |index: &&usize| self.in_scope.binary_search(index).is_ok() && !is_canary(**index);
+        let is_denying = |index: &&usize| is_in_scope(index) && !is_canary(**index);
         add(event, "denying", json!(sample.denying.iter().filter(is_denying).count()));
         add(event, "sum", json!({"hits": all_hits, "denied": all_denied, "canaryDenied": canary_denied}));
     }

@@ -11,7 +11,7 @@ use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Args, Command, Error, FromArgMa
 use serde_json::{Map, Value};
 
 use crate::cli::client::ServerArgs;
-use divvy_api::{ENDPOINTS, Endpoint, Field, Kind, Place, Shape, Task};
+use divvy_api::{ENDPOINTS, Edit, Endpoint, Field, Inspection, Kind, Place, Shape, Task};
 use divvy_core::rules::MAX_RESET_SECONDS;
 use divvy_core::units::{self, Time};
 use divvy_limiter::ALL_RULES;
@@ -144,7 +144,9 @@ fn command(endpoint: &'static Endpoint, name: &'static str) -> Command {
             let named = ArgGroup::new("named").args([field.name, OPERATION]);
             command = command.arg(arg.value_parser(parse_pair));
             command = match endpoint.task {
-                Task::Rank => command.group(named).mut_arg(field.name, |rule| rule.default_value(ALL_RULES)),
+                Task::Read(Inspection::Ranking) => {
+                    command.group(named).mut_arg(field.name, |rule| rule.default_value(ALL_RULES))
+                }
                 _ => command.group(named.required(true)),
             };
         }
@@ -152,16 +154,16 @@ fn command(endpoint: &'static Endpoint, name: &'static str) -> Command {
     let json = "Print the reply as JSON: one line for each entry of a list";
     command = command.arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help(json));
     command = match endpoint.task {
-        Task::Rank => {
+        Task::Read(Inspection::Ranking) => {
             let help = "Keep printing, with this time between two tables. On a terminal, each replaces the one before";
             let parser = units::seconds(1..=MAX_INTERVAL);
             command.arg(Arg::new("watch").long("watch").value_name("SECONDS").value_parser(parser).help(help))
         }
-        Task::ForgetCounters => {
+        Task::Change(Edit::ForgetCounters, _) => {
             let help = "Do not ask before forgetting all counters of a rule";
             command.arg(Arg::new("yes").long("yes").short('y').action(ArgAction::SetTrue).help(help))
         }
-        Task::Explain => {
+        Task::Read(Inspection::Explanation) => {
             let help = "Rules file to read, instead of asking a server (.ini or .json)";
             let parser = value_parser!(PathBuf);
             command.arg(Arg::new("file").long("file").value_name("FILE").value_parser(parser).help(help))

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use url::Url;
+use url::{Position, Url};
 
 use crate::cli::{Choices, choice};
 
@@ -417,7 +417,8 @@ fn build_url(host: &str, port: u16) -> String {
 fn masked(url: &str) -> String {
     const MASK: &str = "***";
     let mut shown = match Url::parse(url) {
-        Ok(parsed) if !parsed.cannot_be_a_base() => parsed,
+        // After an unescaped `#`, `/` or `?`, the rest of a password is not in the user part.
+        Ok(parsed) if !parsed.cannot_be_a_base() && !parsed[Position::BeforePath..].contains('@') => parsed,
         // Nobody knows what such a text contains.
         _ => return url.rsplit_once('@').map_or(url.to_owned(), |(_, place)| format!("{MASK}@{place}")),
     };

@@ -38,7 +38,7 @@ pub struct Plan {
 
 const OPEN_LOOP_SEND_INTERVAL_NS: u64 = 100_000;
 
-const PATIENCE_NS: u64 = 10 * NANOS_PER_SECOND;
+pub const PATIENCE_NS: u64 = 10 * NANOS_PER_SECOND;
 
 impl Plan {
     /// Derives the plan from the options.

@@ -4,7 +4,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
+use super::plan::PATIENCE_NS;
 use super::*;
+
+/// Patience with a server that never answers.
+const SHORT_NS: u64 = 300_000_000;
 
 /// Answers request number `n` of a connection, from 1.
 type Answer = fn(n: u64) -> Option<&'static str>;
@@ -32,9 +36,13 @@ fn serve_connection(mut socket: TcpStream, answer: Answer) -> Option<()> {
 }
 
 fn bench(answer: Answer, options: &str) -> anyhow::Result<Report> {
+    bench_with_patience(answer, options, PATIENCE_NS)
+}
+
+fn bench_with_patience(answer: Answer, options: &str, patience_ns: u64) -> anyhow::Result<Report> {
     let words = std::iter::once("bench").chain(options.split_whitespace());
     let args = BenchArgs::try_parse_from(words).unwrap();
-    let plan = Plan { patience_ns: 300_000_000, ..Plan::new(&args).unwrap() };
+    let plan = Plan { patience_ns, ..Plan::new(&args).unwrap() };
     let sockets = connect_all(&serve(answer).to_string(), &args).unwrap();
     measure(&args, &plan, &sockets)
 }
@@ -83,12 +91,13 @@ fn stall_shows_in_every_request_that_it_delays() {
 #[test]
 fn unanswered_requests_count_with_their_waiting_time() {
     let silent = |n| Some(if n <= 10 { "OK true 1 1\n" } else { "" });
-    let report = bench(silent, "--requests 100 --connections 1 --pipeline 5").unwrap();
+    let report = bench_with_patience(silent, "--requests 100 --connections 1 --pipeline 5", SHORT_NS).unwrap();
     assert_eq!((report.requests, report.unanswered), (10, 5));
     assert!(report.latency_us.max >= 295_000.0, "{}", report.latency_us.max);
     assert!(!report.is_clean());
 
-    let report = bench(silent, "--rate 1000 --requests 100 --connections 1 --pipeline 5").unwrap();
+    let report =
+        bench_with_patience(silent, "--rate 1000 --requests 100 --connections 1 --pipeline 5", SHORT_NS).unwrap();
     assert_eq!((report.requests, report.unanswered), (10, 90));
 }
 

@@ -158,7 +158,7 @@ impl Limiter {
             if together.is_empty() {
                 return Ok(counts);
             }
-            let are_new: Vec<_> = together.iter().map(|change| change.value.is_some()).collect();
+            let are_new: Vec<_> = together.iter().map(|(change, _)| change.value.is_some()).collect();
             let outcomes = self.make(together, program).await.map_err(|error| (None, error))?;
             for (is_new, outcome) in are_new.into_iter().zip(outcomes) {
                 match outcome {
@@ -173,14 +173,14 @@ impl Limiter {
         }
     }
 
-    /// Checks an edit, and returns the change of the exception where it is stored.
+    /// Checks an edit. Returns the change of the exception where it is stored, and how long it lasts from then on.
     fn edit(
         &self,
         kind: ExceptionKind,
         edit: ExceptionEdit<'_>,
         program: Option<&str>,
         scope: &Scope,
-    ) -> Result<ExceptionChange, AdminError> {
+    ) -> Result<(ExceptionChange, Option<Duration>), AdminError> {
         let of = ExceptionTarget { kind, rule: edit.rule, actor: edit.actor };
         let credits = edit.terms.and_then(|terms| terms.credits);
         let (owner, actor) = match edit.terms {
@@ -190,8 +190,8 @@ impl Limiter {
         if program.is_some_and(|program| !is_owner(program)) {
             return Err(AdminError::BadOwner);
         }
-        let value = edit.terms.map(|terms| terms.exception(kind, self.now())).transpose()?;
-        Ok(ExceptionChange { owner, actor, value })
+        let value = edit.terms.map(|terms| terms.exception(kind)).transpose()?;
+        Ok((ExceptionChange { owner, actor, value }, edit.terms.and_then(|terms| terms.lasts)))
     }
 
     /// Makes one change. Returns whether there was an exception before.
@@ -212,7 +212,7 @@ impl Limiter {
     /// The store's. The list has the errors of single changes that were not made.
     async fn make(
         &self,
-        wanted: Vec<ExceptionChange>,
+        wanted: Vec<(ExceptionChange, Option<Duration>)>,
         program: Option<&str>,
     ) -> Result<Vec<Result<bool, AdminError>>, AdminError> {
         let register = &self.exceptions;
@@ -220,9 +220,11 @@ impl Limiter {
         let now = self.now();
         let (mut fields, mut added) = (register.fields(), 0);
         let (mut outcomes, mut changes) = (Vec::with_capacity(wanted.len()), Vec::with_capacity(wanted.len()));
-        for change in wanted {
+        for (mut change, lasts) in wanted {
             let is_known = register.memory.find_remembered(&change.owner, &change.actor, now).is_some();
-            if let Some(value) = &change.value {
+            if let Some(value) = &mut change.value {
+                // It lasts from now on, not from when it began to wait for other changes.
+                value.ends = lasts.map(|lasts| now.plus(lasts.as_secs().saturating_mul(NANOS_PER_SECOND)));
                 let weight = if is_known { 0 } else { weight(&change.actor, value) };
                 if let Err(error) = self.check_room(&change.owner, added + weight, &mut fields, now).await {
                     outcomes.push(Err(error));
@@ -353,16 +355,15 @@ impl Limiter {
 }
 
 impl ExceptionTerms<'_> {
-    /// Returns a new exception of this kind.
+    /// Returns a new exception of this kind, without its end.
     ///
     /// # Errors
     /// A term is missing or is not valid.
-    fn exception(&self, kind: ExceptionKind, now: Timestamp) -> Result<Exception, AdminError> {
-        let ends = self.lasts.map(|lasts| now.plus(lasts.as_secs().saturating_mul(NANOS_PER_SECOND)));
+    fn exception(&self, kind: ExceptionKind) -> Result<Exception, AdminError> {
         let has_bad_length = self.lasts.is_some_and(|lasts| !(1..=MAX_LASTS_SECONDS).contains(&lasts.as_secs()));
         if kind == ExceptionKind::Limit {
             let credits = self.credits.ok_or(AdminError::NoCredits)?;
-            return if has_bad_length { Err(AdminError::Lasts) } else { Ok(Exception::limit(credits, ends)) };
+            return if has_bad_length { Err(AdminError::Lasts) } else { Ok(Exception::limit(credits, None)) };
         }
         let is_bad = |reason: &str| reason.len() > MAX_REASON || reason.chars().any(char::is_control);
         if self.reason.is_some_and(is_bad) {
@@ -373,7 +374,7 @@ impl ExceptionTerms<'_> {
         }
         let reason = self.reason.filter(|reason| !reason.is_empty()).map(Into::into);
         let setter = self.program.map_or(Setter::Operator, |program| Setter::Program(program.into()));
-        Ok(Exception { effect: Effect::Override { reason, setter }, ends })
+        Ok(Exception { effect: Effect::Override { reason, setter }, ends: None })
     }
 }
 

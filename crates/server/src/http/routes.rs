@@ -176,7 +176,7 @@ impl Routes {
         }
         let is_of_page = guard.is_some_and(|guard| auth::is_of_page(guard, &head.headers));
         let change = match target {
-            Target::Operation(endpoint) => endpoint.action.map(|action| change_of(action, &head.uri)),
+            Target::Operation(endpoint) => endpoint.action().map(|action| change_of(action, &head.uri)),
             _ => None,
         };
         let mut attempt = Attempt::new(&self.api, origin, guard.is_some(), change);

@@ -298,14 +298,14 @@ const NEVER: i64 = -1;
 /// Returns the change that a command asks for, if it does.
 pub fn change_of(command: &Command<'_>) -> Option<Change> {
     let Command::Operate(endpoint, words) = command else { return None };
-    let action = endpoint.action?;
+    let action = endpoint.action()?;
     let given = Given::from_words(endpoint, words.iter(), usize::MAX);
     Some(given.map_or_else(|_| Change::new(action), |given| operations::change_of(action, &given)))
 }
 
 /// Records a refused request, if it asks for a change. Its arguments may be wrong.
 pub fn record_refusal(shared: &RespState, client: &Client, request: Arguments, error: impl Display) {
-    let action = find_request(request).ok().and_then(|found| found.endpoint).and_then(|endpoint| endpoint.action);
+    let action = find_request(request).ok().and_then(|found| found.endpoint).and_then(|endpoint| endpoint.action());
     if let Some(action) = action {
         let change = Command::parse(request).ok().as_ref().and_then(change_of).unwrap_or_else(|| Change::new(action));
         shared.operations.audit().refuse(client.caller(), change, error);

@@ -110,6 +110,9 @@ fn only_passwords_are_masked() {
         ("rediss://ann:secret@cache:6380/1", "rediss://ann:***@cache:6380/1"),
         ("redis://ann:se@cr:et@cache", "redis://ann:***@cache"),
         ("redis://ann@cache", "redis://ann@cache"),
+        ("redis://ann:12#cret@cache", "***@cache"),
+        ("redis://ann:#cret@cache:6379", "***@cache:6379"),
+        ("redis://ann:1/cret@cache", "***@cache"),
         ("redis+unix:///run/redis.sock?db=1&pass=secret", "redis+unix:///run/redis.sock?db=1&pass=***"),
         ("ann:secret@cache", "***@cache"),
     ];

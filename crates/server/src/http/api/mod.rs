@@ -38,7 +38,7 @@ use crate::net::memory::{BufferMemory, RequestMemory, SMALL};
 use crate::net::work::{CallsInFlight, WorkSlots};
 use crate::operations::{Operations, Operator};
 use divvy_access::audit::{Action, Caller, Change};
-use divvy_api::{ArgumentError, Arguments, Endpoint, Task, description};
+use divvy_api::{ArgumentError, Arguments, Endpoint, Inspection, Task, description};
 use divvy_core::rules::Operation;
 use divvy_limiter::Limiter;
 use divvy_telemetry::metrics::{Bound, FrontRequests};
@@ -166,12 +166,12 @@ impl Api {
         if endpoint.has_body() {
             let body = self.read(&head.headers, body).await?;
             arguments = match endpoint.task {
-                Task::Explain => arguments.with_pairs(read_operation(&body, max_pairs)?),
+                Task::Read(Inspection::Explanation) => arguments.with_pairs(read_operation(&body, max_pairs)?),
                 _ => body::parse_seed(&body, || arguments.clone().with_body(endpoint))?,
             };
         }
         let slot = match endpoint.task {
-            Task::ShowStatus if attempt.origin.has_actor_token() => self.slots.take_for_customer().await,
+            Task::Read(Inspection::Status) if attempt.origin.has_actor_token() => self.slots.take_for_customer().await,
             _ => self.operations.take_slot(endpoint, &self.slots).await,
         };
         let (operations, operator) = (self.operations.clone(), attempt.begin());

@@ -123,7 +123,7 @@ impl Spec {
         let usual = Self::connection("", endpoint.arity(), |_| Err(CommandError::SYNTAX), endpoint.summary);
         Self {
             command: endpoint.command,
-            flags: match (endpoint.action, endpoint.category) {
+            flags: match (endpoint.action(), endpoint.category) {
                 (_, Category::Admin | Category::Backup) => &["admin"],
                 (Some(_), _) => &["write"],
                 (None, _) => &["readonly"],
