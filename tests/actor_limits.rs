@@ -3,7 +3,7 @@
 
 use crate::support::{RedisServer, ReloadingServer, Server, http, lasting_port, metrics, on_redis, resp, until};
 
-/// Returns a rule for each of some algorithms, with ten credits per customer, none of which comes back during a test.
+/// Returns a rule for each of some algorithms, with ten credits per customer. No credit comes back during a test.
 fn rules() -> String {
     ["fixed-window", "sliding-log", "token-bucket"]
         .map(|algorithm| {

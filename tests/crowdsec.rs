@@ -563,7 +563,7 @@ fn program_that_is_down_or_restarts_lifts_nothing() {
         assert!(!following.is_allowed(&format!("ip={address}")));
     }
     following.command(&["DIVVY.BLOCK", "SET", "*", "ip=192.0.2.3", "REASON", "by hand"]);
-    // What CrowdSec has changed in the meantime is a difference to divvy's list.
+    // CrowdSec's changes in the meantime are differences to divvy's list.
     *body.lock() = decisions(&[("192.0.2.2", 2, "4h"), ("192.0.2.4", 4, "4h")], &[("192.0.2.1", 1, "-1m")]);
     let again = follow(&following.server, &fake.url(), &following.directory, &[]);
     until(|| !following.is_allowed("ip=192.0.2.4"));

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::support::{RespClient, RulesFile, SERVE, Server, http, number, refused, until};
+use crate::support::{Log, RespClient, RulesFile, Server, divvy, http, number, until};
 
 const RULES: &str = "
 [api=hit user=*] creditLimit=1000000 resetSeconds=36000 actorField=user
@@ -60,7 +60,9 @@ fn deleted_write_ahead_log_is_reported_and_not_treated_as_empty() {
     assert!(!logs.is_empty());
     logs.iter().for_each(|log| fs::remove_file(log).unwrap());
 
-    // A server that served as if nothing were missing would not end.
-    let error = refused(&[&SERVE[..], &[rules.path(), "--data-dir", dir.path().to_str().unwrap()]].concat());
-    assert!(error.contains("is damaged"), "{error}");
+    let mut command = divvy();
+    let log = Log::of(&mut command);
+    let started = Server::try_start_as(&mut command, &[rules.path(), "--data-dir", dir.path().to_str().unwrap()]);
+    assert!(started.is_err(), "it serves as if nothing were missing");
+    log.await_line(&["is damaged"]);
 }

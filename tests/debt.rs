@@ -174,7 +174,7 @@ fn uncountable_charge_is_an_error_under_every_policy() {
             ("CHARGE by=tokens or=debt user=a COST 5", "[995 "),
             ("CHARGE by=tokens or=debt user=b COST 5", "-ERR"),
             ("REFUND by=tokens or=debt user=b COST 5", "[1000 "),
-            // A counter to which all was given back takes no room.
+            // A counter takes no room once all is given back.
             ("REFUND by=tokens or=debt user=a COST 5", "[1000 "),
             ("CHARGE by=tokens or=debt user=b COST 5", "[995 "),
         ] {

@@ -159,6 +159,10 @@ const LINES: &[(&str, &str)] = &[
     ("hit --server 127.0.0.1:1 a=1", "does `divvy serve` listen there for HTTP? --server names another address"),
     ("hit --addr 127.0.0.1:1 a=1", "--addr names another address"),
     ("hit --addr 127.0.0.1:1 --cost 5 a=1", "use --server"),
+    ("serve --store memory --requirepass x --open none,hit", "--open none opens nothing"),
+    ("serve --store memory --deny-status 200", "must be a status from 400 to 599"),
+    ("serve --store memory --rate-limit-headers ietf", "expected draft, triple, or x"),
+    ("serve --store memory --check-id header:X-Request-Id", "--check-from"),
     ("serve --store memory --requirepass-file /nosuch", "--requirepass-file: cannot read /nosuch"),
     ("serve --store memory --tls-cert /nosuch --tls-key /nosuch", "cannot read /nosuch (--tls-cert)"),
     (

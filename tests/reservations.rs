@@ -308,11 +308,20 @@ fn calendars(server: &Server) -> f64 {
 fn forged_ids_are_refused_without_a_question_to_redis() {
     let mut redis = RedisServer::start();
     let server = &Server::serving(&rules(), &["--redis-url", &redis.url()]);
-    let ids = forged(&Client::of(server).reserve("by=year user=a", 30, "TTL 60").1);
+    let known = Client::of(server).reserve("by=year user=a", 30, "TTL 60").1;
+    let ids = forged(&known);
     let before = calendars(server);
+    for (command, options) in [("COMMIT", " COST 1"), ("RELEASE", ""), ("RENEW", "")] {
+        for id in ids.iter().step_by(7) {
+            let reply = server.resp().command(&format!("DIVVY.{command} {id}{options}"));
+            assert!(reply.contains("unknown reservation id"), "{command} {id}: {reply}");
+        }
+    }
     assert_eq!(Client::of(server).left("by=year user=a"), 70);
     redis.kill();
     let mut client = server.resp();
+    let reply = client.command(&format!("DIVVY.RELEASE {known}"));
+    assert!(!reply.contains("reservation id"), "this one is known: {reply}");
     for (command, options) in [("COMMIT", " COST 1"), ("RELEASE", ""), ("RENEW", "")] {
         client.send(ids.iter().map(|id| format!("DIVVY.{command} {id}{options}\r\n")).collect::<String>().as_bytes());
         for id in &ids {

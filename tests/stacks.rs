@@ -1,9 +1,13 @@
 //! Stacks of rules over real sockets, on every store: a granted request is taken once from each counter, and a denied
 //! hit changes nothing. `kills` kills servers and Redis meanwhile.
 
+use std::collections::HashMap;
 use std::fs;
 use std::process::Stdio;
+use std::thread;
 
+use rand::rngs::Xoshiro256PlusPlus as Rng;
+use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 
 use crate::support::http::served;
@@ -35,6 +39,54 @@ fn taken(server: &Server, rule: &str, limit: u64, actor: &str) -> u64 {
     assert_eq!(page.status, 200, "{}", page.body);
     let counters = page.json();
     counters["counters"].as_array().unwrap().first().map_or(0, |counter| limit - counter["remaining"].as_u64().unwrap())
+}
+
+/// Uses 64 connections for two tenants with ten keys each. The limits of each key and of both tenants stop some hits, which the
+/// denial cache then answers.
+#[test]
+fn grants_of_64_connections_are_taken_from_every_counter_of_the_stack() {
+    let redis = RedisServer::start();
+    let rules = "
+[tenant=* key=*] creditLimit=40 resetSeconds=900000 algorithm=token-bucket actorField=tenant,key matchPolicy=and label=bucket
+[tenant=* key=*] creditLimit=42 window=year actorField=tenant,key matchPolicy=and label=year
+[tenant=*] creditLimit=300 resetSeconds=900000 actorField=tenant label=tenant
+[default] creditLimit=0
+";
+    let timeout = ["--redis-timeout", "20000", "--denial-cache", "1000"];
+    let server = Server::serving(rules, &[&on_redis(&redis.url())[..], &timeout].concat());
+    let clients: Vec<_> = (0..64)
+        .map(|number| {
+            let mut client = server.line();
+            thread::spawn(move || {
+                let (mut granted, mut rng) = (Vec::new(), Rng::seed_from_u64(number));
+                for _ in 0..20 {
+                    // Several are sent at once, so that groups of one connection are in the same batch.
+                    let asked: [_; 3] =
+                        std::array::from_fn(|_| (rng.random_range(0..2usize), rng.random_range(0..10usize)));
+                    let lines = asked.map(|(tenant, key)| format!("HIT tenant=t{tenant} key=k{key}\n"));
+                    client.send(lines.concat().as_bytes());
+                    let replies = asked.map(|key| (key, client.read_line()));
+                    granted.extend(
+                        replies.into_iter().filter(|(_, line)| line.starts_with("OK true")).map(|(key, _)| key),
+                    );
+                }
+                granted
+            })
+        })
+        .collect();
+    let mut granted: HashMap<(usize, usize), u64> = HashMap::new();
+    for key in clients.into_iter().flat_map(|client| client.join().unwrap()) {
+        *granted.entry(key).or_default() += 1;
+    }
+    for tenant in 0..2 {
+        for key in 0..10 {
+            let (actor, granted) = (format!("tenant=t{tenant} key=k{key}"), granted[&(tenant, key)]);
+            assert_eq!(taken(&server, "bucket", 40, &actor), granted, "{actor}");
+            assert_eq!(taken(&server, "year", 42, &actor), granted, "{actor}");
+        }
+        assert_eq!(taken(&server, "tenant", 300, &format!("t{tenant}")), 300, "as much as there is");
+        assert_eq!(granted.iter().filter(|((of, _), _)| *of == tenant).map(|(_, hits)| hits).sum::<u64>(), 300);
+    }
 }
 
 const MINUTE_AND_DAY: &str = "
@@ -139,7 +191,11 @@ fn check_and_start_report_conflicts_with_a_cluster() {
     let good = RulesFile::ini(MINUTE_AND_DAY);
     let torn = RulesFile::ini(&MINUTE_AND_DAY.replacen("actorField=key", "actorField=api", 1));
     let check = |rules: &RulesFile, flags: &[&str]| run(&[&["check", rules.path()], flags].concat());
-    assert_eq!([check(&good, &["--redis-cluster"]).0, check(&torn, &[]).0], [0, 0]);
+    let (code, out, error) = check(&good, &["--redis-cluster"]);
+    let stack =
+        "lines 2 and 8 together: 3 in 60 s for each key; 5,000 a day from 00:00 UTC at the cost in tokens for each key";
+    assert!(code == 0 && out.contains(stack), "{out}{error}");
+    assert_eq!(check(&torn, &[]).0, 0);
     let (code, _, error) = check(&torn, &["--redis-cluster"]);
     assert!(code != 0 && error.contains("in different slots"), "{error}");
     let urls = "redis://127.0.0.1:1,redis://127.0.0.1:2";

@@ -153,7 +153,7 @@ impl ServerArgs {
         let (runtime, stream) = self.open(&address.host_and_port, address.is_tls, patience, unreachable)?;
         let sender = runtime.block_on(async {
             let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-            // Its error is also that of the request.
+            // Its error ends the request, too.
             tokio::spawn(connection);
             anyhow::Ok(sender)
         })?;
@@ -189,7 +189,7 @@ impl ServerArgs {
         Ok((runtime, stream))
     }
 
-    /// Returns the password, also that of the URL of an HTTP listener.
+    /// Returns the password, also from the URL of an HTTP listener.
     ///
     /// # Errors
     /// The password contains a line break, which would end a request of the line protocol.

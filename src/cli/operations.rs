@@ -164,7 +164,7 @@ impl OperationArgs {
     }
 }
 
-/// Returns the row with the request over HTTP: its own, or that of the list which can be asked for one entry.
+/// Returns the row with the request over HTTP: its own, or the row of the list, which can be asked for one entry.
 fn row_over_http(endpoint: &'static Endpoint) -> &'static Endpoint {
     let is_same = |row: &&&Endpoint| row.task == endpoint.task && row.http.is_some();
     ENDPOINTS.iter().find(is_same).copied().filter(|_| endpoint.http.is_none()).unwrap_or(endpoint)

@@ -212,6 +212,10 @@ fn calls_are_refused_without_the_category_or_the_scope() {
     assert_eq!(refusal(commit).2, REFUSED);
     assert_eq!(state(&guarded), before);
     assert_eq!(refusal(ask(Rpc::EnvoyShouldRateLimit, "a", &["api=a user=ann"], "")).1, "0");
+    for rpc in Rpc::ALL {
+        let (status, code, message) = refusal(ask(rpc, "hit", &["api=a user=ann"], ""));
+        assert!(status == 200 && code != "7", "{rpc:?}: {code} {message}");
+    }
     // Every user has the category `connection`, and a health check needs no user.
     let reflection = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
     assert_eq!(without_user(call(reflection, "", &())), 401);

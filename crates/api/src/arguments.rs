@@ -47,7 +47,7 @@ pub enum ArgumentError {
 }
 
 impl ArgumentError {
-    /// Describes a value outside of its range. `name` is that of the field or the option.
+    /// Describes a value outside of its range. `name` names the field or the option.
     fn value(name: &str, given: &str, kind: Kind) -> Self {
         Self::Mistake(format!("{name} is '{}', but must be {kind}", shown(given.as_bytes())))
     }

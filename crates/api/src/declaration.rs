@@ -54,7 +54,7 @@ pub enum Shape {
     Map(&'static [Member]),
     /// An object that is its only member over RESP.
     Only(&'static [Member]),
-    /// An object with members that all variants have, and those of a variant, which the member `tag` names.
+    /// An object with members that all variants have, and the members of one variant, which the member `tag` names.
     Variants {
         /// The members that all have.
         common: &'static [Member],
@@ -279,7 +279,7 @@ pub struct Route {
     pub summary: &'static str,
     /// More about it, if the summary does not say everything.
     pub about: &'static str,
-    /// Who may use it.
+    /// The users that may use it.
     pub access: Access,
     /// Parts of the path.
     pub in_path: &'static [Member],
@@ -293,7 +293,7 @@ pub struct Route {
     pub errors: &'static [Reply],
 }
 
-/// Who may use a route.
+/// The users that may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Anyone.

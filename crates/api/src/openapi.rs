@@ -273,7 +273,7 @@ impl Components {
         object(members.into_iter().map(|member| (member.name, member.is_optional, member.about, self.value(member))))
     }
 
-    /// Returns the schema of an object with these fields. Those that may be missing may be null, too, except lists.
+    /// Returns the schema of an object with these fields. Fields that may be missing may be null, too, except lists.
     fn body(&mut self, fields: &[&Field]) -> Value {
         let described = fields.iter().map(|field| {
             let member = field.member();

@@ -404,7 +404,7 @@ impl<'a> Request<'a> {
             Edit::EditBlocks => {
                 let program = self.arguments.text("owner");
                 let (removed, set) = (self.arguments.list("remove"), self.arguments.list("set"));
-                // What is removed makes room.
+                // Removed blocks make room.
                 let edits = removed.iter().map(|entry| (entry, false)).chain(set.iter().map(|entry| (entry, true)));
                 let edits = edits.map(|(entry, is_new)| {
                     let entry = Request { limiter, arguments: entry };
@@ -556,7 +556,7 @@ fn number(digits: &str) -> Option<Number> {
     whole.or_else(|| Number::from_f64(digits.parse().ok()?))
 }
 
-/// Returns the lines of the users that the operator's login knows; without logins, that of the user who may do everything.
+/// Returns the lines of the users that the operator's login knows; without logins, the line of the user who may do everything.
 fn users_value(operator: &Operator) -> Value {
     let users: Vec<_> = match &operator.admission {
         Some(admission) => admission.authority.users().sorted().iter().map(|user| user.to_string()).collect(),

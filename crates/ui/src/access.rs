@@ -1,4 +1,4 @@
-//! Who may see the page: requests that another site or a proxy may have caused, logins, and the rights of a viewer.
+//! Rights to see the page: requests that another site or a proxy may have caused, logins, and the rights of a viewer.
 //!
 //! Without users, the page is for this machine alone. A name that an attacker's name server resolves to a loopback address,
 //! or a proxy that forwards requests of others, would let anybody else look at it.

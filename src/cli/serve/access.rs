@@ -1,4 +1,4 @@
-//! Who may talk to the server: passwords, the access file, the key file of tokens, and TLS. The files are loaded, kept up to date, and
+//! Rights to talk to the server: passwords, the access file, the key file of tokens, and TLS. The files are loaded, kept up to date, and
 //! their mistakes are logged.
 
 use std::collections::{BTreeMap, BTreeSet};

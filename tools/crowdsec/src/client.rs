@@ -37,7 +37,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 /// Maximum length of the answer's head, and of a piece (bytes).
 const MAX_BUFFER: usize = 64 << 10;
 
-/// The mistake of a URL that is none of HTTP, or has parts that the base of an API does not have.
+/// The mistake in a URL that is not for HTTP, or has parts that the base of an API does not have.
 const OTHER_URL: &str = "write a URL such as http://127.0.0.1:8080, without a user, a query or a fragment";
 
 /// A server, and how to connect to it.

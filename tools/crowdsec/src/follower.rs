@@ -34,7 +34,7 @@ const MOST_LACKING: usize = 10;
 /// Time until the next request for all decisions, if the end of one ban may be that of others of its network, too.
 const DOUBT_NS: u64 = 60 * NANOS_PER_SECOND;
 
-/// What went wrong if divvy fails.
+/// The context of an error of divvy.
 const DIVVY_FAILED: &str = "divvy did not take all of the blocks, or does not list them";
 
 /// Follows one CrowdSec.

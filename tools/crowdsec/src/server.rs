@@ -301,7 +301,7 @@ impl BouncerServer {
     async fn apply(&self, update: Update, now: Timestamp) {
         let mut changed: BTreeMap<Network, Vec<Reason>> = BTreeMap::new();
         if update.is_whole {
-            // Those that the update lacks have ended.
+            // Decisions that the update lacks have ended.
             let mut last = None;
             loop {
                 let known = self.journal.lock().networks(last);

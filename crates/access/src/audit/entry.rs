@@ -61,7 +61,7 @@ named_values! {
 pub struct Change {
     #[serde(skip)]
     action: Action,
-    /// The fields of the request, in the order in which they were added.
+    /// The fields of the request, in the order of their additions.
     request: Map<String, Value>,
 }
 

@@ -291,7 +291,7 @@ const STRANGERS_PER_SECOND: u64 = 10;
 /// Lines per second about refused attempts of one user.
 const USER_PER_SECOND: u64 = 25;
 
-/// Number of throttles from which on further users share one.
+/// Maximum number of throttles. Further users share one.
 const MAX_THROTTLES: usize = 1_024;
 
 /// A refused attempt without a line.

@@ -21,7 +21,7 @@ use crate::rules::{
 const MAX_NETWORKS: usize = 64;
 
 impl Checker<'_> {
-    /// Returns the condition of `networks`; `None` if there is none, or after reporting what is wrong.
+    /// Returns the condition of `networks`; `None` if there is no condition, or after reporting the mistake.
     pub fn networks(&mut self) -> Option<Condition> {
         let (field, text) = self.field_and_text(NETWORKS, "ip: 10.0.0.0/8, 2001:db8::/32")?;
         let (is_inverted, text) = strip_not(&text);
@@ -43,7 +43,7 @@ impl Checker<'_> {
         is_valid.then_some(Condition { field, is_inverted, members })
     }
 
-    /// Returns the condition of `list`; `None` if there is none, or after reporting what is wrong.
+    /// Returns the condition of `list`; `None` if there is no condition, or after reporting the mistake.
     pub fn list(&mut self, lists: &mut Lists) -> Option<Condition> {
         let (field, text) = self.field_and_text(LIST, "ip: office.txt")?;
         let (is_inverted, name) = strip_not(&text);
@@ -51,7 +51,7 @@ impl Checker<'_> {
         Some(Condition { field, is_inverted, members: Members::List(list) })
     }
 
-    /// Returns the lengths of `actorPrefix`; `None` if there are none, or after reporting what is wrong.
+    /// Returns the lengths of `actorPrefix`; `None` if there are no lengths, or after reporting the mistake.
     pub fn actor_prefix(&mut self, actor_fields: &[String]) -> Option<ActorPrefix> {
         const EXAMPLE: &str = "ip: 32, 56";
         let (field, text) = self.field_and_text(ACTOR_PREFIX, EXAMPLE)?;

@@ -184,7 +184,7 @@ impl fmt::Display for Report {
 impl std::error::Error for Report {}
 
 impl From<Problems> for Report {
-    /// Sorts the problems. Those of the whole file come first.
+    /// Sorts the problems. The problems of the whole file come first.
     fn from(Problems { file, mut report, .. }: Problems) -> Self {
         // Problems of other files come last.
         report.errors.sort_by_key(|problem| (problem.file != file, problem.line));

@@ -79,7 +79,7 @@ pub struct QuotaError {
     /// Name of the setting to correct.
     pub setting: &'static str,
     what: String,
-    /// What is wrong with a period in `per`, which stands for `resetSeconds`.
+    /// The mistake in a period in `per`, which stands for `resetSeconds`.
     pub(crate) in_per: Option<String>,
     /// Advice for the operator.
     pub fix: String,

@@ -1,4 +1,4 @@
-//! What operators look at: the rules, explained for an operation, and listed; the status of one actor, which is its counters
+//! The inspections of operators: the rules, explained for an operation, and listed; the status of one actor, which is its counters
 //! under all rules that count by its fields; and the actors of one rule that take the most, or that it denies the most. Looking
 //! changes nothing.
 

@@ -306,7 +306,7 @@ pub enum OwnerName<'a> {
     Field(&'a str, Option<u8>),
 }
 
-/// What has a bound of its own on the number of its exceptions: a flood of one must not take the room of the other.
+/// A class of exceptions with a bound of its own on their number: a flood of one must not take the room of the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     Limits,

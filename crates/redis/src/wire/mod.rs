@@ -276,7 +276,7 @@ impl Failure {
             if error.code().is_none() && (error.is_io_error() || error.is_connection_dropped()))
     }
 
-    /// Returns the `host:port` to which a node of a cluster redirects the call, if it does, and whether only this call goes there,
+    /// Returns the `host:port` that a node of a cluster names for the call, if it does, and whether only this call goes there,
     /// after ASKING, because the slot is moving. An empty host stands for the host of the node that answered.
     pub fn redirection(&self) -> Option<(&str, bool)> {
         let Self::Redis(error) = self else { return None };

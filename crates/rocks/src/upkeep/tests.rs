@@ -186,7 +186,7 @@ proptest! {
         let mut store = open(dir.path(), memory, 1_000_000);
         let mut live = HashSet::new();
         let mut expired = HashSet::new();
-        // Their records were dropped by a compaction. Those that are used again are not counted until they are written.
+        // Their records were dropped by a compaction. A counter that is used again is not counted until it is written.
         let mut dropped = HashSet::new();
         for step in steps {
             match step {

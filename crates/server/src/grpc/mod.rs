@@ -144,7 +144,7 @@ impl LibraryService {
         Self { name: S::NAME, call: Box::new(call) }
     }
 
-    /// Returns whether a path is that of a call of this service.
+    /// Returns whether a path names a call of this service.
     fn has(&self, path: &str) -> bool {
         let method = path.strip_prefix('/').and_then(|path| path.strip_prefix(self.name));
         method.is_some_and(|method| method.starts_with('/'))

@@ -56,7 +56,7 @@ pub struct Routes {
     pub page: Option<Arc<dyn Page>>,
 }
 
-/// What a request is for.
+/// The subject of a request.
 #[derive(Debug, Clone, Copy)]
 enum Target<'a> {
     /// A request about one operation.

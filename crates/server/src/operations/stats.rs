@@ -10,7 +10,7 @@ use divvy_core::clock::NANOS_PER_SECOND;
 use divvy_limiter::Limiter;
 use divvy_telemetry::logging::Escaped;
 
-/// Returns all sections, or only the one with this name; null if there is none.
+/// Returns all sections, or only the one with this name; null if there is no section with this name.
 #[expect(clippy::disallowed_methods, reason = "the uptime")]
 pub async fn show(limiter: &Arc<Limiter>, started: Instant, section: Option<&str>) -> Value {
     let numbers: Map<_, _> = numbers(limiter).await.into_iter().map(|(name, value)| (name, whole(value))).collect();

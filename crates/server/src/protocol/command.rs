@@ -284,12 +284,12 @@ impl<'a> Command<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct CommandError {
-    /// What is wrong with the request.
+    /// The mistake in the request.
     pub mistake: Mistake,
     text: Cow<'static, str>,
 }
 
-/// What is wrong with a request.
+/// A mistake in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mistake {
     /// No command or subcommand has this name, or divvy declines it.

@@ -1,4 +1,4 @@
-//! What clients do: their requests by front and kind, and the batches of these, their connections, and all that is refused: error
+//! The work of clients: their requests by front and kind, and the batches of these, their connections, and all that is refused: error
 //! replies, bounds that were exceeded, failed logins, and the files of TLS and of users.
 //!
 //! The name of the metric of errors and all codes but one are the original Divvy's. If a flag sets a bound, both have the

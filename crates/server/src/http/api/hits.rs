@@ -2,7 +2,7 @@
 //! `/v1/charge` (credits that were used already) and `/v1/refund` (at most as many as were taken), and batches of hits.
 //! Corrections change counters regardless of the credits left, so they require the password even if hits do not.
 //!
-//! The header `Idempotency-Key` is that of the IETF's draft (draft-ietf-httpapi-idempotency-key-header-07): a client may send
+//! The header `Idempotency-Key` follows the IETF's draft (draft-ietf-httpapi-idempotency-key-header-07): a client may send
 //! the request again if it got no answer. The counters remember the answers.
 
 use hyper::header::{HeaderName, HeaderValue};

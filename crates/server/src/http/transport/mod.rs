@@ -47,7 +47,7 @@ const LAST_RUNS: usize = 4_096;
 static ENDED_EARLY: LogThrottle = LogThrottle::new();
 static FLOODED: LogThrottle = LogThrottle::new();
 
-/// What answers the requests of a front.
+/// Answers the requests of a front.
 pub trait Responder: Send + Sync + 'static {
     /// Returns the bounds on HTTP/2 connections.
     fn stream_bounds(&self) -> StreamBounds;

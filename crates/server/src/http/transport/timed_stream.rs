@@ -161,7 +161,7 @@ impl AsyncWrite for TimedStream {
 const PER_RUN: usize = 2 * 1024;
 const UNBOUNDED: usize = usize::MAX;
 
-/// What a connection's stream shares with its requests. Clones belong to one connection.
+/// The state that a connection's stream shares with its requests. Clones belong to one connection.
 ///
 /// It has the number of bytes that an HTTP/2 connection's task may still read in this run, before it serves the requests in them.
 /// The library reads frames until the socket is empty, and only then returns the first request. If a client sends without a

@@ -150,7 +150,7 @@ impl Spec {
         Self { command: (command, self.command.0), ..self }
     }
 
-    /// Returns the name of the command, or of the subcommand without that of its command.
+    /// Returns the name of the command, or of the subcommand without its command's name.
     pub fn name(&self) -> &'static str {
         let (command, subcommand) = self.command;
         if subcommand.is_empty() { command } else { subcommand }
