@@ -154,7 +154,7 @@ fn decimal(key: u64) -> [u8; KEY_DIGITS] {
     digits
 }
 
-/// Largest power of two that [`KEY_DIGITS`](KEY_DIGITS) decimal digits can hold.
+/// Largest power of two that [`KEY_DIGITS`] decimal digits can hold.
 pub const MAX_KEYS: u64 = 1 << 39;
 
 /// Odd, and near the golden section of [`MAX_KEYS`], so its multiples modulo that number are spread evenly.

@@ -113,6 +113,7 @@ impl Operation {
     }
 
     /// Returns the index of the key's pair.
+    #[inline]
     fn place(&self, tag: Tag, key: &[u8]) -> Option<usize> {
         let is_same = |pair: &Pair| pair.tag == tag && (tag.holds_whole_key() || self.bytes(&pair.key) == key);
         self.pairs.iter().position(is_same)
@@ -123,6 +124,7 @@ impl Operation {
         self.pairs.iter().map(|pair| (self.str(&pair.key), self.str(&pair.value)))
     }
 
+    #[inline]
     fn bytes(&self, range: &Range<usize>) -> &[u8] {
         self.text.get(range.clone()).unwrap_or_default()
     }
@@ -170,6 +172,7 @@ impl Tag {
     }
 
     /// Returns whether equal tags mean equal keys.
+    #[inline]
     fn holds_whole_key(self) -> bool {
         self.0 >> (8 * TAG_BYTES) <= TAG_BYTES as u64
     }

@@ -303,18 +303,18 @@ const DAY: u64 = 24 * 60 * 60;
 pub struct Penalty {
     /// `blockAfter`: the denials within the window that lead to a block. From 1 to [`MAX_BLOCK_AFTER`].
     pub after: u64,
-    /// `blockWindow` in seconds, from 1 to [`MAX_RESET_SECONDS`](super::MAX_RESET_SECONDS); if not given, 60.
+    /// `blockWindow` in seconds, from 1 to [`MAX_RESET_SECONDS`]; if not given, 60.
     pub window: Option<u64>,
-    /// `blockSeconds`: the length of the first block. From 1 to [`MAX_RESET_SECONDS`](super::MAX_RESET_SECONDS).
+    /// `blockSeconds`: the length of the first block. From 1 to [`MAX_RESET_SECONDS`].
     pub seconds: u64,
     /// `blockFactor`: each block is this many times as long as the one before. From 1 to [`MAX_BLOCK_FACTOR`]; if not
     /// given, 2.
     pub factor: Option<u64>,
-    /// `blockMax`: the longest block in seconds. From `blockSeconds` to [`MAX_RESET_SECONDS`](super::MAX_RESET_SECONDS); if not given, a day, or
+    /// `blockMax`: the longest block in seconds. From `blockSeconds` to [`MAX_RESET_SECONDS`]; if not given, a day, or
     /// `blockSeconds` if that is longer.
     pub max: Option<u64>,
     /// `blockForget`: seconds after the end of a block until the actor's blocks are forgotten. Up to
-    /// [`MAX_RESET_SECONDS`](super::MAX_RESET_SECONDS); if not given, a day.
+    /// [`MAX_RESET_SECONDS`]; if not given, a day.
     pub forget: Option<u64>,
 }
 

@@ -163,6 +163,7 @@ const MISPLACED_REPLY: CommandError = CommandError::fixed(
     "ERR REPLY comes once, after all pairs, and is followed by JSON; only DIVVY.HIT, PEEK, CHARGE and REFUND take it",
 );
 
+#[cold]
 pub(super) fn not_a_pair(argument: &[u8]) -> CommandError {
     let options = [(COST, MISPLACED_COST), (ID, MISPLACED_ID), (REPLY, MISPLACED_REPLY)];
     let misplaced = options.into_iter().find(|(option, _)| argument.eq_ignore_ascii_case(option));
@@ -170,10 +171,12 @@ pub(super) fn not_a_pair(argument: &[u8]) -> CommandError {
     misplaced.map_or_else(unknown, |(_, error)| error)
 }
 
+#[cold]
 pub(super) fn not_utf8(argument: &[u8]) -> CommandError {
     CommandError::argument(format!("ERR '{}' is not valid UTF-8", echo(argument)))
 }
 
+#[cold]
 pub(super) fn repeated(field: &[u8]) -> CommandError {
     CommandError::argument(format!("ERR the field '{}' is given twice", echo(field)))
 }
