@@ -16,8 +16,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use divvy::protocol::DEFAULT_MAX_PAIRS;
 use divvy::protocol::command::Command;
 use divvy::protocol::line::{self, DEFAULT_MAX_LINE, LineDecoder};
-use divvy::protocol::resp::write_request;
-use divvy::protocol::resp::{Decoder, Limits, ReplyWriter, Version};
+use divvy::protocol::resp::{Decoder, Limits, ReplyWriter, Version, write_request};
 use divvy::rules::Operation;
 use redis_protocol::resp2::decode::decode_range;
 

@@ -6,8 +6,7 @@ use divvy::algorithm::{Limit, ReservationAsk, Resolution, TokenBucket};
 use divvy::store::{Action, Store, StoreError};
 
 use crate::conformance::{TAKE, wait};
-use crate::redis::{about, apply, one, open, page, summary, window};
-use crate::redis::{recover, timed};
+use crate::redis::{about, apply, one, open, page, recover, summary, timed, window};
 use crate::support::{PATIENCE, RedisCluster, RedisServer};
 
 const SECOND: u64 = 1_000_000_000;

@@ -18,8 +18,7 @@ use serde_json::Value;
 use url::form_urlencoded;
 
 use self::arguments::Given;
-pub use self::arguments::OperationArgs;
-pub use self::arguments::{Pair, operation_of};
+pub use self::arguments::{OperationArgs, Pair, operation_of};
 use self::table::{COLUMNS_OF_RULES, Printer};
 use super::check::{describe_explanation, explain_file};
 use super::client::Request;

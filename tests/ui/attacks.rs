@@ -3,9 +3,8 @@
 use serde_json::json;
 
 use super::{RULES, Site, line, open_site, password};
-use crate::support::audit;
 use crate::support::redis::until;
-use crate::support::{LineClient, http};
+use crate::support::{LineClient, audit, http};
 
 const LIMIT: &str = "/v1/limits?rule=search&actor=bob";
 

@@ -1,9 +1,8 @@
 //! Headers of all responses, the table of files, and the redirect.
 
 use super::{Site, line, open_site};
-use crate::support::COMPAT_RULES;
-use crate::support::Server;
 use crate::support::http::{self, Response};
+use crate::support::{COMPAT_RULES, Server};
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \

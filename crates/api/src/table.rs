@@ -76,7 +76,7 @@ pub struct Endpoint {
     pub category: Category,
     /// The kind of its requests in the metrics.
     pub kind: RequestKind,
-    /// Its fields. Those with a position over RESP come first, in this order.
+    /// Its fields. Fields with a position over RESP come first, in this order.
     pub fields: &'static [&'static Field],
     /// Its reply.
     pub reply: Shape,

@@ -25,12 +25,11 @@ use std::thread::{self, JoinHandle};
 
 use parking_lot::{Condvar, Mutex};
 
-use self::disk::Decoder;
 use self::disk::backup::Backups;
 pub use self::disk::backup::{RestoreError, restore};
 use self::disk::database::{Database, Swept};
-use self::disk::directory;
 pub use self::disk::directory::OpenError;
+use self::disk::{Decoder, directory};
 use self::engine::{Engine, Journal};
 use self::health::Timings;
 use self::table::{ActionResult, Lookups, Table};

@@ -32,8 +32,7 @@ use rocksdb::properties::{
 };
 
 use super::disk::database::{Database, MAX_WAL_BYTES, Swept};
-use super::disk::directory;
-use super::disk::{self, Decoder};
+use super::disk::{self, Decoder, directory};
 use super::engine::Engine;
 use divvy_core::clock::Clock;
 use divvy_store::{Bounds, Listing, Outage, Page, RoomLog, Seal, StoreError};

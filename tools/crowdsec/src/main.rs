@@ -8,19 +8,6 @@
 //!
 //! Nothing is kept on disk: after a start, divvy says which blocks there are.
 
-#![cfg_attr(
-    test,
-    allow(
-        clippy::disallowed_methods,
-        clippy::expect_used,
-        clippy::indexing_slicing,
-        clippy::panic,
-        clippy::string_slice,
-        clippy::unwrap_used,
-        reason = "a test may panic"
-    )
-)]
-
 mod client;
 mod decision;
 mod divvy_api;

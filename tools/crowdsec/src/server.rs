@@ -508,7 +508,7 @@ mod tests {
             ("", "no keys"),
             ("a\n", "line 1: write a name and a hash"),
             ("\na abc\n", "line 2: the hash must be"),
-            (&format!("a {}", &OF_ABC[1..]), "line 1: the hash must be"),
+            (&format!("a {}", OF_ABC.get(1..).unwrap()), "line 1: the hash must be"),
             (&format!("a {OF_ABC}0"), "line 1: the hash must be"),
             (&format!("a {OF_ABC} b"), "line 1: write a name and a hash"),
         ] {

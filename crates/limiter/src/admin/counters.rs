@@ -7,11 +7,9 @@ pub use super::RuleName;
 use super::canonical_actor;
 use crate::Limiter;
 use crate::policy::{Bucket, Policy};
-use crate::refusal::AdminError;
-use crate::refusal::Refusal;
+use crate::refusal::{AdminError, Refusal};
 use crate::report::Verdict;
-use crate::store::SHOW;
-use crate::store::{Action, Batch, ListedBucket, Listing, Outcomes, Page, Store, StoreError, outcome_at};
+use crate::store::{Action, Batch, ListedBucket, Listing, Outcomes, Page, SHOW, Store, StoreError, outcome_at};
 use divvy_core::algorithm::Limit;
 use divvy_core::rules::{Rule, Scope};
 

@@ -4,7 +4,7 @@
 //! prefix, so that a request finds it with one look-up for each length that is in use. Most are for single values or IPv4
 //! addresses. Requests find these by their text, which takes fewer instructions than reading an address.
 //!
-//! What decides about an actor at a rule, if several things could:
+//! The entry that decides about an actor at a rule, if several could:
 //! 1. An allow.
 //! 2. A block.
 //! 3. The actor's own limit.

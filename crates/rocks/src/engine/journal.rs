@@ -16,8 +16,7 @@ use std::thread;
 
 use super::Engine;
 use crate::disk::{Decoder, Disk};
-use crate::journal::Segment;
-use crate::journal::{self, Change, Packer, SortedChanges};
+use crate::journal::{self, Change, Packer, Segment, SortedChanges};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::table::maintenance::{ReplayedChange, ReplayedValue};
 use crate::table::{Table, stripes};

@@ -8,13 +8,12 @@ use std::time::Instant;
 
 use super::client::Clients;
 use super::commands::{TERMS, write_limiter_error};
-use crate::Limits;
-use crate::errors;
 use crate::net::auth::Guard;
 use crate::net::memory::BufferMemory;
 use crate::net::work::WorkSlots;
 use crate::operations::{Operations, stats};
 use crate::protocol::resp::{Arguments, ReplyWriter};
+use crate::{Limits, errors};
 use divvy_core::clock::NANOS_PER_SECOND;
 use divvy_core::rules::Pattern;
 use divvy_limiter::Limiter;

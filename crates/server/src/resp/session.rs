@@ -15,9 +15,7 @@ use super::transaction::{
 };
 use crate::net::auth::Gate;
 use crate::net::connection::{Cut, NextStep, Output, Session};
-use crate::net::memory::BudgetExceeded;
-use crate::net::memory::{self, pooled};
-use crate::net::memory::{RequestMemory, SMALL};
+use crate::net::memory::{self, BudgetExceeded, RequestMemory, SMALL, pooled};
 use crate::protocol::command::table::{self, Spec, find_request, is_optional};
 use crate::protocol::command::{Command, CommandError};
 use crate::protocol::resp::{Arguments, Decoder, ReplyWriter};

@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use prometheus::core::Collector;
 use prometheus::{IntCounter, IntCounterVec};
 
-use super::registry::Registry;
-use super::registry::{Histogram, Unit};
+use super::registry::{Histogram, Registry, Unit};
 
 /// Upper bounds in nanoseconds. The bounds from 1 ms up are the original's, but most hits take far less.
 const DURATIONS: [u64; 12] = [

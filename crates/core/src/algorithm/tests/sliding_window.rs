@@ -14,7 +14,7 @@ fn aligned(window: u64) -> u64 {
     START.next_multiple_of(window)
 }
 
-/// 5 credits were taken in the last minute, and 3 in the current one, of which 30 % have passed: 5 × 0.7 + 3 = 6.5 are counted.
+/// 5 credits were taken in the last minute, and 3 in the current one. 30 % of it have passed: 5 × 0.7 + 3 = 6.5 are counted.
 #[test]
 fn seven_per_minute_match_the_textbook_example() {
     let minute = 60 * NANOS_PER_SECOND;

@@ -22,8 +22,7 @@ use tokio::time::{Sleep, timeout};
 use super::reply::BoxError;
 use super::wakeups::{self, OneTimer};
 use crate::http::response::Problem;
-use crate::net::connection::Cut;
-use crate::net::connection::Timeouts;
+use crate::net::connection::{Cut, Timeouts};
 use crate::net::memory::{BufferMemory, FREE, Share};
 
 /// HTTP/2: maximum length of a request's head (bytes).
