@@ -1,7 +1,7 @@
 //! Limits of single actors: on every store and for every algorithm; through reloads and outages, and on several servers that
 //! share a Redis.
 
-use crate::support::{RedisServer, ReloadingServer, Server, http, lasting_port, metrics, on_redis, resp, until};
+use crate::support::{RedisServer, Server, Site, http, number, on_redis, resp, until};
 
 /// Returns a rule for each of some algorithms, with ten credits per customer. No credit comes back during a test.
 fn rules() -> String {
@@ -16,9 +16,8 @@ fn rules() -> String {
 
 /// Returns whether a hit of the customer is allowed, and the credits left.
 fn hit(server: &Server, algorithm: &str, customer: &str, cost: u64) -> (bool, u64) {
-    let reply = resp(server, &format!("DIVVY.HIT by={algorithm} customer={customer} COST {cost}"));
-    let numbers: Vec<u64> = reply.trim_matches(['[', ']']).split(' ').map(|word| word.parse().expect(&reply)).collect();
-    (numbers[0] == 1, numbers[1])
+    let (allowed, left, _) = server.resp().hit(&format!("by={algorithm} customer={customer} COST {cost}"));
+    (allowed, left)
 }
 
 fn set(server: &Server, rule: &str, actor: &str, credits: u64) {
@@ -50,33 +49,33 @@ fn listed(server: &Server) -> Vec<(String, String, u64, bool)> {
 
 #[test]
 fn limits_outlive_their_rule_and_apply_again_when_it_returns() {
-    let reloading = ReloadingServer::serving(&rules(), &["--store", "memory"]);
-    set(&reloading.server, "window", "a", 20);
-    set(&reloading.server, "log", "a", 900);
+    let site = Site::serving(&rules(), &["--store", "memory"]);
+    let server = &site.server;
+    set(server, "window", "a", 20);
+    set(server, "log", "a", 900);
     let orphans =
         |server: &Server| -> Vec<_> { listed(server).into_iter().map(|(rule, .., orphan)| (rule, orphan)).collect() };
-    let orphaned = |server: &Server| metrics::scrape(server.http).value("divvy_actor_limits_orphaned", &[]);
-    assert_eq!(orphans(&reloading.server), [("log".to_owned(), false), ("window".to_owned(), false)]);
-    reloading.reload(&rules().replace("label=window", "label=other"));
-    reloading.log.await_line(&["some limits of single actors are not in force", "orphaned=1"]);
-    let server = &reloading.server;
+    let orphaned = |server: &Server| number(server, "divvy_actor_limits_orphaned");
+    assert_eq!(orphans(server), [("log".to_owned(), false), ("window".to_owned(), false)]);
+    site.reload(&rules().replace("label=window", "label=other"));
+    site.log.await_line(&["some limits of single actors are not in force", "orphaned=1"]);
     assert_eq!(orphans(server), [("log".to_owned(), false), ("window".to_owned(), true)]);
-    assert_eq!((orphaned(server), metrics::scrape(server.http).value("divvy_actor_limits", &[])), (1.0, 2.0));
+    assert_eq!((orphaned(server), number(server, "divvy_actor_limits")), (1, 2));
     assert_eq!(hit(server, "window", "a", 0), (true, 10));
     assert_eq!(resp(server, "DIVVY.LIMIT GET window a"), "[20 -1]", "a limit without its rule is still returned");
     assert!(resp(server, "DIVVY.LIMIT SET window a 5").contains("no rule is called"));
-    reloading.reload(&rules());
-    assert_eq!(hit(&reloading.server, "window", "a", 0), (true, 20));
-    assert_eq!(orphaned(&reloading.server), 0.0);
+    site.reload(&rules());
+    assert_eq!(hit(server, "window", "a", 0), (true, 20));
+    assert_eq!(orphaned(server), 0);
     // A listed limit can be removed as it is listed, even if hits now form other actors.
-    set(&reloading.server, "bucket", "a", 5);
+    set(server, "bucket", "a", 5);
     let by_two = rules().replace("actorField=customer label=bucket", "actorField=customer,by label=bucket");
     assert_ne!(by_two, rules());
-    reloading.reload(&by_two);
-    assert!(listed(&reloading.server).contains(&("bucket".to_owned(), "a".to_owned(), 5, true)));
-    assert_eq!(resp(&reloading.server, "DIVVY.LIMIT DEL bucket a"), "1");
-    reloading.reload("[default]\ncreditLimit = 0\n");
-    assert_eq!(resp(&reloading.server, "DIVVY.LIMIT DEL window a"), "1", "an orphan can be removed");
+    site.reload(&by_two);
+    assert!(listed(server).contains(&("bucket".to_owned(), "a".to_owned(), 5, true)));
+    assert_eq!(resp(server, "DIVVY.LIMIT DEL bucket a"), "1");
+    site.reload("[default]\ncreditLimit = 0\n");
+    assert_eq!(resp(server, "DIVVY.LIMIT DEL window a"), "1", "an orphan can be removed");
 }
 
 #[test]
@@ -101,30 +100,30 @@ fn servers_that_share_a_redis_follow_each_others_limits() {
     for number in 0..2_500 {
         assert_eq!(client.command(&format!("DIVVY.LIMIT SET bucket {number} 7")), "OK");
     }
-    let count = |server: &Server| metrics::scrape(server.http).value("divvy_actor_limits", &[]);
-    until(|| count(&one) == 2_500.0 && count(&other) == 2_500.0);
+    let count = |server: &Server| number(server, "divvy_actor_limits");
+    until(|| count(&one) == 2_500 && count(&other) == 2_500);
     let third = serve();
-    assert_eq!(count(&third), 2_500.0, "known before the first hit");
+    assert_eq!(count(&third), 2_500, "known before the first hit");
     // Redis is flushed, and the actor whose limit was changed last gets another limit before the servers notice.
     set(&one, "log", "first", 7);
     set(&one, "log", "last", 7);
-    until(|| count(&other) == 2_502.0 && count(&third) == 2_502.0);
+    until(|| count(&other) == 2_502 && count(&third) == 2_502);
     redis.cli(&["FLUSHALL"]);
     set(&one, "log", "last", 8);
     let last = [("log".to_owned(), "last".to_owned(), 8, false)];
     until(|| listed(&one) == last && listed(&other) == last && listed(&third) == last);
     // Redis is flushed, so there are no limits.
     redis.cli(&["FLUSHALL"]);
-    until(|| count(&one) == 0.0 && count(&other) == 0.0 && count(&third) == 0.0);
+    until(|| [&one, &other, &third].iter().all(|server| count(server) == 0));
     set(&third, "bucket", "a", 7);
-    until(|| count(&one) == 1.0 && count(&other) == 1.0);
+    until(|| count(&one) == 1 && count(&other) == 1);
 }
 
 /// A limit that ended an hour ago is forgotten when another one changes. If it was the last to change, the server must
 /// not read all limits again.
 #[test]
 fn server_long_without_a_change_reads_only_the_next_one() {
-    const KEPT: usize = 300;
+    const KEPT: u64 = 300;
     let redis = RedisServer::start();
     let seconds: u64 = redis.cli(&["TIME"]).lines().next().unwrap().parse().unwrap();
     let ago = |seconds_ago: u64| (seconds - seconds_ago) * 1_000_000;
@@ -151,11 +150,11 @@ fn server_long_without_a_change_reads_only_the_next_one() {
         let calls = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
         calls.map_or(0, |calls| calls.split(',').next().unwrap().parse::<usize>().unwrap())
     };
-    let known = |server: &Server| metrics::scrape(server.http).value("divvy_actor_limits", &[]);
-    until(|| known(&server) == KEPT as f64 && known(&other) == KEPT as f64);
+    let known = |server: &Server| number(server, "divvy_actor_limits");
+    until(|| known(&server) == KEPT && known(&other) == KEPT);
     let (read, asked) = (calls("hget"), calls("zrangebyscore"));
     set(&other, "window", "new", 5);
-    until(|| known(&server) == KEPT as f64 + 1.0);
+    until(|| known(&server) == KEPT + 1);
     // Both servers poll a few more times.
     until(|| calls("zrangebyscore") > asked + 12);
     assert!(calls("hget") - read < 10, "{} limits were read again", calls("hget") - read);
@@ -169,7 +168,7 @@ fn server_long_without_a_change_reads_only_the_next_one() {
 
 #[test]
 fn last_known_limits_apply_while_redis_is_unavailable() {
-    let mut redis = RedisServer::start_with(lasting_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
+    let mut redis = RedisServer::durable();
     let flags = ["--on-store-error", "local", "--redis-timeout", "300", "--redis-url", &redis.url()];
     let server = Server::serving(&rules(), &flags);
     set(&server, "window", "a", 20);
@@ -179,8 +178,8 @@ fn last_known_limits_apply_while_redis_is_unavailable() {
     let refused = resp(&server, "DIVVY.LIMIT SET window a 30");
     assert!(refused.contains("cannot connect to Redis") || refused.contains("failing"), "{refused}");
     assert_eq!(resp(&server, "DIVVY.LIMIT GET window a"), "[20 -1]");
-    let failures = || metrics::scrape(server.http).value("divvy_exceptions_failures_total", &[]);
-    until(|| failures() > 0.0);
+    let failures = || number(&server, "divvy_exceptions_failures_total");
+    until(|| failures() > 0);
     redis.restart();
     until(|| hit(&server, "window", "a", 0) == (true, 5));
     // On a slow disk, Redis may need longer for its fsync than the server waits.

@@ -8,7 +8,7 @@ use divvy::clock::{NANOS_PER_MILLI, NANOS_PER_SECOND, Timestamp, ceil_seconds};
 use divvy::protocol::command::Command;
 use divvy::protocol::resp::{Decoder, Limits};
 use divvy::store::key::{Space, write_client_key};
-use divvy::store::{Action, Backend, Batch, MemoryStore, Store};
+use divvy::store::{Action, Batch, Store};
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
 
@@ -228,50 +228,6 @@ fn rocksdb_agrees_with_the_reference() {
 #[test]
 fn rocksdb_that_evicts_agrees_with_the_reference() {
     check_agreement_with_the_reference(rocks_evicting(), 1_000);
-}
-
-/// Returns the outcome of one command at `now`.
-fn outcome(runtime: &Runtime, store: &Backend, command: &str, now: Timestamp) -> Outcome {
-    let mut batch = Batch::default();
-    batch.begin(now);
-    push(&mut batch, command, now);
-    runtime.block_on(store.apply(&mut batch));
-    batch.outcome(0).unwrap()
-}
-
-#[test]
-fn client_is_allowed_after_retry_after_and_not_a_second_earlier() {
-    let runtime = Runtime::new().unwrap();
-    proptest!(ProptestConfig::with_cases(1_000), |(throttles in throttles(1..100))| {
-        let store = Backend::Memory(MemoryStore::default());
-        for (command, (_, nanos)) in throttles.commands(0).iter().zip(&throttles.asks) {
-            let denied = outcome(&runtime, &store, command, timestamp(*nanos));
-            if let Some(retry_ns) = denied.retry_ns {
-                let later = timestamp(*nanos).plus(ceil_seconds(retry_ns) * NANOS_PER_SECOND);
-                let earlier = Timestamp::from_nanos(later.as_nanos() - NANOS_PER_SECOND);
-                prop_assert!(!outcome(&runtime, &store, command, earlier).allowed, "{command}");
-                prop_assert!(outcome(&runtime, &store, command, later).allowed, "{command}");
-                break;
-            }
-        }
-    });
-}
-
-#[test]
-fn million_per_second_is_one_per_microsecond() {
-    let runtime = Runtime::new().unwrap();
-    let store = Backend::Memory(MemoryStore::default());
-    let mut batch = Batch::default();
-    let command = "CL.THROTTLE k 0 1000000 1";
-    // Ten requests per microsecond, for ten milliseconds.
-    for micros in 0..10_000 {
-        let now = at(0).plus(micros * 1_000);
-        batch.begin(now);
-        (0..10).for_each(|tenth| push(&mut batch, command, now.plus(tenth * 100)));
-        runtime.block_on(store.apply(&mut batch));
-        let allowed: Vec<_> = (0..10).map(|index| batch.outcome(index).unwrap().allowed).collect();
-        assert_eq!(allowed, [true, false, false, false, false, false, false, false, false, false], "{micros} µs");
-    }
 }
 
 const NANOS: i128 = 1_000_000_000;

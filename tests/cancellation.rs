@@ -128,25 +128,29 @@ fn store_works_wherever_its_callers_stop_waiting() {
     }
 }
 
+/// Returns a limiter of [`RULES`], with its metrics.
+fn limiter_of(store: Backend) -> (Limiter, Arc<Metrics>) {
+    let metrics = Metrics::new();
+    let rules = config::parse(&expanded(RULES), Format::Ini, "rules.ini").unwrap().rules;
+    let policy = Policy::new(rules, &metrics, CounterNames::Usual);
+    (Limiter::new(Some(policy), store, Clock::system(), Arc::clone(&metrics)), metrics)
+}
+
+/// Asks about a user. Returns the number of credits used.
+async fn ask(limiter: &Limiter, user: &str, intent: Intent) -> u64 {
+    let mut builder = PlanBuilder::default();
+    limiter.begin(&mut builder, &Scope::EVERYTHING);
+    builder.add(&[("user", user)].into_iter().collect::<Operation>(), intent, None);
+    CREDIT - limiter.apply(builder.build()).await.report().verdict(0).unwrap().credit
+}
+
 #[test]
 fn limiter_works_wherever_its_callers_stop_waiting() {
     for durability in DURABILITIES {
         let dir = tempfile::tempdir().unwrap();
         wait(async {
-            let (metrics, clock) = (Metrics::new(), Clock::system());
-            let policy = Policy::new(
-                config::parse(&expanded(RULES), Format::Ini, "rules.ini").unwrap().rules,
-                &metrics,
-                CounterNames::Usual,
-            );
-            let store = Backend::Rocks(open(dir.path(), durability));
-            let limiter = Limiter::new(Some(policy), store, clock, metrics);
-            let hit = async |user: &str| {
-                let mut builder = PlanBuilder::default();
-                limiter.begin(&mut builder, &Scope::EVERYTHING);
-                builder.add(&[("user", user)].into_iter().collect::<Operation>(), Intent::Hit, None);
-                CREDIT - limiter.apply(builder.build()).await.report().verdict(0).unwrap().credit
-            };
+            let (limiter, _) = limiter_of(Backend::Rocks(open(dir.path(), durability)));
+            let hit = async |user: &str| ask(&limiter, user, Intent::Hit).await;
             let taken = AtomicU64::new(0);
             let go_on = async || assert_eq!(hit("kept").await, taken.fetch_add(1, Relaxed) + 1, "{durability:?}");
             at_every_await(|| hit("dropped"), go_on).await;
@@ -170,16 +174,8 @@ fn hits_are_counted_wherever_their_callers_stop_waiting() {
         ("sync", Backend::Rocks(open(&dir.path().join("sync"), Durability::Sync))),
     ] {
         wait(async {
-            let metrics = Metrics::new();
-            let rules = config::parse(&expanded(RULES), Format::Ini, "rules.ini").unwrap().rules;
-            let policy = Policy::new(rules, &metrics, CounterNames::Usual);
-            let limiter = Limiter::new(Some(policy), store, Clock::system(), Arc::clone(&metrics));
-            let ask = async |intent: Intent| {
-                let mut builder = PlanBuilder::default();
-                limiter.begin(&mut builder, &Scope::EVERYTHING);
-                builder.add(&[("user", "ann")].into_iter().collect::<Operation>(), intent, None);
-                CREDIT - limiter.apply(builder.build()).await.report().verdict(0).unwrap().credit
-            };
+            let (limiter, metrics) = limiter_of(store);
+            let ask = async |intent: Intent| ask(&limiter, "ann", intent).await;
             let mut ended = 0;
             let deadline = Instant::now() + PATIENCE;
             // A fast store may answer or drop all of the hits of a round.

@@ -5,57 +5,49 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::support::{COMPAT_RULES, Killed, RulesFile, SERVE, Server, divvy, done, refused, run, run_at, until};
+use crate::support::{COMPAT_RULES, Killed, Place, RulesFile, Server, divvy_with, done, refused, run, run_at, until};
 
 #[test]
 fn converting_there_and_back_keeps_the_rules() {
     let dir = tempfile::tempdir().unwrap();
-    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    let (json, ini) = (path("rules.json"), path("rules.ini"));
-    assert_eq!(run(&["convert", COMPAT_RULES, &json]).0, 0);
-    assert_eq!(run(&["convert", &json, &ini]).0, 0);
+    let [json, ini] = ["rules.json", "rules.ini"].map(|name| dir.path().join(name).to_str().unwrap().to_owned());
+    done(&format!("convert {COMPAT_RULES} {json}"));
+    done(&format!("convert {json} {ini}"));
     let summary = |file: &str| {
-        let lines = done(&["check", file]);
+        let lines = done(&format!("check {file}"));
         lines.lines().skip(1).filter_map(|line| Some(format!("{}\n", line.split_once(": ")?.1))).collect::<String>()
     };
     assert_eq!(summary(COMPAT_RULES).lines().count(), 5);
-    assert_eq!(summary(&ini), summary(COMPAT_RULES));
-    assert_eq!(summary(&ini), summary(&json));
-    assert_eq!(run(&["convert", &json, &ini]).0, 1, "an existing file is not overwritten");
+    assert_eq!([summary(&ini), summary(&json)], [summary(COMPAT_RULES), summary(COMPAT_RULES)]);
+    assert_eq!(run(&format!("convert {json} {ini}")).0, 1, "an existing file is not overwritten");
 }
 
 #[test]
 fn inconvertible_parts_are_listed_and_set_the_exit_code() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    let (yaml, other, ini) = (path("edge.yaml"), path("other.yml"), path("rules.ini"));
     let limit = "rate_limit: {unit: second, requests_per_unit: 1}";
-    std::fs::write(
-        &yaml,
-        format!("domain: edge\ndescriptors:\n  - key: a\n    {limit}\n  - key: b\n    descriptors:\n      - key: b\n        {limit}\n"),
-    )
-    .unwrap();
-    std::fs::write(&other, "domain: other\n").unwrap();
-
-    let (code, out, err) = run(&["convert", "--strict", &yaml, &ini]);
-    assert_eq!((code, out.as_str(), Path::new(&ini).exists()), (1, "", false), "{err}");
-    let (code, _, err) = run(&["convert", &yaml, &other, &ini]);
-    assert_eq!(code, 1);
+    let edge = format!(
+        "domain: edge\ndescriptors:\n  - key: a\n    {limit}\n  - key: b\n    descriptors:\n      - key: b\n        {limit}\n"
+    );
+    let place = Place::with("", &[("edge.yaml", &edge), ("other.yml", "domain: other\n")]);
+    let [yaml, other, ini, none, new] =
+        ["edge.yaml", "other.yml", "made.ini", "none.yaml", "new.ini"].map(|name| place.path(name));
+    let (code, out, error) = run(&format!("convert --strict {yaml} {ini}"));
+    assert_eq!((code, out.as_str(), Path::new(&ini).exists()), (1, "", false), "{error}");
+    let error = refused(&format!("convert {yaml} {other} {ini}"));
     let listed = format!("not converted: {yaml}:7: [domain=edge b=*] the entry on line 5 has the key \"b\", too");
-    assert!(err.starts_with(&listed) && err.lines().count() == 1, "{err}");
-    assert!(run(&["check", &ini]).1.contains("[domain=edge a=*] allows 1 in 1 s, by a"));
-
-    let (code, _, err) = run(&["convert", &path("none.yaml"), &path("new.ini")]);
-    assert!(code == 1 && err.starts_with("error: ") && !Path::new(&path("new.ini")).exists(), "{err}");
-    let (code, _, err) = run(&["check", &yaml]);
-    assert!(code == 1 && err.contains("divvy convert"), "{err}");
+    assert!(error.starts_with(&listed) && error.lines().count() == 1, "{error}");
+    assert!(done(&format!("check {ini}")).contains("[domain=edge a=*] allows 1 in 1 s, by a"));
+    let error = refused(&format!("convert {none} {new}"));
+    assert!(error.starts_with("error: ") && !Path::new(&new).exists(), "{error}");
+    let error = refused(&format!("check {yaml}"));
+    assert!(error.contains("divvy convert"), "{error}");
 }
 
 #[test]
 fn serve_announces_its_fronts_store_and_rules_and_stops_with_0() {
-    let dir = tempfile::tempdir().unwrap();
+    let place = Place::compat();
     for signal in ["-TERM", "-INT"] {
-        let server = Server::on_disk(COMPAT_RULES, dir.path(), "wal");
+        let server = place.on_disk(&[]);
         assert_ne!((server.line.port(), server.resp.port()), (0, 0));
         let announced = server.announced.join("\n");
         assert!(announced.contains("store: rocksdb in ") && announced.contains("rules: 5 from "), "{announced}");
@@ -72,60 +64,12 @@ fn fronts_can_be_off_and_port_sets_the_line_protocols_port() {
     assert_eq!(server.resp.port(), 0);
     server.line().hit("a=b");
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut command = divvy();
-    command.args(["serve", COMPAT_RULES, "--store", "memory", "--resp-listen", "none", "--http-listen", "none"]);
-    command.args(["--grpc-listen", "none"]).env("PORT", free.to_string()).stdout(Stdio::piped());
-    let mut child = Killed(command.spawn().unwrap());
+    let flags = "--store memory --resp-listen none --http-listen none --grpc-listen none";
+    let mut command = divvy_with(&format!("serve {COMPAT_RULES} {flags}"));
+    let mut child = Killed(command.env("PORT", free.to_string()).stdout(Stdio::piped()).spawn().unwrap());
     let mut first = String::new();
     BufReader::new(child.0.stdout.take().unwrap()).read_line(&mut first).unwrap();
     assert_eq!(first, format!("line protocol on 127.0.0.1:{free}\n"));
-}
-
-fn refused_data_dir(path: &Path) -> String {
-    refused(&[&SERVE[..], &[COMPAT_RULES, "--data-dir", path.to_str().unwrap()]].concat())
-}
-
-#[test]
-fn damaged_database_is_rejected_and_left_unchanged() {
-    let dir = tempfile::tempdir().unwrap();
-    Server::on_disk(COMPAT_RULES, dir.path(), "wal").terminate();
-    let mut files = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
-    let manifest = files.find(|path| path.file_name().unwrap().to_str().unwrap().starts_with("MANIFEST")).unwrap();
-    let mut bytes = std::fs::read(&manifest).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 0xff;
-    std::fs::write(&manifest, &bytes).unwrap();
-    let error = refused_data_dir(dir.path());
-    assert!(error.contains("damaged") && error.contains("backup"), "{error}");
-    assert_eq!(std::fs::read(&manifest).unwrap(), bytes);
-}
-
-/// Without a check, RocksDB silently drops the records after a damaged one, which are acknowledged hits.
-#[test]
-fn damaged_log_is_rejected() {
-    let dir = tempfile::tempdir().unwrap();
-    let server = Server::on_disk(COMPAT_RULES, dir.path(), "wal");
-    let mut client = server.line();
-    for _ in 0..100 {
-        client.hit("method=GET path=/status");
-    }
-    // The shutdown ends with an fsync. Missing records are then damage, not the tail that a power cut removes.
-    server.terminate();
-    let is_log = |path: &std::path::PathBuf| path.extension().is_some_and(|extension| extension == "log");
-    let logs = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
-    let log = logs.filter(is_log).max().unwrap();
-    let intact = std::fs::read(&log).unwrap();
-    let mut bytes = intact.clone();
-    let third = bytes.iter().rposition(|byte| *byte != 0).unwrap() / 3;
-    bytes[third..third + 64].fill(0xa5);
-    std::fs::write(&log, &bytes).unwrap();
-    for _ in 0..2 {
-        let error = refused_data_dir(dir.path());
-        assert!(error.contains("damaged") && error.contains("backup"), "{error}");
-    }
-    std::fs::write(&log, &intact).unwrap();
-    let again = Server::on_disk(COMPAT_RULES, dir.path(), "wal");
-    assert_eq!(again.line().hit("method=GET path=/status").1, 899, "nothing was overwritten");
 }
 
 /// An edited number gives everyone a fresh quota unless the rule names its counter.
@@ -139,7 +83,7 @@ fn check_against_other_rules_says_what_starts_afresh() {
     let [old, new, kept] = [OLD, &OLD.replace("=1000", "=1200"), &OLD.replace("=5000", "=6000")].map(RulesFile::ini);
     let server = Server::in_memory(old.path());
     let check = |new: &str, against: &str| {
-        let (code, out, error) = run_at(&server, &["check", new, "--against", against]);
+        let (code, out, error) = run_at(&server, &format!("check {new} --against {against}"));
         (code, out + &error)
     };
     for against in [old.path(), "server"] {

@@ -39,7 +39,7 @@ pub fn tool(name: &str) -> Command {
 /// Runs a Node client against a new server. The client sends `unknown` unknown commands.
 fn node(client: &str, unknown: f64) {
     let server = Server::in_memory(COMPAT_RULES);
-    drive_by_node(client, &server, None);
+    drive_by_node(client, &server, &[]);
     assert_eq!(unknown_commands(&server), unknown);
 }
 
@@ -48,13 +48,8 @@ fn unknown_commands(server: &Server) -> f64 {
     metrics::scrape(server.http).value("divvy_errors_total", &[("code", "unknown-command")])
 }
 
-/// Runs a Node client against a server with the usual rules.
-pub fn drive_by_node(client: &str, server: &Server, password: Option<&str>) {
-    drive_by_node_as(client, server, password.as_slice());
-}
-
-/// Runs a Node client with a password and a user.
-pub fn drive_by_node_as(client: &str, server: &Server, login: &[&str]) {
+/// Runs a Node client against a server with the usual rules, perhaps with a password and a user.
+pub fn drive_by_node(client: &str, server: &Server, login: &[&str]) {
     installed(Path::new(NODE).join("node_modules"));
     let mut command = Command::new("node");
     command.arg(Path::new(NODE).join("drive.js")).arg(client);
@@ -79,29 +74,25 @@ fn node_redis_works() {
 
 #[test]
 fn redis_py_works() {
-    let server = Server::in_memory(COMPAT_RULES);
-    drive_by_redis_py(&server, None);
-    assert_eq!(unknown_commands(&server), 2.0);
-}
-
-pub fn drive_by_redis_py(server: &Server, password: Option<&str>) {
-    drive_by_redis_py_as(server, password.as_slice());
-}
-
-/// Runs redis-py with a password and a user.
-pub fn drive_by_redis_py_as(server: &Server, login: &[&str]) {
-    let mut command = python("drive.py");
-    command.arg("redis").arg(server.resp.port().to_string()).args(login);
-    run(command);
+    drives_by_python("redis");
 }
 
 #[test]
 fn valkey_py_works() {
+    drives_by_python("valkey");
+}
+
+fn drives_by_python(package: &str) {
     let server = Server::in_memory(COMPAT_RULES);
-    let mut command = python("drive.py");
-    command.arg("valkey").arg(server.resp.port().to_string());
-    run(command);
+    drive_by_python(package, &server, &[]);
     assert_eq!(unknown_commands(&server), 2.0);
+}
+
+/// Runs redis-py or valkey-py, perhaps with a password and a user.
+pub fn drive_by_python(package: &str, server: &Server, login: &[&str]) {
+    let mut command = python("drive.py");
+    command.arg(package).arg(server.resp.port().to_string()).args(login);
+    run(command);
 }
 
 #[test]

@@ -110,6 +110,11 @@ impl StoreFixture {
         groups.iter().copied().flatten().enumerate().map(outcome).collect()
     }
 
+    async fn apply_named(&self, now: Timestamp, actions: &[(String, Limit, Action)]) -> Vec<Outcome> {
+        let borrowed: Vec<_> = actions.iter().map(|(key, limit, action)| (key.as_str(), *limit, *action)).collect();
+        self.apply(now, &borrowed).await
+    }
+
     async fn one(&self, now: Timestamp, key: &str, limit: Limit, action: Action) -> Outcome {
         self.apply(now, &[(key, limit, action)]).await[0]
     }
@@ -266,124 +271,227 @@ pub fn at(seconds: u64) -> Timestamp {
 pub const TAKE: Action = Action::Ask(Ask::Take { cost: 1 });
 pub const LOOK: Action = Action::Ask(Ask::Look { cost: 1 });
 
-fn summary(outcome: Outcome) -> (bool, u64, u64) {
-    (outcome.allowed, outcome.left, outcome.reset_ns / SECOND)
+const FORGET: Action = Action::Forget;
+
+fn take(cost: u64) -> Action {
+    Action::Ask(Ask::Take { cost })
 }
 
-fn credits_decrease_by_one_and_return_with_the_next_window(opened: StoreFixture) {
-    wait(async {
-        let limit = limit(2, 60);
-        let hit = async |seconds| summary(opened.one(at(seconds), "credits", limit, TAKE).await);
-        assert_eq!(hit(0).await, (true, 1, 60));
-        assert_eq!(hit(10).await, (true, 0, 50));
-        assert_eq!(hit(59).await, (false, 0, 1));
-        assert_eq!(hit(60).await, (true, 1, 60), "a fresh window starts with its first hit");
-    });
+/// The expected outcome of a step: whether it is allowed, the credits left and owed, and the outcome of its record.
+#[derive(Debug, Clone, Copy)]
+struct Answer {
+    allowed: bool,
+    left: u64,
+    owed: u64,
+    resolution: Resolution,
+    /// Seconds until the reset.
+    reset: Option<u64>,
 }
 
-fn window_in_redis_ends_on_time_and_the_next_hit_begins_a_new_one(opened: StoreFixture) {
+impl Answer {
+    fn new(allowed: bool, resolution: Resolution, left: u64) -> Self {
+        Self { allowed, left, owed: 0, resolution, reset: None }
+    }
+
+    fn owing(self, owed: u64) -> Self {
+        Self { owed, ..self }
+    }
+
+    fn reset(self, seconds: u64) -> Self {
+        Self { reset: Some(seconds), ..self }
+    }
+}
+
+fn allowed(left: u64) -> Answer {
+    Answer::new(true, Resolution::Done, left)
+}
+
+fn denied(left: u64) -> Answer {
+    Answer::new(false, Resolution::Done, left)
+}
+
+fn repeated(left: u64) -> Answer {
+    Answer::new(true, Resolution::Repeated, left)
+}
+
+fn different(left: u64) -> Answer {
+    Answer::new(false, Resolution::Different, left)
+}
+
+fn gone(left: u64) -> Answer {
+    Answer::new(false, Resolution::Gone, left)
+}
+
+fn late(left: u64) -> Answer {
+    Answer::new(true, Resolution::Late, left)
+}
+
+impl StoreFixture {
+    fn assert_answer(&self, limit: Limit, action: Action, outcome: Outcome, expected: Answer, step: &str) {
+        let found = (outcome.allowed, outcome.left, outcome.owed, outcome.resolution);
+        let Answer { allowed, left, owed, resolution, reset } = expected;
+        assert_eq!(found, (allowed, left, owed, resolution), "{step}: {action:?} of {limit:?}");
+        if let Some(seconds) = reset {
+            // Without a time that passes, each window counts as a whole one.
+            let is_whole = self.buckets == Buckets::OfRules && seconds > 0;
+            let seconds = if is_whole { limit.rate().unwrap().1 / SECOND } else { seconds };
+            assert_eq!(outcome.reset_ns / SECOND, seconds, "{step}: the reset after {action:?} of {limit:?}");
+        }
+    }
+
+    /// Takes the steps one after the other: a time in seconds, the key, the action and its answer. If no time can be passed, all
+    /// are taken at once.
+    async fn follow(&self, limit: Limit, steps: &[(u64, &str, Action, Answer)]) {
+        for (number, (seconds, key, action, expected)) in steps.iter().enumerate() {
+            let outcome = self.one(at(self.later(*seconds)), key, limit, *action).await;
+            self.assert_answer(limit, *action, outcome, *expected, &format!("{key}, step {number}"));
+        }
+    }
+
+    /// Takes the steps as one batch.
+    async fn follow_batch(&self, limit: Limit, steps: &[(&str, Action, Answer)]) {
+        let actions: Vec<_> = steps.iter().map(|(key, action, _)| (*key, limit, *action)).collect();
+        let outcomes = self.apply(at(0), &actions).await;
+        for (number, ((key, action, expected), outcome)) in steps.iter().zip(outcomes).enumerate() {
+            self.assert_answer(limit, *action, outcome, *expected, &format!("{key}, action {number}"));
+        }
+    }
+
+    /// Takes the steps as one group.
+    async fn follow_group(&self, name: &str, steps: &[(&str, Limit, Action, Answer)]) {
+        let members: Vec<_> = steps.iter().map(|(key, limit, action, _)| (*key, *limit, *action)).collect();
+        let outcomes = self.apply_groups(at(0), &[&members]).await;
+        for ((key, limit, action, expected), outcome) in steps.iter().zip(outcomes) {
+            self.assert_answer(*limit, *action, outcome, *expected, &format!("{name}: {key}"));
+        }
+    }
+}
+
+async fn credits_decrease_by_one_and_return_with_the_next_window(opened: StoreFixture) {
+    let steps = [
+        (0, "credits", TAKE, allowed(1).reset(60)),
+        (10, "credits", TAKE, allowed(0).reset(50)),
+        (59, "credits", TAKE, denied(0).reset(1)),
+        // A fresh window starts with its first hit.
+        (60, "credits", TAKE, allowed(1).reset(60)),
+    ];
+    opened.follow(limit(2, 60), &steps).await;
+}
+
+/// Takes a credit of a window in Redis that has none left, as soon as the next one begins. Returns how long that took.
+async fn await_next_credit(opened: &StoreFixture, key: &str, limit: Limit, begin: Instant) -> Duration {
+    while !opened.one(at(0), key, limit, TAKE).await.allowed {
+        assert!(begin.elapsed() < PATIENCE);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    begin.elapsed()
+}
+
+async fn window_in_redis_ends_on_time_and_the_next_hit_begins_a_new_one(opened: StoreFixture) {
     const WINDOW: Duration = Duration::from_millis(250);
     let limit = Limit::FixedWindow(FixedWindow::new(1, WINDOW.as_nanos() as u64).unwrap());
-    wait(async {
-        let begin = Instant::now();
-        assert_eq!(summary(opened.one(at(0), "short", limit, TAKE).await), (true, 0, 0));
-        while !opened.one(at(0), "short", limit, TAKE).await.allowed {
-            assert!(begin.elapsed() < PATIENCE);
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        assert!(begin.elapsed() >= WINDOW, "ended after {:?}", begin.elapsed());
-    });
+    let begin = Instant::now();
+    opened.follow(limit, &[(0, "short", TAKE, allowed(0))]).await;
+    let elapsed = await_next_credit(&opened, "short", limit, begin).await;
+    assert!(elapsed >= WINDOW, "ended after {elapsed:?}");
 }
 
-fn actions_on_a_bucket_in_one_batch_see_each_other(opened: StoreFixture) {
-    wait(async {
-        let limit = limit(3, 60);
-        let actions = ["one", "other", "one", "one", "other", "one"].map(|key| (key, limit, TAKE));
-        let outcomes = opened.apply(at(0), &actions).await;
-        let left: Vec<_> = outcomes.iter().map(|outcome| (outcome.allowed, outcome.left)).collect();
-        assert_eq!(left, [(true, 2), (true, 2), (true, 1), (true, 0), (true, 1), (false, 0)]);
-    });
+async fn actions_on_a_bucket_in_one_batch_see_each_other(opened: StoreFixture) {
+    let steps = [
+        ("one", TAKE, allowed(2)),
+        ("other", TAKE, allowed(2)),
+        ("one", TAKE, allowed(1)),
+        ("one", TAKE, allowed(0)),
+        ("other", TAKE, allowed(1)),
+        ("one", TAKE, denied(0)),
+    ];
+    opened.follow_batch(limit(3, 60), &steps).await;
 }
 
-fn peek_takes_nothing(opened: StoreFixture) {
-    wait(async {
-        let limit = limit(2, 60);
-        assert_eq!(summary(opened.one(at(0), "looking", limit, LOOK).await), (true, 2, 0));
-        opened.one(at(0), "looking", limit, TAKE).await;
-        let later = opened.later(5);
-        for _ in 0..3 {
-            assert_eq!(summary(opened.one(at(later), "looking", limit, LOOK).await), (true, 1, 60 - later));
-        }
-        opened.one(at(later), "looking", limit, TAKE).await;
-        assert_eq!(summary(opened.one(at(later), "looking", limit, LOOK).await), (false, 0, 60 - later));
-    });
+async fn peek_takes_nothing(opened: StoreFixture) {
+    let steps = [
+        (0, "looking", LOOK, allowed(2).reset(0)),
+        (0, "looking", TAKE, allowed(1)),
+        (5, "looking", LOOK, allowed(1).reset(55)),
+        (5, "looking", LOOK, allowed(1).reset(55)),
+        (5, "looking", TAKE, allowed(0)),
+        (5, "looking", LOOK, denied(0).reset(55)),
+    ];
+    opened.follow(limit(2, 60), &steps).await;
 }
 
-fn forgotten_bucket_starts_anew(opened: StoreFixture) {
-    wait(async {
-        let limit = limit(2, 60);
-        assert!(!opened.one(at(0), "forgotten", limit, Action::Forget).await.allowed, "nothing to forget");
-        opened.one(at(0), "forgotten", limit, TAKE).await;
-        assert!(opened.one(at(1), "forgotten", limit, Action::Forget).await.allowed);
-        assert!(!opened.one(at(1), "forgotten", limit, Action::Forget).await.allowed, "already forgotten");
-        assert_eq!(summary(opened.one(at(2), "forgotten", limit, TAKE).await), (true, 1, 60));
-        let is_over = opened.later(60) > 0;
-        let forgotten = opened.one(at(62), "forgotten", limit, Action::Forget).await;
-        assert_eq!(forgotten.allowed, !is_over, "its window was over, if time can be passed");
-    });
+async fn forgotten_bucket_starts_anew(opened: StoreFixture) {
+    // Its window is over, if time can be passed.
+    let at_last = if opened.later(60) > 0 { denied(0) } else { allowed(0) };
+    let steps = [
+        (0, "forgotten", FORGET, denied(0)),
+        (0, "forgotten", TAKE, allowed(1)),
+        (1, "forgotten", FORGET, allowed(0)),
+        (1, "forgotten", FORGET, denied(0)),
+        (2, "forgotten", TAKE, allowed(1).reset(60)),
+        (62, "forgotten", FORGET, at_last),
+    ];
+    opened.follow(limit(2, 60), &steps).await;
 }
 
-fn cost_is_taken_completely_or_not_at_all(opened: StoreFixture) {
-    wait(async {
-        let limit = limit(10, 60);
-        let take = |cost| Action::Ask(Ask::Take { cost });
-        assert_eq!(summary(opened.one(at(0), "cost", limit, take(7)).await), (true, 3, 60));
-        assert_eq!(summary(opened.one(at(0), "cost", limit, take(4)).await), (false, 3, 60));
-        assert_eq!(summary(opened.one(at(0), "cost", limit, take(3)).await), (true, 0, 60));
-        assert_eq!(summary(opened.one(at(0), "cost", limit, take(0)).await), (true, 0, 60));
-    });
+async fn cost_is_taken_completely_or_not_at_all(opened: StoreFixture) {
+    let steps = [
+        (0, "cost", take(7), allowed(3).reset(60)),
+        (0, "cost", take(4), denied(3).reset(60)),
+        (0, "cost", take(3), allowed(0).reset(60)),
+        (0, "cost", take(0), allowed(0).reset(60)),
+    ];
+    opened.follow(limit(10, 60), &steps).await;
 }
 
-fn debt_makes_the_balance_negative_and_is_refunded(opened: StoreFixture) {
-    wait(async {
-        let ask = async |limit, ask| {
-            let Outcome { allowed, left, owed, .. } = opened.one(at(0), "debt", limit, Action::Ask(ask)).await;
-            (allowed, left, owed)
-        };
-        for (_, limit) in reservable(opened.buckets) {
-            let all = limit.capacity();
-            opened.one(at(0), "debt", limit, Action::Forget).await;
-            assert_eq!(ask(limit, Ask::Refund { cost: 1 }).await, (true, all, 0), "{limit:?}: nothing was taken");
-            assert_eq!(ask(limit, Ask::Overdraw { cost: all + 3 }).await, (true, 0, 3), "{limit:?}");
-            assert_eq!(ask(limit, Ask::Overdraw { cost: 1 }).await, (false, 0, 3), "{limit:?}");
-            assert_eq!(ask(limit, Ask::Charge { cost: 4 }).await, (false, 0, 7), "{limit:?}");
-            assert_eq!(ask(limit, Ask::Refund { cost: 7 }).await, (true, 0, 0), "{limit:?}");
-            assert_eq!(ask(limit, Ask::Charge { cost: u64::MAX }).await.1, 0, "{limit:?}");
-            assert!(ask(limit, Ask::Look { cost: 1 }).await.2 >= 1 << 52, "{limit:?}");
-            assert_eq!(ask(limit, Ask::Refund { cost: u64::MAX }).await, (true, all, 0), "{limit:?}");
-            assert!(!opened.one(at(0), "debt", limit, Action::Forget).await.allowed, "{limit:?}: like a fresh one");
-        }
-    });
+async fn debt_makes_the_balance_negative_and_is_refunded(opened: StoreFixture) {
+    for (place, limit) in reservable(opened.buckets) {
+        let (all, key) = (limit.capacity(), &*format!("debt {place}"));
+        let steps = [
+            // Nothing was taken.
+            (0, key, Action::Ask(Ask::Refund { cost: 1 }), allowed(all)),
+            (0, key, Action::Ask(Ask::Overdraw { cost: all + 3 }), allowed(0).owing(3)),
+            (0, key, Action::Ask(Ask::Overdraw { cost: 1 }), denied(0).owing(3)),
+            (0, key, Action::Ask(Ask::Charge { cost: 4 }), denied(0).owing(7)),
+            (0, key, Action::Ask(Ask::Refund { cost: 7 }), allowed(0)),
+        ];
+        opened.follow(limit, &steps).await;
+        assert_eq!(
+            opened.one(at(0), key, limit, Action::Ask(Ask::Charge { cost: u64::MAX })).await.left,
+            0,
+            "{limit:?}"
+        );
+        assert!(opened.one(at(0), key, limit, LOOK).await.owed >= 1 << 52, "{limit:?}");
+        let refund = Action::Ask(Ask::Refund { cost: u64::MAX });
+        // It is then like a fresh one.
+        opened.follow(limit, &[(0, key, refund, allowed(all)), (0, key, FORGET, denied(0))]).await;
+    }
 }
 
-fn concurrent_hits_share_the_credits_exactly(opened: StoreFixture) {
+/// Runs clients at the same time. Returns the sum of their results.
+async fn sum_of_clients<F: Future<Output = u64> + Send + 'static>(clients: u64, client: impl Fn(u64) -> F) -> u64 {
+    let clients: Vec<_> = (0..clients).map(|number| tokio::spawn(client(number))).collect();
+    let mut sum = 0;
+    for client in clients {
+        sum += client.await.unwrap();
+    }
+    sum
+}
+
+async fn concurrent_hits_share_the_credits_exactly(opened: StoreFixture) {
     const CREDITS: u64 = 1000;
     let opened = Arc::new(opened);
-    let runtime = Runtime::new().unwrap();
-    let clients: Vec<_> = (0..16)
-        .map(|_| {
-            let opened = Arc::clone(&opened);
-            runtime.spawn(async move {
-                let mut allowed = 0;
-                for _ in 0..100 {
-                    allowed += u64::from(opened.one(at(0), "concurrent", limit(CREDITS, 60), TAKE).await.allowed);
-                }
-                allowed
-            })
-        })
-        .collect();
-    let allowed: u64 = clients.into_iter().map(|client| runtime.block_on(client).unwrap()).sum();
-    assert_eq!(allowed, CREDITS);
+    let client = |_| {
+        let opened = Arc::clone(&opened);
+        async move {
+            let mut allowed = 0;
+            for _ in 0..100 {
+                allowed += u64::from(opened.one(at(0), "concurrent", limit(CREDITS, 60), TAKE).await.allowed);
+            }
+            allowed
+        }
+    };
+    assert_eq!(sum_of_clients(16, client).await, CREDITS);
 }
 
 fn any_sequence_agrees_with_the_bare_algorithms(open: &dyn Fn() -> StoreFixture) {
@@ -424,8 +532,7 @@ fn any_sequence_agrees_with_the_bare_algorithms(open: &dyn Fn() -> StoreFixture)
                     named(format!("{case}:{key}:{which}"), limit, *action, *id)
                 })
                 .collect();
-            let borrowed: Vec<_> = named.iter().map(|(key, limit, action)| (key.as_str(), *limit, *action)).collect();
-            let outcomes = runtime.block_on(opened.apply(now, &borrowed));
+            let outcomes = runtime.block_on(opened.apply_named(now, &named));
             for ((key, limit, action), outcome) in named.into_iter().zip(outcomes) {
                 prop_assert_eq!(without_run(outcome), expected(&mut model, key, limit, action, now));
             }
@@ -720,778 +827,620 @@ fn reservable(buckets: Buckets) -> impl Iterator<Item = (String, Limit)> {
 }
 
 /// A rule's counter whose actor has limits of its own, which end.
-fn usage_under_another_limit_is_no_debt(opened: StoreFixture) {
+async fn usage_under_another_limit_is_no_debt(opened: StoreFixture) {
     if opened.buckets != Buckets::ByPassedTime {
         return;
     }
-    wait(async {
-        for kind in [Kind::TokenBucket, Kind::LeakyBucket] {
-            let limits = [1, 5, 1_000].map(|credits| Limit::new(kind, credits, credits, 60 * SECOND).unwrap());
-            let of = |place: usize| if place == 0 { limits[0] } else { limits[place].in_place_of(&limits[0]) };
-            let (key, mut model) = (format!("own limit {kind:?}"), Model::default());
-            let charge = |cost| Action::Ask(Ask::Charge { cost });
-            for (seconds, place, action) in [
-                (0, 2, charge(900)),
-                (1, 0, TAKE),
-                (2, 1, TAKE),
-                (9, 0, charge(3)),
-                (10, 2, TAKE),
-                (11, 0, charge(0)),
-                (11, 2, charge(1_500)),
-                (12, 1, TAKE),
-                (13, 0, charge(2)),
-                (90, 1, charge(1)),
-                (200, 0, TAKE),
-                (9_000, 0, TAKE),
-                (9_001, 0, charge(700)),
-                (9_002, 1, Action::Ask(Ask::Refund { cost: 600 })),
-                (9_003, 0, TAKE),
-            ] {
-                let now = at(opened.later(seconds));
-                let outcome = opened.one(now, &key, of(place), action).await;
-                assert_eq!(outcome, expected(&mut model, key.clone(), of(place), action, now), "{kind:?} at {seconds}");
-            }
-            // Credits that were set aside under the larger limit are no debt either, unless more was used.
-            for (name, cost, owed) in [("a", 1_000, 0), ("b", 1_200, 200)] {
-                let (key, now) = (format!("reserved {kind:?} {name}#{name}"), at(opened.later(9_100)));
-                let made = opened.one(now, &key, of(2), reserve(1_000, 60)).await;
-                let commit = ReservationAsk::Commit { cost, charges: true, run: made.run };
-                let settled = opened.one(now, &key, of(0), Action::Reservation(commit)).await;
-                assert_eq!((settled.left, settled.owed, settled.resolution), (0, owed, Resolution::Done), "{kind:?}");
-            }
+    for kind in [Kind::TokenBucket, Kind::LeakyBucket] {
+        let limits = [1, 5, 1_000].map(|credits| Limit::new(kind, credits, credits, 60 * SECOND).unwrap());
+        let of = |place: usize| if place == 0 { limits[0] } else { limits[place].in_place_of(&limits[0]) };
+        let (key, mut model) = (format!("own limit {kind:?}"), Model::default());
+        let charge = |cost| Action::Ask(Ask::Charge { cost });
+        for (seconds, place, action) in [
+            (0, 2, charge(900)),
+            (1, 0, TAKE),
+            (2, 1, TAKE),
+            (9, 0, charge(3)),
+            (10, 2, TAKE),
+            (11, 0, charge(0)),
+            (11, 2, charge(1_500)),
+            (12, 1, TAKE),
+            (13, 0, charge(2)),
+            (90, 1, charge(1)),
+            (200, 0, TAKE),
+            (9_000, 0, TAKE),
+            (9_001, 0, charge(700)),
+            (9_002, 1, Action::Ask(Ask::Refund { cost: 600 })),
+            (9_003, 0, TAKE),
+        ] {
+            let now = at(opened.later(seconds));
+            let outcome = opened.one(now, &key, of(place), action).await;
+            assert_eq!(outcome, expected(&mut model, key.clone(), of(place), action, now), "{kind:?} at {seconds}");
         }
-    });
-}
-
-/// The holder of an earlier run gets no later run's credits, and leaves it as it is.
-fn settlement_concerns_its_own_run_of_a_name(opened: StoreFixture) {
-    wait(async {
-        for (place, limit) in reservable(opened.buckets).filter(|(_, limit)| limit.capacity() > 3) {
-            let key = format!("runs {place}#name");
-            let about = async |ask| {
-                let outcome = opened.one(at(0), &key, limit, Action::Reservation(ask)).await;
-                (outcome.resolution, outcome.run)
-            };
-            let look = async || {
-                let (bucket, _) = key.split_once('#').unwrap();
-                opened.one(at(0), bucket, limit, Action::Ask(Ask::Look { cost: 0 })).await.left
-            };
-            let reserve = || about(ReservationAsk::Reserve { credits: 2, ttl_seconds: LONG });
-            let commit =
-                |cost, charges, run| async move { about(ReservationAsk::Commit { cost, charges, run }).await.0 };
-            let (made, first) = reserve().await;
-            assert_eq!((made, first.is_some()), (Resolution::Done, true), "{limit:?}");
-            assert_eq!(reserve().await, (Resolution::Repeated, first));
-            assert_eq!(about(ReservationAsk::Release { run: first }).await.0, Resolution::Done);
-            let (made, second) = reserve().await;
-            assert!(made == Resolution::Done && second.is_some() && second != first, "{limit:?}");
-            let left = look().await;
-            assert_eq!(about(ReservationAsk::Release { run: first }).await.0, Resolution::Gone);
-            assert_eq!(about(ReservationAsk::Renew { ttl_seconds: Some(9), run: first }).await.0, Resolution::Gone);
-            assert_eq!(commit(1, false, first).await, Resolution::Gone);
-            assert_eq!(look().await, left, "{limit:?}: its credits are still set aside");
-            assert_eq!(
-                about(ReservationAsk::Renew { ttl_seconds: None, run: second }).await,
-                (Resolution::Done, second)
-            );
-            assert_eq!(commit(1, true, first).await, Resolution::Late);
-            assert_eq!(look().await, left - 1, "{limit:?}: the late cost counts in addition");
-            assert_eq!(commit(2, true, second).await, Resolution::Done);
-            assert_eq!(commit(2, true, second).await, Resolution::Repeated);
-            assert_eq!(commit(1, false, first).await, Resolution::Gone, "the answer is of another run");
-            assert_eq!(look().await, left - 1, "{limit:?}");
+        // Credits that were set aside under the larger limit are no debt either, unless more was used.
+        for (name, cost, owed) in [("a", 1_000, 0), ("b", 1_200, 200)] {
+            let (key, now) = (format!("reserved {kind:?} {name}#{name}"), at(opened.later(9_100)));
+            let made = opened.one(now, &key, of(2), reserve(1_000, 60)).await;
+            let settled = opened.one(now, &key, of(0), commit_of(made.run, cost)).await;
+            assert_eq!((settled.left, settled.owed, settled.resolution), (0, owed, Resolution::Done), "{kind:?}");
         }
-        let key = "runs of a lease#name";
-        let limit = Limit::Concurrency(Concurrency::new(1, 60).unwrap());
-        let about = async |ask| opened.one(at(0), key, limit, Action::Reservation(ask)).await;
-        let reserve = || about(ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 });
-        let first = reserve().await.run;
-        assert_eq!(
-            about(ReservationAsk::Commit { cost: 0, charges: true, run: first }).await.resolution,
-            Resolution::Done
-        );
-        let second = reserve().await.run;
-        assert_eq!(about(ReservationAsk::Release { run: first }).await.resolution, Resolution::Gone);
-        assert_eq!(about(ReservationAsk::Release { run: second }).await.resolution, Resolution::Done);
-        reserve().await;
-        assert_eq!(
-            about(ReservationAsk::Release { run: None }).await.resolution,
-            Resolution::Done,
-            "whichever has the name"
-        );
-    });
-}
-
-/// A stack's rules have windows of different lengths. Once one of them is over, its reservation is.
-fn reservation_that_is_over_in_one_bucket_is_made_anew_in_all(opened: StoreFixture) {
-    wait(async {
-        let lease = Limit::Concurrency(Concurrency::new(1, 60).unwrap());
-        let large = Limit::TokenBucket(TokenBucket::new(19, 1, 6_000 * SECOND).unwrap());
-        let group = async |asks: [ReservationAsk; 2]| {
-            let asks = asks.map(Action::Reservation);
-            let members = [("{next} lease#a", lease, asks[0]), ("{next} large#a", large, asks[1])];
-            let outcomes = opened.apply_groups(at(0), &[&members]).await;
-            [&outcomes[0], &outcomes[1]].map(|outcome| (outcome.resolution, outcome.run))
-        };
-        let reserve = async || {
-            let reserve = |credits| ReservationAsk::Reserve { credits, ttl_seconds: 60 };
-            group([reserve(1), reserve(4)]).await
-        };
-        let commit = async |[lease, large]: [(Resolution, Option<Run>); 2]| {
-            let commit = |cost, run| ReservationAsk::Commit { cost, charges: true, run };
-            group([commit(0, lease.1), commit(3, large.1)]).await.map(|(resolution, _)| resolution)
-        };
-        let left = async || opened.one(at(0), "{next} large", large, LOOK).await.left;
-
-        let first = reserve().await;
-        assert_eq!(reserve().await, first.map(|(_, run)| (Resolution::Repeated, run)));
-        opened.one(at(0), "{next} lease", lease, Action::Forget).await;
-        let second = reserve().await;
-        assert_eq!(second.map(|(resolution, _)| resolution), [Resolution::Done; 2]);
-        assert!(first[0].1 != second[0].1 && first[1].1 != second[1].1, "{first:?} {second:?}");
-        assert_eq!(left().await, 15, "the credits are set aside once");
-        let release = Action::Reservation(ReservationAsk::Release { run: first[1].1 });
-        assert_eq!(opened.one(at(0), "{next} large#a", large, release).await.resolution, Resolution::Gone);
-        assert_eq!(commit(first).await, [Resolution::Late; 2]);
-        assert_eq!(left().await, 12);
-        assert_eq!(commit(second).await, [Resolution::Done; 2]);
-        assert_eq!(left().await, 13);
-
-        // The lease is free after its commit, and the other bucket still knows the commit.
-        let third = reserve().await;
-        assert_eq!(third.map(|(resolution, _)| resolution), [Resolution::Done; 2]);
-        assert_eq!(left().await, 9);
-        assert_eq!(commit(third).await, [Resolution::Done; 2]);
-        assert_eq!(left().await, 10);
-    });
-}
-
-fn reserved_credits_are_not_available_to_others(opened: StoreFixture) {
-    wait(async {
-        for (place, limit) in reservable(opened.buckets) {
-            let (bucket, all) = (format!("reserved {place}"), limit.capacity());
-            let (one, other) = (format!("{bucket}#one"), format!("{bucket}#other"));
-            let about = async |key: &str, action| {
-                let Outcome { allowed, before, left, owed, resolution, .. } =
-                    opened.one(at(0), key, limit, action).await;
-                (allowed, before, left, owed, resolution)
-            };
-            let ask = async |ask| {
-                let (allowed, before, left, owed, _) = about(&bucket, Action::Ask(ask)).await;
-                (allowed, before, left, owed)
-            };
-            assert_eq!(about(&one, reserve(all, LONG)).await, (true, all, 0, 0, Resolution::Done), "{limit:?}");
-            assert_eq!(ask(Ask::Take { cost: 1 }).await, (false, 0, 0, 0), "{limit:?}");
-            assert_eq!(ask(Ask::Look { cost: 1 }).await, (false, 0, 0, 0), "{limit:?}");
-            assert_eq!(ask(Ask::Overdraw { cost: 1 }).await, (false, 0, 0, 0), "{limit:?}");
-            assert_eq!(ask(Ask::Drain { cost: 1, strict: false }).await, (false, 0, 0, 0), "{limit:?}");
-            assert_eq!(ask(Ask::Replay { cost: 1, strict: true }).await, (false, 0, 0, 0), "{limit:?}");
-            assert_eq!(about(&other, reserve(1, LONG)).await, (false, 0, 0, 0, Resolution::Done), "{limit:?}");
-            assert_eq!(ask(Ask::Charge { cost: 2 }).await, (false, 0, 0, 2), "{limit:?}");
-            assert_eq!(ask(Ask::Refund { cost: 9 }).await, (true, 0, 0, 0), "{limit:?}");
-            let reported = opened.one(at(0), &bucket, limit, LOOK).await;
-            assert!(
-                reported.retry_ns.is_some_and(|retry_ns| retry_ns > 0 && retry_ns == reported.reset_ns),
-                "{limit:?}: {reported:?}"
-            );
-            assert_eq!(about(&one, RELEASE).await, (true, 0, all, 0, Resolution::Done), "{limit:?}");
-            assert_eq!(ask(Ask::Take { cost: all }).await, (true, all, 0, 0), "{limit:?}");
-            assert!(opened.one(at(0), &bucket, limit, Action::Forget).await.allowed, "{limit:?}");
-        }
-    });
-}
-
-fn commit_counts_usage_once_and_is_remembered(opened: StoreFixture) {
-    wait(async {
-        for (place, limit) in reservable(opened.buckets).filter(|(_, limit)| limit.capacity() > 2) {
-            let (bucket, all) = (format!("committed {place}"), limit.capacity());
-            let about = async |id: &str, action| {
-                let key = format!("{bucket}#{id}");
-                let Outcome { allowed, left, owed, resolution, .. } = opened.one(at(0), &key, limit, action).await;
-                (allowed, left, owed, resolution)
-            };
-            let gone = async |left, resolution| (false, left, 0, resolution);
-            assert_eq!(about("a", reserve(2, 900)).await, (true, all - 2, 0, Resolution::Done), "{limit:?}");
-            assert_eq!(about("a", reserve(2, 900)).await, (true, all - 2, 0, Resolution::Repeated), "{limit:?}");
-            assert_eq!(about("a", reserve(1, 900)).await, gone(all - 2, Resolution::Different).await, "{limit:?}");
-            assert_eq!(about("a", reserve(2, 901)).await, gone(all - 2, Resolution::Different).await, "{limit:?}");
-            assert_eq!(about("a", commit(1)).await, (true, all - 1, 0, Resolution::Done), "{limit:?}");
-            assert_eq!(about("b", reserve(1, 900)).await, (true, all - 2, 0, Resolution::Done), "{limit:?}");
-            assert_eq!(
-                about("a", commit(1)).await,
-                (true, all - 1, 0, Resolution::Repeated),
-                "{limit:?}: the first answer"
-            );
-            assert_eq!(about("a", RELEASE).await, gone(all - 2, Resolution::Gone).await, "{limit:?}");
-            assert_eq!(about("a", renew(900)).await, gone(all - 2, Resolution::Gone).await, "{limit:?}");
-            assert_eq!(about("a", reserve(2, 900)).await, (true, all - 2, 0, Resolution::Repeated), "{limit:?}");
-            assert_eq!(
-                about("b", commit(all + 3)).await,
-                (true, 0, 4, Resolution::Done),
-                "{limit:?}: more than was reserved"
-            );
-            let unless = Action::Reservation(ReservationAsk::Commit { cost: 1, charges: false, run: None });
-            assert_eq!(about("c", unless).await, (false, 0, 4, Resolution::Gone), "{limit:?}");
-            assert_eq!(about("c", commit(1)).await, (true, 0, 5, Resolution::Late), "{limit:?}");
-            assert_eq!(about("c", commit(7)).await, (true, 0, 5, Resolution::Repeated), "{limit:?}");
-            assert_eq!(about("c", reserve(2, 7)).await, (true, 0, 5, Resolution::Repeated), "{limit:?}: it is over");
-        }
-    });
-}
-
-fn batch_reserves_and_commits_in_order(opened: StoreFixture) {
-    wait(async {
-        let limit = limit(9, 6000);
-        let asks = [
-            ("order#a", reserve(4, LONG)),
-            ("order", TAKE),
-            ("order#b", reserve(5, LONG)),
-            ("order#a", commit(2)),
-            ("order#b", reserve(5, LONG)),
-            ("order", Action::Forget),
-            ("order#b", RELEASE),
-            ("order#a", commit(3)),
-            ("order", TAKE),
-        ];
-        let asks = asks.map(|(key, action)| (key, limit, action));
-        let reported = opened
-            .apply(at(0), &asks)
-            .await
-            .into_iter()
-            .map(|reported| (reported.allowed, reported.left, reported.resolution));
-        let expected = [
-            (true, 5, Resolution::Done),
-            (true, 4, Resolution::Done),
-            (false, 4, Resolution::Done),
-            (true, 6, Resolution::Done),
-            (true, 1, Resolution::Done),
-            (true, 0, Resolution::Done),
-            (false, 9, Resolution::Gone),
-            (true, 6, Resolution::Repeated),
-            (true, 8, Resolution::Done),
-        ];
-        assert_eq!(reported.collect::<Vec<_>>(), expected);
-    });
-}
-
-fn reservation_from_before_a_reset_frees_nothing_after_it(opened: StoreFixture) {
-    wait(async {
-        for (place, limit) in reservable(opened.buckets).filter(|(_, limit)| limit.capacity() > 2) {
-            let (bucket, all) = (format!("reset {place}"), limit.capacity());
-            let about = async |nanos, id: &str, action| {
-                let key = format!("{bucket}#{id}");
-                let Outcome { allowed, left, resolution, .. } =
-                    opened.one(at(0).plus(nanos), &key, limit, action).await;
-                (allowed, left, resolution)
-            };
-            let forget = async || opened.one(at(0), &bucket, limit, Action::Forget).await.allowed;
-            about(0, "a", reserve(2, LONG)).await;
-            assert!(forget().await, "{limit:?}: something was reserved");
-            assert!(!forget().await, "{limit:?}");
-            assert_eq!(about(1, "b", reserve(all, LONG)).await, (true, 0, Resolution::Done), "{limit:?}");
-            assert_eq!(about(1, "a", renew(LONG)).await, (false, 0, Resolution::Gone), "{limit:?}");
-            assert_eq!(about(1, "a", RELEASE).await, (false, 0, Resolution::Gone), "{limit:?}");
-            assert_eq!(about(1, "a", commit(1)).await, (true, 0, Resolution::Late), "{limit:?}");
-            assert_eq!(about(1, "b", commit(0)).await, (true, all - 1, Resolution::Done), "{limit:?}");
-            // In one batch at the same time, with the name of an earlier reservation: this is a different reservation.
-            let (x, y) = (format!("{bucket}#x"), format!("{bucket}#y"));
-            let asks = [
-                (bucket.as_str(), Action::Forget),
-                (&x, reserve(1, LONG)),
-                (&y, reserve(1, LONG)),
-                (&bucket, Action::Forget),
-                (&x, reserve(1, LONG)),
-                (&y, RELEASE),
-                (&x, reserve(1, LONG)),
-            ];
-            let reported = opened.apply(at(0), &asks.map(|(key, action)| (key, limit, action))).await;
-            let resolutions: Vec<_> =
-                reported.iter().skip(4).map(|reported| (reported.left, reported.resolution)).collect();
-            let left = all - 1;
-            assert_eq!(
-                resolutions,
-                [(left, Resolution::Done), (left, Resolution::Gone), (left, Resolution::Repeated)],
-                "{limit:?}"
-            );
-        }
-    });
-}
-
-fn group_reserves_from_all_buckets_or_none(opened: StoreFixture) {
-    wait(async {
-        let (small, large) = (limit(2, 6000), Limit::TokenBucket(TokenBucket::new(9, 1, 6_000 * SECOND).unwrap()));
-        let group = async |id: &str, credits, taken| {
-            let (of_small, of_large) = (format!("{{reserve}} small#{id}"), format!("{{reserve}} large#{id}"));
-            let asks = [
-                (of_small.as_str(), small, reserve(credits, LONG)),
-                (of_large.as_str(), large, reserve(4, LONG)),
-                ("{reserve} taken", large, Action::Ask(Ask::Take { cost: taken })),
-                ("{reserve} looked at", large, LOOK),
-            ];
-            let outcomes = opened.apply_groups(at(0), &[&asks]).await;
-            outcomes
-                .into_iter()
-                .map(|reported| (reported.allowed, reported.left, reported.resolution))
-                .collect::<Vec<_>>()
-        };
-        let done = |allowed, left| (allowed, left, Resolution::Done);
-        assert_eq!(group("a", 1, 3).await, [done(true, 1), done(true, 5), done(true, 6), done(true, 9)]);
-        assert_eq!(group("b", 2, 3).await, [done(false, 1), done(true, 5), done(true, 6), done(true, 9)], "no room");
-        assert_eq!(group("b", 1, 7).await, [done(true, 1), done(true, 5), done(false, 6), done(true, 9)], "a hit");
-        let (again, other) = (group("a", 1, 0).await, group("a", 2, 0).await);
-        assert_eq!(again[..2], [(true, 1, Resolution::Repeated), (true, 5, Resolution::Repeated)]);
-        assert_eq!(
-            other[..2],
-            [(false, 1, Resolution::Different), (true, 5, Resolution::Done)],
-            "the others have no answer"
-        );
-        let gone = opened.one(at(0), "{reserve} large#b", large, RELEASE).await;
-        assert_eq!(
-            (gone.allowed, gone.resolution),
-            (false, Resolution::Gone),
-            "a denied request leaves nothing behind"
-        );
-        let freed = opened.one(at(0), "{reserve} large#a", large, RELEASE).await;
-        assert_eq!((freed.left, freed.resolution), (9, Resolution::Done));
-    });
-}
-
-/// This test needs a store that can pass time.
-fn reservation_ends_with_its_ttl_or_its_window(opened: StoreFixture) {
-    wait(async {
-        let tokens = Limit::TokenBucket(TokenBucket::new(4, 1, 6_000 * SECOND).unwrap());
-        let one = async |seconds, key: &str, limit, action| opened.one(at(seconds), key, limit, action).await;
-        assert_eq!(one(0, "ends#a", tokens, reserve(3, 5)).await.session, at(5));
-        assert_eq!(one(0, "ends#b", tokens, reserve(1, 8)).await.session, at(8));
-        let denied = one(2, "ends", tokens, Action::Ask(Ask::Take { cost: 2 })).await;
-        assert_eq!((denied.left, denied.reset_ns, denied.retry_ns), (0, 3 * SECOND, Some(3 * SECOND)));
-        let denied = one(2, "ends", tokens, Action::Ask(Ask::Take { cost: 4 })).await;
-        assert_eq!((denied.reset_ns, denied.retry_ns), (3 * SECOND, Some(6 * SECOND)));
-        let longer = one(4, "ends#b", tokens, renew(9)).await;
-        assert_eq!((longer.session, longer.resolution), (at(13), Resolution::Done));
-        assert_eq!(one(4, "ends#b", tokens, renew(1)).await.session, at(13), "never shorter");
-        assert!(one(5, "ends", tokens, Action::Ask(Ask::Take { cost: 3 })).await.allowed);
-        assert_eq!(one(5, "ends#a", tokens, RELEASE).await.resolution, Resolution::Gone);
-        assert_eq!(one(5, "ends#a", tokens, commit(1)).await.resolution, Resolution::Late);
-        assert_eq!(one(14, "ends#b", tokens, renew(9)).await.resolution, Resolution::Gone);
-        // A minute later, the commit is forgotten.
-        assert_eq!(one(64, "ends#a", tokens, commit(1)).await.resolution, Resolution::Repeated);
-        assert_eq!(one(65, "ends#a", tokens, commit(1)).await.resolution, Resolution::Late);
-
-        let window = limit(5, 60);
-        assert_eq!(one(0, "window#a", window, reserve(2, 100)).await.session, at(60), "with the window that it begins");
-        assert_eq!(summary(one(50, "window", window, TAKE).await), (true, 2, 10));
-        assert_eq!(one(50, "window#a", window, renew(50)).await.session, at(60));
-        assert_eq!(summary(one(60, "window", window, TAKE).await), (true, 4, 60));
-    });
-}
-
-/// Leases are held under any change of the limit, and still exist after the store is reopened.
-fn leases_are_held_until_they_are_freed_or_expire(opened: StoreFixture) {
-    let limit = |leases, ttl_seconds| Limit::Concurrency(Concurrency::new(leases, ttl_seconds).unwrap());
-    let three = limit(3, 5_000);
-    wait(async {
-        let about = async |opened: &StoreFixture, key: &str, limit, action| {
-            let Outcome { allowed, left, owed, resolution, .. } = opened.one(at(0), key, limit, action).await;
-            (allowed, left, owed, resolution)
-        };
-        for (key, left) in [("leases#a", 2), ("leases#b", 1), ("leases#c", 0)] {
-            assert_eq!(about(&opened, key, three, reserve(1, 5_000)).await, (true, left, 0, Resolution::Done));
-        }
-        let denied = opened.one(at(0), "leases#d", three, reserve(1, 5_000)).await;
-        assert!(!denied.allowed && denied.retry_ns.is_some(), "when the first one ends: {denied:?}");
-        assert_eq!(about(&opened, "leases#a", three, reserve(1, 9)).await, (true, 0, 0, Resolution::Repeated));
-        assert_eq!(about(&opened, "leases#a", three, reserve(2, 5_000)).await, (false, 0, 0, Resolution::Different));
-        assert_eq!(about(&opened, "leases", limit(2, 60), LOOK).await, (false, 0, 1, Resolution::Done));
-        assert_eq!(about(&opened, "leases", limit(4, 60), LOOK).await, (true, 1, 0, Resolution::Done));
-        opened.store.close().await.unwrap();
-        let Some(opened) = opened.reopen() else { return };
-        assert_eq!(about(&opened, "leases", three, LOOK).await, (false, 0, 0, Resolution::Done));
-        assert_eq!(about(&opened, "leases#a", three, RELEASE).await, (true, 1, 0, Resolution::Done));
-        assert_eq!(about(&opened, "leases#a", three, RELEASE).await, (false, 1, 0, Resolution::Gone));
-        assert_eq!(about(&opened, "leases#b", three, commit(1_000)).await, (true, 2, 0, Resolution::Done));
-        let kept = opened
-            .one(at(0), "leases#c", three, Action::Reservation(ReservationAsk::Renew { ttl_seconds: None, run: None }))
-            .await;
-        assert!(kept.session.since(at(0)) >= 5_000 * SECOND, "{kept:?}");
-        assert_eq!(about(&opened, "leases#c", three, RELEASE).await, (true, 3, 0, Resolution::Done));
-        assert!(!opened.one(at(0), "leases", three, Action::Forget).await.allowed);
-    });
-}
-
-/// Waits for windows that Redis ends.
-fn reservation_in_a_window_of_redis_ends_on_time(opened: StoreFixture) {
-    let limit = limit(3, 6000);
-    wait(async {
-        let begin = Instant::now();
-        let reserved = opened.one(at(0), "ends#a", limit, reserve(3, 1)).await;
-        let lasts_ns = reserved.session.since(at(0));
-        assert!(reserved.allowed && (900_000_000..=2 * SECOND).contains(&lasts_ns), "{lasts_ns}");
-        let denied = opened.one(at(0), "ends", limit, TAKE).await;
-        assert!(!denied.allowed && denied.retry_ns.is_some_and(|retry_ns| retry_ns <= 2 * SECOND), "{denied:?}");
-        assert_eq!(denied.retry_ns, Some(denied.reset_ns));
-        let never = opened.one(at(0), "ends", limit, Action::Ask(Ask::Take { cost: 4 })).await;
-        assert_eq!(never.retry_ns, None);
-        while !opened.one(at(0), "ends", limit, TAKE).await.allowed {
-            assert!(begin.elapsed() < PATIENCE);
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        assert!(begin.elapsed() >= Duration::from_secs(1), "ended after {:?}", begin.elapsed());
-        assert_eq!(summary(opened.one(at(0), "ends", limit, LOOK).await), (true, 2, 6000), "in the same window");
-        assert_eq!(opened.one(at(0), "ends#a", limit, RELEASE).await.resolution, Resolution::Gone);
-    });
-}
-
-fn concurrent_reservations_never_exceed_the_limit(opened: StoreFixture) {
-    const CREDITS: u64 = 40;
-    let (opened, limit) = (Arc::new(opened), Limit::TokenBucket(TokenBucket::new(CREDITS, 1, 6_000 * SECOND).unwrap()));
-    let runtime = Runtime::new().unwrap();
-    let clients: Vec<_> = (0..16)
-        .map(|client| {
-            let opened = Arc::clone(&opened);
-            runtime.spawn(async move {
-                let mut used = 0;
-                for turn in 0..20 {
-                    let key = format!("crowd#{client} {turn}");
-                    if opened.one(at(0), &key, limit, reserve(3, 60)).await.allowed {
-                        let action = if turn % 2 == 0 { commit(1) } else { RELEASE };
-                        let ended = opened.one(at(0), &key, limit, action).await;
-                        assert_eq!((ended.resolution, ended.owed), (Resolution::Done, 0));
-                        used += u64::from(turn % 2 == 0);
-                    }
-                }
-                used
-            })
-        })
-        .collect();
-    let used: u64 = clients.into_iter().map(|client| runtime.block_on(client).unwrap()).sum();
-    assert!((1..=CREDITS).contains(&used));
-    assert_eq!(runtime.block_on(opened.one(at(0), "crowd", limit, LOOK)).left, CREDITS - used);
-}
-
-fn concurrent_groups_take_from_all_buckets_or_none(opened: StoreFixture) {
-    const CLIENTS: u64 = 16;
-    let (of_all, of_one) = (limit(500, 6_000), Limit::TokenBucket(TokenBucket::new(40, 1, 6_000 * SECOND).unwrap()));
-    let opened = Arc::new(opened);
-    let runtime = Runtime::new().unwrap();
-    let bucket = |client: u64| format!("{{together}} {client}");
-    let clients: Vec<_> = (0..CLIENTS)
-        .map(|client| {
-            let (opened, of_this) = (Arc::clone(&opened), bucket(client));
-            runtime.spawn(async move {
-                let mut allowed = 0;
-                for _ in 0..60 {
-                    // The entries may have either order, because the store locks them in a fixed one.
-                    let mut group = [("{together} all", of_all, TAKE), (of_this.as_str(), of_one, TAKE)];
-                    group.rotate_left(client as usize % 2);
-                    let outcomes = opened.apply_groups(at(0), &[&group]).await;
-                    allowed += u64::from(outcomes.iter().all(|outcome| outcome.allowed));
-                }
-                allowed
-            })
-        })
-        .collect();
-    let allowed: Vec<u64> = clients.into_iter().map(|client| runtime.block_on(client).unwrap()).collect();
-    assert_eq!(allowed.iter().sum::<u64>(), 500);
-    let left = |bucket: &str, limit| runtime.block_on(opened.one(at(0), bucket, limit, LOOK)).left;
-    assert_eq!(left("{together} all", of_all), 0);
-    for (client, allowed) in (0..CLIENTS).zip(allowed) {
-        assert_eq!(left(&bucket(client), of_one), 40 - allowed, "a denied group takes from no counter");
     }
 }
 
-fn closing_keeps_usage(opened: StoreFixture) {
+/// Returns requests about a run of a reservation.
+fn commit_of(run: Option<Run>, cost: u64) -> Action {
+    Action::Reservation(ReservationAsk::Commit { cost, charges: true, run })
+}
+
+fn commit_if_open(run: Option<Run>, cost: u64) -> Action {
+    Action::Reservation(ReservationAsk::Commit { cost, charges: false, run })
+}
+
+fn release_of(run: Option<Run>) -> Action {
+    Action::Reservation(ReservationAsk::Release { run })
+}
+
+fn renew_of(run: Option<Run>, ttl_seconds: Option<u32>) -> Action {
+    Action::Reservation(ReservationAsk::Renew { ttl_seconds, run })
+}
+
+/// The holder of an earlier run gets no later run's credits, and leaves it as it is.
+async fn settlement_concerns_its_own_run_of_a_name(opened: StoreFixture) {
+    for (place, limit) in reservable(opened.buckets).filter(|(_, limit)| limit.capacity() > 3) {
+        let (bucket, all) = (&*format!("runs {place}"), limit.capacity());
+        let key = &*format!("{bucket}#name");
+        let reserve = reserve(2, LONG);
+        let made = async || {
+            let made = opened.one(at(0), key, limit, reserve).await;
+            assert_eq!((made.resolution, made.run.is_some()), (Resolution::Done, true), "{limit:?}");
+            made.run
+        };
+        let first = made().await;
+        assert_eq!(opened.one(at(0), key, limit, reserve).await.run, first, "{limit:?}");
+        opened.follow(limit, &[(0, key, reserve, repeated(all - 2)), (0, key, release_of(first), allowed(all))]).await;
+        let second = made().await;
+        assert_ne!(second, first, "{limit:?}");
+        let steps = [
+            (0, key, release_of(first), gone(all - 2)),
+            (0, key, renew_of(first, Some(9)), gone(all - 2)),
+            (0, key, commit_if_open(first, 1), gone(all - 2)),
+            // Its credits are still set aside, and the late cost counts in addition.
+            (0, key, renew_of(second, None), allowed(all - 2)),
+            (0, key, commit_of(first, 1), late(all - 3)),
+            (0, key, commit_of(second, 2), allowed(all - 3)),
+            (0, key, commit_of(second, 2), repeated(all - 3)),
+            // The answer is of another run.
+            (0, key, commit_if_open(first, 1), gone(all - 3)),
+            (0, bucket, LOOK, allowed(all - 3)),
+        ];
+        opened.follow(limit, &steps).await;
+    }
+    let key = "runs of a lease#name";
+    let limit = Limit::Concurrency(Concurrency::new(1, 60).unwrap());
+    let reserve = async || opened.one(at(0), key, limit, reserve(1, 60)).await.run;
+    let first = reserve().await;
+    opened.follow(limit, &[(0, key, commit_of(first, 0), allowed(1))]).await;
+    let second = reserve().await;
+    opened.follow(limit, &[(0, key, release_of(first), gone(0)), (0, key, release_of(second), allowed(1))]).await;
+    reserve().await;
+    // Whichever has the name.
+    opened.follow(limit, &[(0, key, RELEASE, allowed(1))]).await;
+}
+
+/// A stack's rules have windows of different lengths. Once one of them is over, its reservation is.
+async fn reservation_that_is_over_in_one_bucket_is_made_anew_in_all(opened: StoreFixture) {
+    let lease = Limit::Concurrency(Concurrency::new(1, 60).unwrap());
+    let large = Limit::TokenBucket(TokenBucket::new(19, 1, 6_000 * SECOND).unwrap());
+    let group = async |actions: [Action; 2]| {
+        let members = [("{next} lease#a", lease, actions[0]), ("{next} large#a", large, actions[1])];
+        let outcomes = opened.apply_groups(at(0), &[&members]).await;
+        [&outcomes[0], &outcomes[1]].map(|outcome| (outcome.resolution, outcome.run))
+    };
+    let reserve = async || group([reserve(1, 60), reserve(4, 60)]).await;
+    let commit = async |[lease, large]: [(Resolution, Option<Run>); 2]| {
+        group([commit_of(lease.1, 0), commit_of(large.1, 3)]).await.map(|(resolution, _)| resolution)
+    };
+    let left = async || opened.one(at(0), "{next} large", large, LOOK).await.left;
+
+    let first = reserve().await;
+    assert_eq!(reserve().await, first.map(|(_, run)| (Resolution::Repeated, run)));
+    opened.one(at(0), "{next} lease", lease, FORGET).await;
+    let second = reserve().await;
+    assert_eq!(second.map(|(resolution, _)| resolution), [Resolution::Done; 2]);
+    assert!(first[0].1 != second[0].1 && first[1].1 != second[1].1, "{first:?} {second:?}");
+    assert_eq!(left().await, 15, "the credits are set aside once");
+    opened.follow(large, &[(0, "{next} large#a", release_of(first[1].1), gone(15))]).await;
+    assert_eq!((commit(first).await, left().await), ([Resolution::Late; 2], 12));
+    assert_eq!((commit(second).await, left().await), ([Resolution::Done; 2], 13));
+
+    // The lease is free after its commit, and the other bucket still knows the commit.
+    let third = reserve().await;
+    assert_eq!((third.map(|(resolution, _)| resolution), left().await), ([Resolution::Done; 2], 9));
+    assert_eq!((commit(third).await, left().await), ([Resolution::Done; 2], 10));
+}
+
+async fn reserved_credits_are_not_available_to_others(opened: StoreFixture) {
+    for (place, limit) in reservable(opened.buckets) {
+        let (bucket, all) = (&*format!("reserved {place}"), limit.capacity());
+        let (one, other) = (&*format!("{bucket}#one"), &*format!("{bucket}#other"));
+        let made = opened.one(at(0), one, limit, reserve(all, LONG)).await;
+        assert_eq!((made.allowed, made.before, made.left), (true, all, 0), "{limit:?}");
+        for ask in [
+            Ask::Take { cost: 1 },
+            Ask::Look { cost: 1 },
+            Ask::Overdraw { cost: 1 },
+            Ask::Drain { cost: 1, strict: false },
+            Ask::Replay { cost: 1, strict: true },
+        ] {
+            let outcome = opened.one(at(0), bucket, limit, Action::Ask(ask)).await;
+            assert_eq!((outcome.allowed, outcome.before, outcome.left), (false, 0, 0), "{ask:?} of {limit:?}");
+        }
+        let steps = [
+            (0, other, reserve(1, LONG), denied(0)),
+            (0, bucket, Action::Ask(Ask::Charge { cost: 2 }), denied(0).owing(2)),
+            (0, bucket, Action::Ask(Ask::Refund { cost: 9 }), allowed(0)),
+        ];
+        opened.follow(limit, &steps).await;
+        let reported = opened.one(at(0), bucket, limit, LOOK).await;
+        assert!(
+            reported.retry_ns.is_some_and(|retry_ns| retry_ns > 0 && retry_ns == reported.reset_ns),
+            "{limit:?}: {reported:?}"
+        );
+        let steps =
+            [(0, one, RELEASE, allowed(all)), (0, bucket, take(all), allowed(0)), (0, bucket, FORGET, allowed(0))];
+        opened.follow(limit, &steps).await;
+    }
+}
+
+async fn commit_counts_usage_once_and_is_remembered(opened: StoreFixture) {
+    for (place, limit) in reservable(opened.buckets).filter(|(_, limit)| limit.capacity() > 2) {
+        let all = limit.capacity();
+        let [a, b, c] = ["a", "b", "c"].map(|id| format!("committed {place}#{id}"));
+        let (a, b, c) = (&*a, &*b, &*c);
+        let steps = [
+            (0, a, reserve(2, 900), allowed(all - 2)),
+            (0, a, reserve(2, 900), repeated(all - 2)),
+            (0, a, reserve(1, 900), different(all - 2)),
+            (0, a, reserve(2, 901), different(all - 2)),
+            (0, a, commit(1), allowed(all - 1)),
+            (0, b, reserve(1, 900), allowed(all - 2)),
+            // The first answer is repeated.
+            (0, a, commit(1), repeated(all - 1)),
+            (0, a, RELEASE, gone(all - 2)),
+            (0, a, renew(900), gone(all - 2)),
+            (0, a, reserve(2, 900), repeated(all - 2)),
+            // More than was reserved.
+            (0, b, commit(all + 3), allowed(0).owing(4)),
+            (0, c, commit_if_open(None, 1), gone(0).owing(4)),
+            (0, c, commit(1), late(0).owing(5)),
+            (0, c, commit(7), repeated(0).owing(5)),
+            // It is over.
+            (0, c, reserve(2, 7), repeated(0).owing(5)),
+        ];
+        opened.follow(limit, &steps).await;
+    }
+}
+
+async fn batch_reserves_and_commits_in_order(opened: StoreFixture) {
+    let steps = [
+        ("order#a", reserve(4, LONG), allowed(5)),
+        ("order", TAKE, allowed(4)),
+        ("order#b", reserve(5, LONG), denied(4)),
+        ("order#a", commit(2), allowed(6)),
+        ("order#b", reserve(5, LONG), allowed(1)),
+        ("order", FORGET, allowed(0)),
+        ("order#b", RELEASE, gone(9)),
+        ("order#a", commit(3), repeated(6)),
+        ("order", TAKE, allowed(8)),
+    ];
+    opened.follow_batch(limit(9, 6000), &steps).await;
+}
+
+async fn reservation_from_before_a_reset_frees_nothing_after_it(opened: StoreFixture) {
+    for (place, limit) in reservable(opened.buckets).filter(|(_, limit)| limit.capacity() > 2) {
+        let (bucket, all) = (&*format!("reset {place}"), limit.capacity());
+        let [a, b, x, y] = ["a", "b", "x", "y"].map(|id| format!("{bucket}#{id}"));
+        let steps = [
+            (0, &*a, reserve(2, LONG), allowed(all - 2)),
+            (0, bucket, FORGET, allowed(0)),
+            (0, bucket, FORGET, denied(0)),
+        ];
+        opened.follow(limit, &steps).await;
+        // A nanosecond later.
+        for (key, action, resolution, left) in [
+            (&b, reserve(all, LONG), Resolution::Done, 0),
+            (&a, renew(LONG), Resolution::Gone, 0),
+            (&a, RELEASE, Resolution::Gone, 0),
+            (&a, commit(1), Resolution::Late, 0),
+            (&b, commit(0), Resolution::Done, all - 1),
+        ] {
+            let outcome = opened.one(at(0).plus(1), key, limit, action).await;
+            assert_eq!((outcome.resolution, outcome.left), (resolution, left), "{action:?} of {limit:?}");
+        }
+        // In one batch at the same time, with the name of an earlier reservation: this is a different reservation.
+        let steps = [
+            (bucket, FORGET, allowed(0)),
+            (&x, reserve(1, LONG), allowed(all - 1)),
+            (&y, reserve(1, LONG), allowed(all - 2)),
+            (bucket, FORGET, allowed(0)),
+            (&x, reserve(1, LONG), allowed(all - 1)),
+            (&y, RELEASE, gone(all - 1)),
+            (&x, reserve(1, LONG), repeated(all - 1)),
+        ];
+        opened.follow_batch(limit, &steps).await;
+    }
+}
+
+async fn group_reserves_from_all_buckets_or_none(opened: StoreFixture) {
+    let (small, large) = (limit(2, 6000), Limit::TokenBucket(TokenBucket::new(9, 1, 6_000 * SECOND).unwrap()));
+    let group = async |id: &str, credits, taken, answers: &[Answer]| {
+        let (of_small, of_large) = (format!("{{reserve}} small#{id}"), format!("{{reserve}} large#{id}"));
+        let members = [
+            (&*of_small, small, reserve(credits, LONG)),
+            (&of_large, large, reserve(4, LONG)),
+            ("{reserve} taken", large, take(taken)),
+            ("{reserve} looked at", large, LOOK),
+        ];
+        let outcomes = opened.apply_groups(at(0), &[&members]).await;
+        for (((key, limit, action), outcome), expected) in members.into_iter().zip(outcomes).zip(answers) {
+            opened.assert_answer(limit, action, outcome, *expected, key);
+        }
+    };
+    group("a", 1, 3, &[allowed(1), allowed(5), allowed(6), allowed(9)]).await;
+    // No room, and a hit that is denied.
+    group("b", 2, 3, &[denied(1), allowed(5), allowed(6), allowed(9)]).await;
+    group("b", 1, 7, &[allowed(1), allowed(5), denied(6), allowed(9)]).await;
+    group("a", 1, 0, &[repeated(1), repeated(5)]).await;
+    // The other members have no answer.
+    group("a", 2, 0, &[different(1), allowed(5)]).await;
+    // A denied request leaves nothing behind.
+    let steps = [(0, "{reserve} large#b", RELEASE, gone(5)), (0, "{reserve} large#a", RELEASE, allowed(9))];
+    opened.follow(large, &steps).await;
+}
+
+/// This test needs a store that can pass time.
+async fn reservation_ends_with_its_ttl_or_its_window(opened: StoreFixture) {
+    let tokens = Limit::TokenBucket(TokenBucket::new(4, 1, 6_000 * SECOND).unwrap());
+    let one = async |seconds, key: &str, limit, action| opened.one(at(seconds), key, limit, action).await;
+    assert_eq!(one(0, "ends#a", tokens, reserve(3, 5)).await.session, at(5));
+    assert_eq!(one(0, "ends#b", tokens, reserve(1, 8)).await.session, at(8));
+    let outcome = one(2, "ends", tokens, take(2)).await;
+    assert_eq!((outcome.left, outcome.reset_ns, outcome.retry_ns), (0, 3 * SECOND, Some(3 * SECOND)));
+    let outcome = one(2, "ends", tokens, take(4)).await;
+    assert_eq!((outcome.reset_ns, outcome.retry_ns), (3 * SECOND, Some(6 * SECOND)));
+    let longer = one(4, "ends#b", tokens, renew(9)).await;
+    assert_eq!((longer.session, longer.resolution), (at(13), Resolution::Done));
+    assert_eq!(one(4, "ends#b", tokens, renew(1)).await.session, at(13), "never shorter");
+    assert!(one(5, "ends", tokens, take(3)).await.allowed);
+    for (seconds, key, action, resolution) in [
+        (5, "ends#a", RELEASE, Resolution::Gone),
+        (5, "ends#a", commit(1), Resolution::Late),
+        (14, "ends#b", renew(9), Resolution::Gone),
+        // A minute later, the commit is forgotten.
+        (64, "ends#a", commit(1), Resolution::Repeated),
+        (65, "ends#a", commit(1), Resolution::Late),
+    ] {
+        assert_eq!(one(seconds, key, tokens, action).await.resolution, resolution, "{key} at {seconds}");
+    }
+    let window = limit(5, 60);
+    assert_eq!(one(0, "window#a", window, reserve(2, 100)).await.session, at(60), "with the window that it begins");
+    opened.follow(window, &[(50, "window", TAKE, allowed(2).reset(10))]).await;
+    assert_eq!(one(50, "window#a", window, renew(50)).await.session, at(60));
+    opened.follow(window, &[(60, "window", TAKE, allowed(4).reset(60))]).await;
+}
+
+/// Leases are held under any change of the limit, and still exist after the store is reopened.
+async fn leases_are_held_until_they_are_freed_or_expire(opened: StoreFixture) {
+    let limit = |leases, ttl_seconds| Limit::Concurrency(Concurrency::new(leases, ttl_seconds).unwrap());
+    let three = limit(3, 5_000);
+    let steps = [
+        (0, "leases#a", reserve(1, 5_000), allowed(2)),
+        (0, "leases#b", reserve(1, 5_000), allowed(1)),
+        (0, "leases#c", reserve(1, 5_000), allowed(0)),
+        (0, "leases#a", reserve(1, 9), repeated(0)),
+        (0, "leases#a", reserve(2, 5_000), different(0)),
+    ];
+    opened.follow(three, &steps).await;
+    let outcome = opened.one(at(0), "leases#d", three, reserve(1, 5_000)).await;
+    assert!(!outcome.allowed && outcome.retry_ns.is_some(), "when the first one ends: {outcome:?}");
+    opened.follow(limit(2, 60), &[(0, "leases", LOOK, denied(0).owing(1))]).await;
+    opened.follow(limit(4, 60), &[(0, "leases", LOOK, allowed(1))]).await;
+    opened.store.close().await.unwrap();
+    let Some(opened) = opened.reopen() else { return };
+    let steps = [
+        (0, "leases", LOOK, denied(0)),
+        (0, "leases#a", RELEASE, allowed(1)),
+        (0, "leases#a", RELEASE, gone(1)),
+        (0, "leases#b", commit(1_000), allowed(2)),
+    ];
+    opened.follow(three, &steps).await;
+    let kept = opened.one(at(0), "leases#c", three, renew_of(None, None)).await;
+    assert!(kept.session.since(at(0)) >= 5_000 * SECOND, "{kept:?}");
+    opened.follow(three, &[(0, "leases#c", RELEASE, allowed(3)), (0, "leases", FORGET, denied(0))]).await;
+}
+
+/// Waits for windows that Redis ends.
+async fn reservation_in_a_window_of_redis_ends_on_time(opened: StoreFixture) {
+    let limit = limit(3, 6000);
+    let begin = Instant::now();
+    let reserved = opened.one(at(0), "ends#a", limit, reserve(3, 1)).await;
+    let lasts_ns = reserved.session.since(at(0));
+    assert!(reserved.allowed && (900_000_000..=2 * SECOND).contains(&lasts_ns), "{lasts_ns}");
+    let outcome = opened.one(at(0), "ends", limit, TAKE).await;
+    assert!(!outcome.allowed && outcome.retry_ns.is_some_and(|retry_ns| retry_ns <= 2 * SECOND), "{outcome:?}");
+    assert_eq!(outcome.retry_ns, Some(outcome.reset_ns));
+    assert_eq!(opened.one(at(0), "ends", limit, take(4)).await.retry_ns, None);
+    let elapsed = await_next_credit(&opened, "ends", limit, begin).await;
+    assert!(elapsed >= Duration::from_secs(1), "ended after {elapsed:?}");
+    // In the same window.
+    opened.follow(limit, &[(0, "ends", LOOK, allowed(2).reset(6000)), (0, "ends#a", RELEASE, gone(2))]).await;
+}
+
+async fn concurrent_reservations_never_exceed_the_limit(opened: StoreFixture) {
+    const CREDITS: u64 = 40;
+    let (opened, limit) = (Arc::new(opened), Limit::TokenBucket(TokenBucket::new(CREDITS, 1, 6_000 * SECOND).unwrap()));
+    let client = |client| {
+        let opened = Arc::clone(&opened);
+        async move {
+            let mut used = 0;
+            for turn in 0..20 {
+                let key = format!("crowd#{client} {turn}");
+                if opened.one(at(0), &key, limit, reserve(3, 60)).await.allowed {
+                    let action = if turn % 2 == 0 { commit(1) } else { RELEASE };
+                    let ended = opened.one(at(0), &key, limit, action).await;
+                    assert_eq!((ended.resolution, ended.owed), (Resolution::Done, 0));
+                    used += u64::from(turn % 2 == 0);
+                }
+            }
+            used
+        }
+    };
+    let used = sum_of_clients(16, client).await;
+    assert!((1..=CREDITS).contains(&used));
+    assert_eq!(opened.one(at(0), "crowd", limit, LOOK).await.left, CREDITS - used);
+}
+
+async fn concurrent_groups_take_from_all_buckets_or_none(opened: StoreFixture) {
+    const CLIENTS: u64 = 16;
+    let (of_all, of_one) = (limit(500, 6_000), Limit::TokenBucket(TokenBucket::new(40, 1, 6_000 * SECOND).unwrap()));
+    let opened = Arc::new(opened);
+    let bucket = |client: u64| format!("{{together}} {client}");
+    let client = |client| {
+        let (opened, of_this) = (Arc::clone(&opened), bucket(client));
+        async move {
+            let mut allowed = 0;
+            for _ in 0..60 {
+                // The entries may have either order, because the store locks them in a fixed one.
+                let mut group = [("{together} all", of_all, TAKE), (of_this.as_str(), of_one, TAKE)];
+                group.rotate_left(client as usize % 2);
+                let outcomes = opened.apply_groups(at(0), &[&group]).await;
+                allowed += u64::from(outcomes.iter().all(|outcome| outcome.allowed));
+            }
+            // A denied group takes from no counter.
+            assert_eq!(opened.one(at(0), &of_this, of_one, LOOK).await.left, 40 - allowed);
+            allowed
+        }
+    };
+    assert_eq!(sum_of_clients(CLIENTS, client).await, 500);
+    assert_eq!(opened.one(at(0), "{together} all", of_all, LOOK).await.left, 0);
+}
+
+async fn closing_keeps_usage(opened: StoreFixture) {
     let mut limits = limits(opened.buckets);
     // Only reservations take leases.
     limits.retain(|limit| limit.kind() != Kind::Concurrency);
     let keys: Vec<_> = (0..limits.len()).map(|place| format!("closing {place}")).collect();
-    let keys = || keys.iter().map(String::as_str);
-    let ask = |action| keys().zip(&limits).map(|(key, limit)| (key, *limit, action)).collect::<Vec<_>>();
-    wait(async {
-        let mut model = Model::default();
-        for (seconds, action) in [(0, TAKE), (4, TAKE), (4, Action::Ask(Ask::Drain { cost: 2, strict: true }))] {
-            let now = at(opened.later(seconds));
-            let outcomes = opened.apply(now, &ask(action)).await;
-            for ((key, limit, action), outcome) in ask(action).into_iter().zip(outcomes) {
-                assert_eq!(outcome, expected(&mut model, key.to_owned(), limit, action, now), "{limit:?}");
-            }
+    let mut model = Model::default();
+    let mut take_from_all = async |opened: &StoreFixture, seconds, action| {
+        let now = at(opened.later(seconds));
+        let asked: Vec<_> = keys.iter().zip(&limits).map(|(key, limit)| (key.as_str(), *limit, action)).collect();
+        let outcomes = opened.apply(now, &asked).await;
+        for ((key, limit, action), outcome) in asked.into_iter().zip(outcomes) {
+            assert_eq!(outcome, expected(&mut model, key.to_owned(), limit, action, now), "{limit:?}");
         }
         assert_eq!(model.buckets.len(), limits.len(), "every limit has a state");
-        opened.store.close().await.unwrap();
-        let Some(reopened) = opened.reopen() else { return };
-        for seconds in [8, 12, 30] {
-            let now = at(reopened.later(seconds));
-            let outcomes = reopened.apply(now, &ask(TAKE)).await;
-            for ((key, limit, action), outcome) in ask(TAKE).into_iter().zip(outcomes) {
-                assert_eq!(outcome, expected(&mut model, key.to_owned(), limit, action, now), "{limit:?}");
-            }
-        }
-    });
+    };
+    for (seconds, action) in [(0, TAKE), (4, TAKE), (4, Action::Ask(Ask::Drain { cost: 2, strict: true }))] {
+        take_from_all(&opened, seconds, action).await;
+    }
+    opened.store.close().await.unwrap();
+    let Some(reopened) = opened.reopen() else { return };
+    for seconds in [8, 12, 30] {
+        take_from_all(&reopened, seconds, TAKE).await;
+    }
 }
 
-fn closing_keeps_reservations(opened: StoreFixture) {
-    wait(async {
-        for (place, limit) in reservable(opened.buckets) {
-            let key = format!("kept {place}#it");
-            assert!(opened.one(at(0), &key, limit, reserve(1, LONG)).await.allowed, "{limit:?}");
-        }
-        opened.store.close().await.unwrap();
-        let Some(reopened) = opened.reopen() else { return };
-        for (place, limit) in reservable(reopened.buckets) {
-            let (bucket, all) = (format!("kept {place}"), limit.capacity());
-            assert_eq!(reopened.one(at(0), &bucket, limit, LOOK).await.left, all - 1, "{limit:?}");
-            let committed = reopened.one(at(0), &format!("{bucket}#it"), limit, commit(0)).await;
-            assert_eq!((committed.resolution, committed.left), (Resolution::Done, all), "{limit:?}");
-        }
-    });
+async fn closing_keeps_reservations_and_idempotent_answers(opened: StoreFixture) {
+    for (place, limit) in reservable(opened.buckets) {
+        let key = format!("kept {place}#it");
+        assert!(opened.one(at(0), &key, limit, reserve(1, LONG)).await.allowed, "{limit:?}");
+    }
+    let (once, window) = (take_once(2, u64::MAX), limit(10, 10_000));
+    let first = opened.one(at(0), "kept once#it", window, once).await;
+    opened.store.close().await.unwrap();
+    let Some(reopened) = opened.reopen() else { return };
+    for (place, limit) in reservable(reopened.buckets) {
+        let (bucket, all) = (&*format!("kept {place}"), limit.capacity());
+        let look = if all > 1 { allowed(all - 1) } else { denied(0) };
+        let steps = [(0, bucket, LOOK, look), (0, &*format!("{bucket}#it"), commit(0), allowed(all))];
+        reopened.follow(limit, &steps).await;
+    }
+    let again = reopened.one(at(0), "kept once#it", window, once).await;
+    assert_eq!(again, Outcome { resolution: Resolution::Repeated, ..first });
+    assert_eq!(reopened.one(at(0), "kept once", window, LOOK).await.left, 8);
 }
 
 fn take_once(cost: u64, fingerprint: u64) -> Action {
     Action::Idempotent { ask: Ask::Take { cost }, fingerprint }
 }
 
-fn idempotent_request_is_taken_once_and_its_answer_repeated(opened: StoreFixture) {
-    wait(async {
-        let is_one = |limit: &Limit| limit.capacity() > 2 && limit.kind() != Kind::Concurrency;
-        let limits = limits(opened.buckets).into_iter().filter(is_one);
-        for (place, limit) in limits.enumerate() {
-            let (bucket, all) = (format!("once {place}"), limit.capacity());
-            let (one, other) = (format!("{bucket}#one"), format!("{bucket}#other"));
-            let ask = async |key: &str, action| opened.one(at(0), key, limit, action).await;
-            let left = async || ask(&bucket, LOOK).await.left;
-            let first = ask(&one, take_once(1, 7)).await;
-            assert_eq!(
-                (first.allowed, first.before, first.left, first.resolution),
-                (true, all, all - 1, Resolution::Done),
-                "{limit:?}"
-            );
-            ask(&bucket, Action::Ask(Ask::Take { cost: 1 })).await;
-            let again = Outcome { resolution: Resolution::Repeated, ..first };
-            assert_eq!((ask(&one, take_once(1, 7)).await, left().await), (again, all - 2), "{limit:?}");
-            // Another request with the same idempotency key.
-            let different = ask(&one, take_once(2, 8)).await;
-            assert_eq!(
-                (different.allowed, different.resolution, left().await),
-                (false, Resolution::Different, all - 2),
-                "{limit:?}"
-            );
-            // A denial is an answer, too.
-            let denied = ask(&other, take_once(all, 7)).await;
-            assert_eq!((denied.allowed, denied.resolution), (false, Resolution::Done), "{limit:?}");
-            // A reset clears the counter, and keeps the answers.
-            assert!(ask(&bucket, Action::Forget).await.allowed, "{limit:?}");
-            let repeated = Outcome { resolution: Resolution::Repeated, ..denied };
-            assert_eq!((ask(&other, take_once(all, 7)).await, left().await), (repeated, all), "{limit:?}");
-            assert_eq!((ask(&one, take_once(1, 7)).await, left().await), (again, all), "{limit:?}");
-            let later = at(opened.later(59));
-            assert_eq!(opened.one(later, &one, limit, take_once(1, 7)).await, again, "{limit:?}");
-            if opened.buckets == Buckets::ByPassedTime {
-                let later = opened.one(at(60), &one, limit, take_once(1, 7)).await;
-                assert_eq!((later.resolution, later.left), (Resolution::Done, all - 1), "{limit:?}");
-            }
+async fn idempotent_request_is_taken_once_and_its_answer_repeated(opened: StoreFixture) {
+    let is_one = |limit: &Limit| limit.capacity() > 2 && limit.kind() != Kind::Concurrency;
+    for (place, limit) in limits(opened.buckets).into_iter().filter(is_one).enumerate() {
+        let (bucket, all) = (&*format!("once {place}"), limit.capacity());
+        let (one, other) = (&*format!("{bucket}#one"), &*format!("{bucket}#other"));
+        let ask = async |key: &str, action| opened.one(at(0), key, limit, action).await;
+        let left = async || ask(bucket, LOOK).await.left;
+        let first = ask(one, take_once(1, 7)).await;
+        assert_eq!((first.allowed, first.before, first.left), (true, all, all - 1), "{limit:?}");
+        ask(bucket, TAKE).await;
+        let again = Outcome { resolution: Resolution::Repeated, ..first };
+        assert_eq!((ask(one, take_once(1, 7)).await, left().await), (again, all - 2), "{limit:?}");
+        // Another request with the same idempotency key.
+        opened.follow(limit, &[(0, one, take_once(2, 8), different(all - 2))]).await;
+        // A denial is an answer, too.
+        let refused = ask(other, take_once(all, 7)).await;
+        assert_eq!((refused.allowed, refused.resolution), (false, Resolution::Done), "{limit:?}");
+        // A reset clears the counter, and keeps the answers.
+        assert!(ask(bucket, FORGET).await.allowed, "{limit:?}");
+        let refused_again = Outcome { resolution: Resolution::Repeated, ..refused };
+        assert_eq!((ask(other, take_once(all, 7)).await, left().await), (refused_again, all), "{limit:?}");
+        assert_eq!((ask(one, take_once(1, 7)).await, left().await), (again, all), "{limit:?}");
+        let later = at(opened.later(59));
+        assert_eq!(opened.one(later, one, limit, take_once(1, 7)).await, again, "{limit:?}");
+        if opened.buckets == Buckets::ByPassedTime {
+            opened.follow(limit, &[(60, one, take_once(1, 7), allowed(all - 1))]).await;
         }
-    });
+    }
 }
 
 /// A reservation and an idempotent request may have the same name.
-fn batch_keeps_idempotent_requests_and_reservations_of_the_same_name_apart(opened: StoreFixture) {
-    let limit = limit(10, 1_000);
+async fn batch_keeps_idempotent_requests_and_reservations_of_the_same_name_apart(opened: StoreFixture) {
     let charge = Action::Idempotent { ask: Ask::Charge { cost: 4 }, fingerprint: 1 };
     let refund = Action::Idempotent { ask: Ask::Refund { cost: 3 }, fingerprint: 1 };
-    let asked = [
-        ("once order#a", take_once(2, 1)),
-        ("once order#a", reserve(3, LONG)),
-        ("once order#a", take_once(2, 1)),
-        ("once order#a", take_once(2, 2)),
-        ("once order#b", charge),
-        ("once order#b", charge),
-        ("once order#c", refund),
-        ("once order#c", refund),
-        ("once order#a", commit(0)),
-        ("once order", LOOK),
+    let steps = [
+        ("once order#a", take_once(2, 1), allowed(8)),
+        ("once order#a", reserve(3, LONG), allowed(5)),
+        ("once order#a", take_once(2, 1), repeated(8)),
+        ("once order#a", take_once(2, 2), different(5)),
+        ("once order#b", charge, allowed(1)),
+        ("once order#b", charge, repeated(1)),
+        ("once order#c", refund, allowed(4)),
+        ("once order#c", refund, repeated(4)),
+        ("once order#a", commit(0), allowed(7)),
+        ("once order", LOOK, allowed(7)),
     ];
-    let asked = asked.map(|(key, action)| (key, limit, action));
-    let reported = wait(opened.apply(at(0), &asked))
-        .into_iter()
-        .map(|outcome| (outcome.allowed, outcome.left, outcome.resolution));
-    assert_eq!(
-        reported.collect::<Vec<_>>(),
-        [
-            (true, 8, Resolution::Done),
-            (true, 5, Resolution::Done),
-            (true, 8, Resolution::Repeated),
-            (false, 5, Resolution::Different),
-            (true, 1, Resolution::Done),
-            (true, 1, Resolution::Repeated),
-            (true, 4, Resolution::Done),
-            (true, 4, Resolution::Repeated),
-            (true, 7, Resolution::Done),
-            (true, 7, Resolution::Done),
-        ]
-    );
+    opened.follow_batch(limit(10, 1_000), &steps).await;
 }
 
-fn repeated_group_takes_nothing_and_repeated_denial_stays_denied(opened: StoreFixture) {
+async fn repeated_group_takes_nothing_and_repeated_denial_stays_denied(opened: StoreFixture) {
     let (small, large) = (limit(3, 1_000), limit(100, 1_000));
     let (a, b, c) = ("{g}a#x", "{g}b#x", "{g}c#x");
-    let (once, look) = (take_once(2, 1), ("{g}b", large, LOOK));
-    wait(async {
-        let ask = async |group: &[(&str, Limit, Action)]| {
-            let reported = opened.apply_groups(at(0), &[group]).await;
-            reported.into_iter().map(|outcome| (outcome.allowed, outcome.left, outcome.resolution)).collect::<Vec<_>>()
-        };
-        let left = async || opened.one(at(0), look.0, look.1, look.2).await.left;
-        let both = [(a, small, once), (b, large, once)];
-        assert_eq!(ask(&both).await, [(true, 1, Resolution::Done), (true, 98, Resolution::Done)]);
-        assert_eq!(ask(&both).await, [(true, 1, Resolution::Repeated), (true, 98, Resolution::Repeated)]);
-        // With another key, the group is denied: the small limit denies, and the other member is held back.
-        let other = [("{g}a#y", small, once), ("{g}b#y", large, once)];
-        assert_eq!(ask(&other).await, [(false, 1, Resolution::Done), (true, 98, Resolution::Done)]);
-        assert!(opened.one(at(0), "{g}a", small, Action::Forget).await.allowed);
-        opened.one(at(0), "{g}b", large, TAKE).await;
-        assert_eq!(ask(&other).await, [(false, 1, Resolution::Repeated), (true, 98, Resolution::Repeated)]);
-        // The group no longer contains the member that denied. The other one was never taken, so it is taken now.
-        assert_eq!(ask(&[("{g}b#y", large, once)]).await, [(true, 95, Resolution::Done)]);
-        assert_eq!(ask(&[("{g}b#y", large, once)]).await, [(true, 95, Resolution::Repeated)]);
-        // Only the new member is taken. The other answers are repeated.
-        let more = [(a, small, once), (b, large, once), (c, small, once)];
-        assert_eq!(
-            ask(&more).await,
-            [(true, 1, Resolution::Repeated), (true, 98, Resolution::Repeated), (true, 1, Resolution::Done)]
-        );
-        // Another request with the same key as one member changes none of them.
-        let different = [("{g}a#z", small, once), (b, large, take_once(3, 2))];
-        assert_eq!(ask(&different).await[1], (false, 95, Resolution::Different));
-        assert_eq!(ask(&[("{g}a#z", small, take_once(3, 3))]).await, [(true, 0, Resolution::Done)]);
-        assert_eq!(left().await, 95);
-    });
+    let once = take_once(2, 1);
+    let denied_again = Answer { allowed: false, ..repeated(1) };
+    opened.follow_group("both", &[(a, small, once, allowed(1)), (b, large, once, allowed(98))]).await;
+    opened.follow_group("both", &[(a, small, once, repeated(1)), (b, large, once, repeated(98))]).await;
+    // With another key, the group is denied: the small limit denies, and the other member is held back.
+    let (other_a, other_b) = (("{g}a#y", small, once), ("{g}b#y", large, once));
+    let with = |(key, limit, action), answer| (key, limit, action, answer);
+    opened.follow_group("other", &[with(other_a, denied(1)), with(other_b, allowed(98))]).await;
+    assert!(opened.one(at(0), "{g}a", small, FORGET).await.allowed);
+    opened.one(at(0), "{g}b", large, TAKE).await;
+    opened.follow_group("other", &[with(other_a, denied_again), with(other_b, repeated(98))]).await;
+    // The group no longer contains the member that denied. The other one was never taken, so it is taken now.
+    opened.follow_group("rest", &[with(other_b, allowed(95))]).await;
+    opened.follow_group("rest", &[with(other_b, repeated(95))]).await;
+    // Only the new member is taken. The other answers are repeated.
+    let more = [(a, small, once, repeated(1)), (b, large, once, repeated(98)), (c, small, once, allowed(1))];
+    opened.follow_group("more", &more).await;
+    // Another request with the same key as one member changes none of them.
+    let outcomes = opened.apply_groups(at(0), &[&[("{g}a#z", small, once), (b, large, take_once(3, 2))]]).await;
+    assert_eq!((outcomes[1].resolution, outcomes[1].left), (Resolution::Different, 95));
+    opened.follow_group("z", &[("{g}a#z", small, take_once(3, 3), allowed(0))]).await;
+    assert_eq!(opened.one(at(0), "{g}b", large, LOOK).await.left, 95);
 }
 
-fn denied_group_repeats_its_first_answer_after_a_charge(opened: StoreFixture) {
+async fn denied_group_repeats_its_first_answer_after_a_charge(opened: StoreFixture) {
     let (short, long) = (limit(3, 1_000), limit(100, 100_000));
     let once = take_once(2, 1);
-    wait(async {
-        let ask = async |name: &str| {
-            let (of_short, of_long) = (format!("{{again}} short#{name}"), format!("{{again}} long#{name}"));
-            opened.apply_groups(at(0), &[&[(&of_short, short, once), (&of_long, long, once)]]).await
-        };
-        assert!(ask("x").await.iter().all(|outcome| outcome.allowed));
-        let denied = ask("y").await;
-        assert_eq!(denied.iter().map(|outcome| outcome.allowed).collect::<Vec<_>>(), [false, true]);
-        let charge = Action::Ask(Ask::Charge { cost: 500 });
-        assert_eq!(opened.one(at(0), "{again} long", long, charge).await.left, 0);
-        for _ in 0..2 {
-            let repeated = denied.iter().map(|outcome| Outcome { resolution: Resolution::Repeated, ..*outcome });
-            assert_eq!(ask("y").await, repeated.collect::<Vec<_>>());
-        }
-        assert_eq!(opened.one(at(0), "{again} long", long, LOOK).await.owed, 402);
-        assert_eq!(opened.one(at(0), "{again} short", short, LOOK).await.left, 1);
-    });
+    let ask = async |name: &str| {
+        let (of_short, of_long) = (format!("{{again}} short#{name}"), format!("{{again}} long#{name}"));
+        opened.apply_groups(at(0), &[&[(&of_short, short, once), (&of_long, long, once)]]).await
+    };
+    assert!(ask("x").await.iter().all(|outcome| outcome.allowed));
+    let refused = ask("y").await;
+    assert_eq!(refused.iter().map(|outcome| outcome.allowed).collect::<Vec<_>>(), [false, true]);
+    let charge = Action::Ask(Ask::Charge { cost: 500 });
+    assert_eq!(opened.one(at(0), "{again} long", long, charge).await.left, 0);
+    for _ in 0..2 {
+        let again = refused.iter().map(|outcome| Outcome { resolution: Resolution::Repeated, ..*outcome });
+        assert_eq!(ask("y").await, again.collect::<Vec<_>>());
+    }
+    opened.follow(long, &[(0, "{again} long", LOOK, denied(0).owing(402))]).await;
+    opened.follow(short, &[(0, "{again} short", LOOK, allowed(1))]).await;
 }
 
-fn reservation_of_several_buckets_is_settled_by_the_first_call(opened: StoreFixture) {
+/// Settles a reservation of buckets with all these limits. All of them must have the same resolution.
+async fn settle(opened: &StoreFixture, limits: &[(String, Limit)], round: u64, id: &str, action: Action) -> Resolution {
+    let resolutions = settle_each(opened, limits, round, id, action).await;
+    assert!(resolutions.iter().all(|one| *one == resolutions[0]), "one decided about a part: {resolutions:?}");
+    resolutions[0]
+}
+
+async fn settle_each(
+    opened: &StoreFixture,
+    limits: &[(String, Limit)],
+    round: u64,
+    id: &str,
+    action: Action,
+) -> Vec<Resolution> {
+    let keys: Vec<_> = limits.iter().map(|(place, _)| format!("{{settled {round}}} {place}#{id}")).collect();
+    let group: Vec<_> = keys.iter().zip(limits).map(|(key, (_, limit))| (key.as_str(), *limit, action)).collect();
+    let outcomes = opened.apply_groups(at(0), &[&group]).await;
+    outcomes.into_iter().map(|outcome| outcome.resolution).collect()
+}
+
+async fn reservation_of_several_buckets_is_settled_by_the_first_call(opened: StoreFixture) {
     const CLIENTS: u64 = 8;
     let limits = reservable(opened.buckets).filter(|(_, limit)| limit.capacity() > 2).collect::<Vec<_>>();
-    let opened = Arc::new(opened);
-    let runtime = Runtime::new().unwrap();
-    let settle = async |opened: &StoreFixture, round: usize, id: &str, action| {
-        let keys: Vec<_> = limits.iter().map(|(place, _)| format!("{{settled {round}}} {place}#{id}")).collect();
-        let group: Vec<_> = keys.iter().zip(&limits).map(|(key, (_, limit))| (key.as_str(), *limit, action)).collect();
-        opened.apply_groups(at(0), &[&group]).await
-    };
+    let (opened, limits) = (Arc::new(opened), Arc::new(limits));
     for round in 0..5 {
-        runtime.block_on(async {
-            assert!(settle(&opened, round, "a", reserve(1, LONG)).await.iter().all(|outcome| outcome.allowed));
-            assert!(settle(&opened, round, "b", reserve(1, LONG)).await.iter().all(|outcome| outcome.allowed));
-        });
-        let resolutions: Vec<_> = std::thread::scope(|scope| {
-            let client = |client: u64| {
-                let (opened, settle) = (Arc::clone(&opened), &settle);
-                let of_client = move || {
-                    wait(async {
-                        let committed = settle(&opened, round, "a", commit(client)).await;
-                        let released = settle(&opened, round, "b", RELEASE).await;
-                        [committed, released].map(|outcomes| {
-                            let resolutions: Vec<_> = outcomes.iter().map(|outcome| outcome.resolution).collect();
-                            assert!(
-                                resolutions.iter().all(|resolution| *resolution == resolutions[0]),
-                                "one decided about a part: {resolutions:?}"
-                            );
-                            resolutions[0]
-                        })
-                    })
-                };
-                scope.spawn(of_client)
-            };
-            let clients: Vec<_> = (0..CLIENTS).map(client).collect();
-            clients.into_iter().map(|client| client.join().unwrap()).collect()
-        });
-        for (call, rest) in [(0, Resolution::Repeated), (1, Resolution::Gone)] {
-            let resolutions: Vec<_> = resolutions.iter().map(|resolutions| resolutions[call]).collect();
-            assert_eq!(
-                resolutions.iter().filter(|resolution| **resolution == Resolution::Done).count(),
-                1,
-                "{resolutions:?}"
-            );
-            assert!(
-                resolutions.iter().all(|resolution| [Resolution::Done, rest].contains(resolution)),
-                "{resolutions:?}"
-            );
+        for id in ["a", "b"] {
+            assert_eq!(settle(&opened, &limits, round, id, reserve(1, LONG)).await, Resolution::Done);
         }
-        let used: Vec<_> = runtime.block_on(async {
-            let mut used = Vec::new();
-            for (place, limit) in &limits {
-                let reported = opened.one(at(0), &format!("{{settled {round}}} {place}"), *limit, LOOK).await;
-                used.push(limit.capacity() - reported.left + reported.owed);
+        // Each client commits another cost, and releases the other reservation. The sum counts both kinds of winners.
+        let client = |client| {
+            let (opened, limits) = (Arc::clone(&opened), Arc::clone(&limits));
+            async move {
+                let committed = settle(&opened, &limits, round, "a", commit(client)).await;
+                let released = settle(&opened, &limits, round, "b", RELEASE).await;
+                assert!([Resolution::Done, Resolution::Repeated].contains(&committed), "{committed:?}");
+                assert!([Resolution::Done, Resolution::Gone].contains(&released), "{released:?}");
+                u64::from(committed == Resolution::Done) + 100 * u64::from(released == Resolution::Done)
             }
-            used
-        });
+        };
+        assert_eq!(sum_of_clients(CLIENTS, client).await, 101, "one commit and one release");
+        let mut used = Vec::new();
+        for (place, limit) in limits.iter() {
+            let reported = opened.one(at(0), &format!("{{settled {round}}} {place}"), *limit, LOOK).await;
+            used.push(limit.capacity() - reported.left + reported.owed);
+        }
         assert!(used.iter().all(|one| *one == used[0]), "{used:?}");
     }
     // If a bucket was forgotten, its commit is late. The others are settled nevertheless.
-    wait(async {
-        settle(&opened, 9, "a", reserve(1, LONG)).await;
-        opened.one(at(0), "{settled 9} 0", limits[0].1, Action::Forget).await;
-        let unless = Action::Reservation(ReservationAsk::Commit { cost: 1, charges: false, run: None });
-        let resolutions = settle(&opened, 9, "a", unless).await.into_iter().map(|outcome| outcome.resolution);
-        let expected = (0..limits.len()).map(|place| if place == 0 { Resolution::Gone } else { Resolution::Done });
-        assert_eq!(resolutions.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
-    });
+    settle(&opened, &limits, 9, "a", reserve(1, LONG)).await;
+    opened.one(at(0), "{settled 9} 0", limits[0].1, FORGET).await;
+    let resolutions = settle_each(&opened, &limits, 9, "a", commit_if_open(None, 1)).await;
+    let expected = (0..limits.len()).map(|place| if place == 0 { Resolution::Gone } else { Resolution::Done });
+    assert_eq!(resolutions, expected.collect::<Vec<_>>());
 }
 
-fn concurrent_equal_idempotent_requests_are_taken_once(opened: StoreFixture) {
-    const CLIENTS: u64 = 16;
+async fn concurrent_equal_idempotent_requests_are_taken_once(opened: StoreFixture) {
     let limit = limit(1_000, 10_000);
     let opened = Arc::new(opened);
-    let runtime = Runtime::new().unwrap();
-    let clients: Vec<_> = (0..CLIENTS)
-        .map(|_| {
-            let opened = Arc::clone(&opened);
-            runtime.spawn(async move {
-                let mut first = 0;
-                for name in 0..20 {
-                    let outcome = opened.one(at(0), &format!("same#{name}"), limit, take_once(1, 1)).await;
-                    first += u64::from(outcome.resolution == Resolution::Done);
-                }
-                first
-            })
-        })
-        .collect();
-    let first: u64 = clients.into_iter().map(|client| runtime.block_on(client).unwrap()).sum();
-    assert_eq!((first, runtime.block_on(opened.one(at(0), "same", limit, LOOK)).left), (20, 980));
-}
-
-fn closing_keeps_idempotent_answers(opened: StoreFixture) {
-    let ask = take_once(2, u64::MAX);
-    wait(async {
-        let limit = limit(10, 10_000);
-        let first = opened.one(at(0), "kept#it", limit, ask).await;
-        opened.store.close().await.unwrap();
-        let Some(reopened) = opened.reopen() else { return };
-        let again = reopened.one(at(0), "kept#it", limit, ask).await;
-        assert_eq!(again, Outcome { resolution: Resolution::Repeated, ..first });
-        assert_eq!(reopened.one(at(0), "kept", limit, LOOK).await.left, 8);
-    });
+    let client = |_| {
+        let opened = Arc::clone(&opened);
+        async move {
+            let mut first = 0;
+            for name in 0..20 {
+                let outcome = opened.one(at(0), &format!("same#{name}"), limit, take_once(1, 1)).await;
+                first += u64::from(outcome.resolution == Resolution::Done);
+            }
+            first
+        }
+    };
+    let first = sum_of_clients(16, client).await;
+    assert_eq!((first, opened.one(at(0), "same", limit, LOOK).await.left), (20, 980));
 }
 
 macro_rules! conformance {
@@ -1500,7 +1449,7 @@ macro_rules! conformance {
             $(
                 #[test]
                 fn $case() {
-                    super::$case(super::$backend());
+                    super::wait(super::$case(super::$backend()));
                 }
             )*
 
@@ -1536,13 +1485,12 @@ macro_rules! conformance {
             reservation_from_before_a_reset_frees_nothing_after_it,
             group_reserves_from_all_buckets_or_none,
             concurrent_reservations_never_exceed_the_limit,
-            closing_keeps_reservations,
             leases_are_held_until_they_are_freed_or_expire,
             idempotent_request_is_taken_once_and_its_answer_repeated,
             batch_keeps_idempotent_requests_and_reservations_of_the_same_name_apart,
             repeated_group_takes_nothing_and_repeated_denial_stays_denied,
             concurrent_equal_idempotent_requests_are_taken_once,
-            closing_keeps_idempotent_answers,
+            closing_keeps_reservations_and_idempotent_answers,
             denied_group_repeats_its_first_answer_after_a_charge,
             reservation_of_several_buckets_is_settled_by_the_first_call,
             $($more),*

@@ -18,23 +18,21 @@ use crate::clients::{python, tool};
 use crate::support::http::{encode, request};
 use crate::support::redis::cli;
 use crate::support::{
-    Answering, Certificates, HttpClient, Killed, RedisServer, RulesFile, Server, divvy, scrape, until,
+    Answering, Certificates, HttpClient, Killed, RedisServer, RulesFile, Server, divvy_with, output_for, scrape, until,
 };
 
 /// Key of the bouncers.
 const KEY: &str = "0123456789abcdef0123456789abcdef";
 const PASSWORD: &str = "correct horse";
-const RULES: &str = "[ip=*]\ncreditLimit = 1000000\nresetSeconds = 60\nactorField = ip\nlabel = by-ip\n
-[user=*]\ncreditLimit = 1000000\nresetSeconds = 60\nactorField = user\nlabel = by-user\n
-[default]\ncreditLimit = 1000000\nresetSeconds = 60\n";
+const RULES: &str = "
+[ip=*] creditLimit=1000000 resetSeconds=60 actorField=ip label=by-ip
+[user=*] creditLimit=1000000 resetSeconds=60 actorField=user label=by-user
+[default] creditLimit=1000000 resetSeconds=60
+";
 
 /// Returns the hash of a key, as it is in files.
 fn hash(key: &str) -> String {
-    let mut command = divvy();
-    command.args(["access", "hash", "--sha256"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    writeln!(child.stdin.take().unwrap(), "{key}").unwrap();
-    String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap().trim().to_owned()
+    output_for(&mut divvy_with("access hash --sha256"), key).1.trim().to_owned()
 }
 
 /// Writes a file that others cannot read. Returns its path.
@@ -135,19 +133,6 @@ fn bouncer_gets_the_blocks_of_addresses_as_decisions() {
 }
 
 #[test]
-fn allowed_address_is_no_decision() {
-    let guarded = Guarded::start();
-    guarded.command(&["DIVVY.BLOCK", "SET", "*", "ip=192.0.2.7"]);
-    guarded.command(&["DIVVY.BLOCK", "SET", "*", "ip=198.51.100.7"]);
-    guarded.command(&["DIVVY.ALLOW", "SET", "*", "ip=192.0.2.0/24"]);
-    assert_eq!(guarded.changes(), (vec!["198.51.100.7".to_owned()], vec![]));
-    guarded.command(&["DIVVY.ALLOW", "DEL", "*", "ip=192.0.2.0/24"]);
-    assert_eq!(guarded.changes(), (vec!["192.0.2.7".to_owned()], vec![]));
-    guarded.command(&["DIVVY.ALLOW", "SET", "*", "ip=192.0.2.7"]);
-    assert_eq!(guarded.changes(), (vec![], vec!["192.0.2.7".to_owned()]));
-}
-
-#[test]
 fn bouncers_need_one_of_the_keys() {
     let guarded = Guarded::start();
     for path in ["/v1/decisions", "/v1/decisions/stream", "/v1/decisions/stream?startup=true"] {
@@ -180,17 +165,6 @@ fn decisions_are_refused_until_divvy_answers() {
     let narrow = Sidecar::start(&guarded.server, &["--divvy-key-file", &key]);
     let answer = request(narrow.address, "GET /v1/decisions HTTP/1.0\r\n\r\n");
     assert!(answer.status == 503 && answer.body.contains("it refuses the key (status 403"), "{answer:?}");
-}
-
-#[test]
-fn interrupted_answer_is_sent_again() {
-    let guarded = Guarded::start();
-    guarded.command(&["DIVVY.BLOCK", "SET", "*", "ip=192.0.2.7"]);
-    // A HEAD request has no answer to read.
-    let head = format!("HEAD /v1/decisions/stream HTTP/1.0\r\nx-api-key: {KEY}\r\nuser-agent: test\r\n\r\n");
-    assert_eq!(request(guarded.sidecar.address, head).status, 200);
-    assert_eq!(guarded.changes(), (vec!["192.0.2.7".to_owned()], vec![]));
-    assert_eq!(guarded.get("/v1/decisions/stream", KEY).1, "{\"new\":[],\"deleted\":[]}");
 }
 
 /// Debian's custom bouncer, which calls a script for each change.
@@ -538,20 +512,6 @@ fn list_that_lacks_most_bans_is_confirmed_by_the_next_one() {
 }
 
 #[test]
-fn end_of_the_shorter_ban_keeps_the_longer_one() {
-    let two = [("192.0.2.7", 1, "4h"), ("192.0.2.7", 2, "2h"), ("192.0.2.8", 3, "4h")];
-    let (following, body, _fake) = scripted(decisions(&two, &[]));
-    until(|| !following.is_allowed("ip=192.0.2.7") && !following.is_allowed("ip=192.0.2.8"));
-    *body.lock() = decisions(&[], &[("192.0.2.7", 2, "-1m"), ("192.0.2.8", 3, "-1m")]);
-    until(|| following.is_allowed("ip=192.0.2.8"));
-    assert!(!following.is_allowed("ip=192.0.2.7"));
-    let ends = following.command(&["DIVVY.BLOCK", "GET", "*", "ip=192.0.2.7"]);
-    assert!(ends.contains("crowdsec: s"), "{ends}");
-    *body.lock() = decisions(&[], &[("192.0.2.7", 1, "-1m")]);
-    until(|| following.is_allowed("ip=192.0.2.7"));
-}
-
-#[test]
 fn program_that_is_down_or_restarts_lifts_nothing() {
     let bans = [("192.0.2.1", 1, "4h"), ("192.0.2.2", 2, "4h")];
     let (mut following, body, fake) = scripted(decisions(&bans, &[]));
@@ -582,9 +542,8 @@ fn blocks_that_divvy_has_lost_are_set_again() {
     assert!(server.terminate().success());
     sidecar.log.await_line(&["cannot follow the decisions of CrowdSec", "cannot connect"]);
     let rules = RulesFile::ini(RULES);
-    let mut command = divvy();
-    command.args(["serve", rules.path(), "--store", "memory", "--listen", "none", "--grpc-listen", "none"]);
-    command.args(["--resp-listen", "127.0.0.1:0", "--http-listen", &http.to_string()]);
+    let fronts = format!("--listen none --grpc-listen none --resp-listen 127.0.0.1:0 --http-listen {http}");
+    let mut command = divvy_with(&format!("serve {} --store memory {fronts}", rules.path()));
     let _restarted = Killed(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     let is_denied = || {
         let hit = r#"{"operation":{"ip":"192.0.2.1"}}"#;

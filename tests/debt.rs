@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::grpc::descriptors_request;
-use crate::support::{Caller, RedisServer, ReloadingServer, Server, expanded, free_address, metrics, on_redis, resp};
+use crate::support::{Caller, RedisServer, Server, Site, expanded, free_address, metrics, on_redis, resp, words};
 
 /// Rules with a thousand credits per user, with debt and without, and a log.
 const RULES: &str = "
@@ -187,13 +187,13 @@ fn uncountable_charge_is_an_error_under_every_policy() {
 /// Changes `overrun` by a reload, and checks the balance afterwards.
 fn change_of_overrun(store: &[&str], of_fixed_windows: u64) {
     let rules = RULES.replace(" overrun=debt", "");
-    let reloading = ReloadingServer::serving(&rules, store);
+    let site = Site::serving(&rules, store);
     let charge = |by: &str, cost: u64| {
-        let reply = resp(&reloading.server, &format!("DIVVY.CHARGE by={by} or=refuse user=a COST {cost}"));
-        reply.trim_start_matches('[').split(' ').next().unwrap().parse::<u64>().expect(&reply)
+        let reply = resp(&site.server, &format!("DIVVY.CHARGE by={by} or=refuse user=a COST {cost}"));
+        words(&reply)[0].parse::<u64>().expect(&reply)
     };
     assert_eq!([charge("fixed", 300), charge("tokens", 300)], [700, 700]);
-    reloading.reload(&rules.replace("or=refuse user=*]", "or=refuse user=*] overrun=debt"));
+    site.reload(&rules.replace("or=refuse user=*]", "or=refuse user=*] overrun=debt"));
     assert_eq!([charge("fixed", 0), charge("tokens", 0)], [of_fixed_windows, 700]);
 }
 

@@ -7,21 +7,19 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use crate::robustness::{flooded, resp_flood};
-use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server, connect, encode, http, until};
+use crate::support::{COMPAT_RULES, LineClient, Place, RespClient, Server, connect, encode, http, until};
 
 const CREDITS: u64 = 100_000_000;
 
-fn rules() -> RulesFile {
-    RulesFile::ini(&format!(
-        "[a=b]\ncreditLimit = {CREDITS}\nresetSeconds = 360000\n[default]\ncreditLimit=0\nresetSeconds=0\n"
-    ))
+fn place() -> Place {
+    Place::new(&format!("[a=b] creditLimit={CREDITS} resetSeconds=360000\n[default] creditLimit=0"))
 }
 
 #[test]
 fn requests_sent_before_the_end_are_answered_exactly_once() {
     const SENT: usize = 3000;
-    let (rules, dir) = (rules(), tempfile::tempdir().unwrap());
-    let server = Server::on_disk(rules.path(), dir.path(), "wal");
+    let place = place();
+    let server = place.on_disk(&[]);
     let (line, resp) = (server.line, server.resp);
     let all_sent = Arc::new(Barrier::new(9));
     let clients: Vec<_> = (0..8)
@@ -50,15 +48,15 @@ fn requests_sent_before_the_end_are_answered_exactly_once() {
     for client in clients {
         client.join().unwrap();
     }
-    let server = Server::on_disk(rules.path(), dir.path(), "wal");
+    let server = place.on_disk(&[]);
     let (_, left, _) = server.line().hit("a=b");
     assert_eq!(left, CREDITS - 8 * SENT as u64 - 1);
 }
 
 #[test]
 fn under_load_exactly_the_answered_requests_are_counted() {
-    let (rules, dir) = (rules(), tempfile::tempdir().unwrap());
-    let server = Server::on_disk(rules.path(), dir.path(), "wal");
+    let place = place();
+    let server = place.on_disk(&[]);
     let (line, resp, http) = (server.line, server.resp, server.http);
     let answered = Arc::new(AtomicU64::new(0));
     let clients: Vec<_> = [one_at_a_time, pipelined, connecting_anew, over_http]
@@ -74,7 +72,7 @@ fn under_load_exactly_the_answered_requests_are_counted() {
     for client in clients {
         client.join().unwrap();
     }
-    let server = Server::on_disk(rules.path(), dir.path(), "wal");
+    let server = place.on_disk(&[]);
     let (_, left, _) = server.line().hit("a=b");
     assert_eq!(CREDITS - left - 1, answered.load(Relaxed));
 }
@@ -136,10 +134,9 @@ fn connecting_anew([line, _, _]: [SocketAddr; 3], answered: &AtomicU64) {
 
 #[test]
 fn readiness_ends_before_service_and_a_second_signal_ends_both() {
-    let dir = tempfile::tempdir().unwrap();
-    let data_dir = dir.path().to_str().unwrap();
+    let place = Place::compat();
     // Longer than any test waits, so only the second signal can end it.
-    let server = Server::start(&[COMPAT_RULES, "--data-dir", data_dir, "--drain-delay", "3600"]);
+    let server = place.on_disk(&["--drain-delay", "3600"]);
     let mut old = server.line();
     assert_eq!(old.hit("method=GET path=/status").1, 999);
     assert_eq!(http::get(server.http, "/readyz").status, 200);
@@ -152,7 +149,7 @@ fn readiness_ends_before_service_and_a_second_signal_ends_both() {
     assert!(server.terminate().success());
     assert_eq!(old.read_line(), "");
 
-    let server = Server::on_disk(COMPAT_RULES, dir.path(), "wal");
+    let server = place.on_disk(&[]);
     assert_eq!(server.line().hit("method=GET path=/status").1, 996, "nothing was lost");
 }
 

@@ -9,6 +9,9 @@ use divvy::rules::{MatchPolicy, Operation, Rule, RuleSet, Scratch};
 
 use crate::support::Server;
 
+#[path = "../examples/burst_plot/plot.rs"]
+mod burst_plot;
+
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const DEBIAN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/debian/rules.ini");
 
@@ -30,6 +33,11 @@ fn invented_api_key_does_not_bypass_the_login_limit_of_the_debian_package() {
     let replies: Vec<String> = (0..6).map(&mut login).collect();
     let left: Vec<_> = replies.iter().map(|reply| reply.rsplit_once(' ').unwrap().0).collect();
     assert_eq!(left, ["[1 4", "[1 3", "[1 2", "[1 1", "[1 0", "[0 0"]);
+}
+
+#[test]
+fn committed_plot_shows_the_algorithms() {
+    assert_eq!(burst_plot::burst_plot().unwrap(), include_str!("../docs/burst.svg"));
 }
 
 #[test]

@@ -6,29 +6,23 @@
 //! and prints the memory of each and the longest wait of other clients. `DIVVY_TEST_ATTACKED` is another binary to
 //! attack.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use divvy::server::grpc::messages::envoy::service::ratelimit::v3::RateLimitRequest;
-use divvy::server::grpc::messages::kuadrant::service::ratelimit::v1::ReserveRequest;
-use prost::bytes::Bytes;
+use divvy::server::grpc::Rpc;
+use divvy::server::grpc::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 
 use crate::robustness::MIB;
-use crate::support::http2::{descriptor, framed};
-use crate::support::{DIVVY, PATIENCE, RulesFile, Server, connect, encode, http, program};
+use crate::support::http2::{Http2Client, descriptor, request};
+use crate::support::{DIVVY, PATIENCE, Place, Server, encode, eventually, http, number, program};
 
 const RULES_OF_A_STACK: usize = 16;
 const LONG: usize = 60_000;
-const RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-const RESERVE: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/Reserve";
 
 /// Returns a stack of as many rules as possible, a concurrency limit, and limits for other clients.
-fn rules() -> RulesFile {
+fn place() -> Place {
     let stacked = |number: usize| {
         let policy = if number < RULES_OF_A_STACK { "matchPolicy = and\n" } else { "" };
         let (credits, seconds) = (1_000_000_000 + number, 36_000 * number);
@@ -38,7 +32,7 @@ fn rules() -> RulesFile {
                   [call=* id=*]\ncreditLimit = 1000000\nresetSeconds = 600\nalgorithm = concurrency\nholdField = id\n\n\
                   [tokens=*]\ncreditLimit = 1000000000\nresetSeconds = 36000\nactorField = tokens\n\n\
                   [default]\ncreditLimit = 0\nresetSeconds = 0\n";
-    RulesFile::ini(&(1..=RULES_OF_A_STACK).map(stacked).chain([others.to_owned()]).collect::<Vec<_>>().concat())
+    Place::new(&(1..=RULES_OF_A_STACK).map(stacked).chain([others.to_owned()]).collect::<String>())
 }
 
 /// The scale of an attack.
@@ -167,160 +161,55 @@ fn batches_over_http(server: &Server, scale: Scale) {
     let hits: Vec<_> = (0..1_000).map(|number| format!(r#"{{"operation":{{"user":"u{number}"}}}}"#)).collect();
     let body = format!(r#"{{"hits":[{}]}}"#, hits.join(","));
     let request = http::encode("POST", "/v1/hits", &[("content-type", "application/json")], body.as_bytes());
-    let mut clients: Vec<_> = (0..scale.of(100, 30)).map(|_| connect(server.http)).collect();
+    let mut clients: Vec<_> = (0..scale.of(100, 30)).map(|_| server.http()).collect();
     for _ in 0..scale.of(4, 1) {
-        clients.iter_mut().for_each(|client| client.write_all(&request).unwrap());
+        clients.iter_mut().for_each(|client| client.send(&request));
         for client in &mut clients {
-            let (status, body) = read_response(client);
-            assert_eq!((status.as_str(), body.matches("\"allowed\":true").count()), ("HTTP/1.1 200 OK", 1_000));
+            let response = client.read_response();
+            assert_eq!((response.status, response.body.matches("\"allowed\":true").count()), (200, 1_000));
         }
     }
 }
 
-/// Returns the status line and the body.
-fn read_response(stream: &mut TcpStream) -> (String, String) {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        stream.read_exact(&mut byte).unwrap();
-        head.push(byte[0]);
-    }
-    let head = String::from_utf8(head).unwrap().to_lowercase();
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap().parse().unwrap();
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body).unwrap();
-    (head.lines().next().unwrap().to_uppercase(), String::from_utf8(body).unwrap())
-}
-
-/// Counts of calls, by answer.
-#[derive(Default, Debug)]
-struct AnswerCounts<N = u64> {
-    ok: N,
-    refused: N,
-    /// The client left before an answer came.
-    none: N,
-}
-
-/// Calls made at the same time on each of several connections. `window` is the number of bytes that a client lets the
-/// server send ahead on a stream.
-struct Calls<'a> {
-    connections: usize,
-    of_each: usize,
-    path: &'a str,
-    message: Bytes,
-    window: u32,
-    /// How long clients that read nothing stay connected after the last call.
-    stay: Duration,
-}
-
-impl Calls<'_> {
-    fn make(self, server: &Server) -> AnswerCounts {
-        let answered = Arc::new(AnswerCounts::<AtomicU64>::default());
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        runtime.block_on(async {
-            let mut clients = tokio::task::JoinSet::new();
-            for _ in 0..self.connections {
-                let (path, message, answered) =
-                    (format!("http://divvy{}", self.path), self.message.clone(), Arc::clone(&answered));
-                let (address, of_each, window, stay) = (server.grpc, self.of_each, self.window, self.stay);
-                clients.spawn(async move {
-                    let socket = tokio::net::TcpStream::connect(address).await.unwrap();
-                    let mut builder = h2::client::Builder::new();
-                    builder.initial_window_size(window).initial_max_send_streams(of_each);
-                    // A busy client may read hundreds of replies at once.
-                    builder.data_frame_budget(usize::MAX);
-                    let (send, connection) = builder.handshake::<_, Bytes>(socket).await.unwrap();
-                    let connection = tokio::spawn(connection);
-                    let mut calls = tokio::task::JoinSet::new();
-                    for _ in 0..of_each {
-                        let request = hyper::Request::post(&path).header("content-type", "application/grpc");
-                        let request = request.header("te", "trailers").body(()).unwrap();
-                        let mut send = send.clone().ready().await.unwrap();
-                        let (response, mut stream) = send.send_request(request, false).unwrap();
-                        stream.send_data(message.clone(), true).unwrap();
-                        let answered = Arc::clone(&answered);
-                        calls.spawn(async move {
-                            let response = match response.await {
-                                Ok(response) => response,
-                                Err(error) => {
-                                    if answered.none.fetch_add(1, Relaxed) == 0 {
-                                        println!("the first that has no answer: {error}");
-                                    }
-                                    return 0;
-                                }
-                            };
-                            match response.status().as_u16() {
-                                200 => answered.ok.fetch_add(1, Relaxed),
-                                _ => answered.refused.fetch_add(1, Relaxed),
-                            };
-                            let mut body = response.into_body();
-                            // Nothing is read unless the window is open.
-                            while let Some(Ok(read)) = body.data().await {
-                                let _ = body.flow_control().release_capacity(read.len());
-                            }
-                            0
-                        });
-                    }
-                    if window > 0 {
-                        while calls.join_next().await.is_some() {}
-                    } else {
-                        tokio::time::sleep(stay).await;
-                    }
-                    connection.abort();
-                });
-            }
-            while let Some(done) = clients.join_next().await {
-                done.unwrap();
-            }
-        });
-        let count = |of: &AtomicU64| of.load(Relaxed);
-        AnswerCounts { ok: count(&answered.ok), refused: count(&answered.refused), none: count(&answered.none) }
-    }
+/// Makes this many calls at the same time on each of several connections. All of them must be answered, and one must be
+/// allowed.
+fn make_calls(server: &Server, connections: usize, of_each: usize, descriptors: &[RateLimitDescriptor]) {
+    let ok = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..connections {
+            scope.spawn(|| {
+                let call = || request(Rpc::EnvoyShouldRateLimit, "", descriptors.to_vec(), "");
+                let responses = Http2Client::connect(server.grpc).send_all((0..of_each).map(|_| call()).collect());
+                ok.fetch_add(responses.iter().filter(|response| response.status == 200).count() as u64, Relaxed);
+            });
+        }
+    });
+    assert!(ok.load(Relaxed) > 0);
 }
 
 fn calls_of_many_descriptors(server: &Server, scale: Scale) {
-    let descriptors = vec![descriptor("user=u"); 4_000];
-    let request = RateLimitRequest { domain: "d".into(), descriptors, hits_addend: 0 };
-    let connections = scale.of(50, 10);
-    let calls = Calls {
-        connections,
-        of_each: 4,
-        path: RATE_LIMIT,
-        message: framed(&request),
-        window: 1 << 20,
-        stay: Duration::ZERO,
-    };
-    let answered = calls.make(server);
-    assert!(answered.none == 0 && answered.ok > 0, "{answered:?}");
-    println!("{answered:?}");
+    make_calls(server, scale.of(50, 10), 4, &vec![descriptor("user=u"); 4_000]);
 }
 
+/// Calls of clients that let the server send nothing, and stay connected for a while.
 fn unread_calls(server: &Server, scale: Scale) {
-    let request = ReserveRequest {
-        domain: "d".into(),
-        descriptors: vec![descriptor("tokens=t")],
-        amount: 1,
-        ..ReserveRequest::default()
-    };
-    let (connections, stay) = (scale.of(100, 20), Duration::from_secs(scale.of(10, 3) as u64));
-    let calls = Calls { connections, of_each: 1_000, path: RESERVE, message: framed(&request), window: 0, stay };
-    let answered = calls.make(server);
-    println!("{answered:?}");
+    let stay = Duration::from_secs(scale.of(10, 3) as u64);
+    let clients: Vec<_> = (0..scale.of(100, 20))
+        .map(|_| {
+            let client = Http2Client::connect_with_window(server.grpc, 0);
+            let call = || request(Rpc::KuadrantReserve, "", vec![descriptor("tokens=t")], "");
+            client.send_unread((0..1_000).map(|_| call()).collect());
+            client
+        })
+        .collect();
+    let deadline = Instant::now() + stay;
+    while Instant::now() < deadline {
+        clients.iter().for_each(Http2Client::turn);
+    }
 }
 
 fn calls_about_one_lease(server: &Server, scale: Scale) {
-    let descriptors = vec![descriptor("call=c id=one")];
-    let request = RateLimitRequest { domain: "d".into(), descriptors, hits_addend: 0 };
-    let calls = Calls {
-        connections: 20,
-        of_each: scale.of(1_000, 100),
-        path: RATE_LIMIT,
-        message: framed(&request),
-        window: 65_535,
-        stay: Duration::ZERO,
-    };
-    let answered = calls.make(server);
-    assert!(answered.none == 0 && answered.ok > 0, "{answered:?}");
+    make_calls(server, 20, scale.of(1_000, 100), &[descriptor("call=c id=one")]);
 }
 
 /// Returns the longest wait of other clients during the attack, on existing and new connections.
@@ -367,19 +256,14 @@ fn attacked() -> Command {
 /// Runs a small attack on a server with little memory for buffers.
 fn stays_within_its_buffers(Attack { name, run }: &Attack) {
     const BUFFERS: u64 = 16 * MIB;
-    let (rules, dir) = (rules(), tempfile::tempdir().unwrap());
-    let (data, buffers) = (dir.path().join("data"), BUFFERS.to_string());
-    let flags = [rules.path(), "--data-dir", data.to_str().unwrap(), "--max-buffer-memory", &buffers];
-    let server = Server::start_as(&mut attacked(), &flags);
+    let place = place();
+    let server = place.on_disk_as(&mut attacked(), &["--max-buffer-memory", &BUFFERS.to_string()]);
     let before = server.peak_resident();
     worst_wait(&server, || run(&server, Scale { is_full: false }));
     let grown = server.peak_resident().saturating_sub(before);
     assert!(grown < BUFFERS + 80 * MIB, "{name}: it grew by {} MiB", grown / MIB);
-    let deadline = Instant::now() + PATIENCE;
-    while !http::get(server.http, "/metrics").body.contains("divvy_buffer_memory_bytes 0\n") {
-        assert!(Instant::now() < deadline, "{name}: memory is held for ended requests");
-        thread::sleep(Duration::from_millis(20));
-    }
+    let is_freed = eventually(|| number(&server, "divvy_buffer_memory_bytes") == 0);
+    assert!(is_freed, "{name}: memory is held for ended requests");
 }
 
 #[test]
@@ -398,9 +282,8 @@ fn attacks_at_full_scale_are_answered_in_bounded_memory() {
     for Attack { name, run } in
         ATTACKS.iter().filter(|attack| only.as_deref().is_none_or(|only| attack.name.contains(only)))
     {
-        let (rules, dir) = (rules(), tempfile::tempdir().unwrap());
-        let data = dir.path().join("data");
-        let server = Server::start_as(&mut attacked(), &[rules.path(), "--data-dir", data.to_str().unwrap()]);
+        let place = place();
+        let server = place.on_disk_as(&mut attacked(), &[]);
         let begun = Instant::now();
         let worst = worst_wait(&server, || run(&server, Scale { is_full: true }));
         let (peak, seconds) = (server.peak_resident() / MIB, begun.elapsed().as_secs_f32());

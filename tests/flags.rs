@@ -5,7 +5,6 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::process::Command as Process;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,7 +13,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, Command, CommandFactory};
 use divvy::cli::Cli;
 
-use crate::support::{COMPAT_RULES, LineClient, Log, PATIENCE, RespClient, Server, divvy, http};
+use crate::support::{COMPAT_RULES, LineClient, Log, RespClient, Server, divvy, eventually, http, run};
 
 /// Numbers that are given to flags to recognize numeric ones: each flag's range contains one of them.
 const NUMBERS: [u64; 6] = [0, 1, 100, 500, 1_000, 1_000_000];
@@ -147,19 +146,6 @@ fn cpu_time(pid: u32) -> Duration {
     Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-fn eventually(mut holds: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if holds() {
-            return true;
-        }
-        if Instant::now() >= deadline {
-            return false;
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// Returns the problems of servers of this store with interesting values of its flags.
 fn troubles(store: &str, flags: &[Flag]) -> Vec<String> {
     let values = [("0", Some(0)), ("1", Some(1)), ("the greatest", None)];
@@ -198,25 +184,10 @@ fn every_number_is_rejected_by_name_or_served() {
     assert!(troubles.is_empty(), "{}", troubles.join("\n"));
 }
 
-/// Arguments that prevent any server from starting, even if its other flags are valid.
-const NOWHERE: [&str; 10] = [
-    "--store",
-    "memory",
-    "--listen",
-    "none",
-    "--resp-listen",
-    "none",
-    "--http-listen",
-    "none",
-    "--grpc-listen",
-    "none",
-];
-
 /// The exit code is the command line's own, because the program never started.
 #[test]
 fn rejected_number_ends_the_program_with_2_and_its_range() {
-    let output = Process::output(divvy().args(["serve", "--max-connections", "0"]).args(NOWHERE)).unwrap();
-    let reported = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{reported}");
-    assert!(reported.contains("--max-connections") && reported.contains("from 1 to "), "{reported}");
+    let nowhere = "--store memory --listen none --resp-listen none --http-listen none --grpc-listen none";
+    let (code, _, error) = run(&format!("serve --max-connections 0 {nowhere}"));
+    assert!(code == 2 && error.contains("--max-connections") && error.contains("from 1 to "), "{error}");
 }

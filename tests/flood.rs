@@ -4,49 +4,28 @@
 
 use std::io::Write;
 use std::net::TcpStream;
-use std::path::Path;
 
 use crate::robustness::MIB;
-use crate::support::{COMPAT_RULES, RespClient, RulesFile, Server, connect, encode, http, number, until};
+use crate::support::{Place, RespClient, Server, Site, connect, disk_usage, encode, http, number, until};
 
 const BOUND: usize = 50_000;
 const RULES: &str = "
 [api=long user=*] creditLimit=1000000 resetSeconds=36000 actorField=user label=long
-[api=short user=*] creditLimit=5 resetSeconds=1 actorField=user label=short
 [default] creditLimit=0 resetSeconds=0
 ";
-
-fn hit(api: &str, user: &str) -> Vec<u8> {
-    encode(&[b"DIVVY.HIT", format!("api={api}").as_bytes(), format!("user={user}").as_bytes()])
-}
 
 /// Returns how many replies to hits of `users` are grants, and how many begin with `refused`.
 fn flood(client: &mut RespClient, users: std::ops::Range<usize>, refused: &str) -> (usize, usize) {
     let (mut granted, mut denied) = (0, 0);
     let users: Vec<_> = users.collect();
     for chunk in users.chunks(1_000) {
-        let requests: Vec<u8> = chunk.iter().flat_map(|user| hit("long", &format!("invented-{user}"))).collect();
-        client.send(&requests);
-        for _ in chunk {
-            let reply = client.read_reply();
-            if reply.starts_with("[1 999999 ") {
-                granted += 1;
-            } else {
-                assert!(reply.starts_with(refused), "{reply}");
-                denied += 1;
-            }
+        for reply in client.pipeline(chunk.iter().map(|user| format!("DIVVY.HIT api=long user=invented-{user}"))) {
+            let is_granted = reply.starts_with("[1 999999 ");
+            assert!(is_granted || reply.starts_with(refused), "{reply}");
+            *(if is_granted { &mut granted } else { &mut denied }) += 1;
         }
     }
     (granted, denied)
-}
-
-fn disk_usage(dir: &Path) -> u64 {
-    std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().metadata().map_or(0, |metadata| metadata.len())).sum()
-}
-
-fn bounded(rules: &RulesFile, more: &[&str]) -> Server {
-    let bound = BOUND.to_string();
-    Server::start(&[&[rules.path(), "--max-counters", &bound], more].concat())
 }
 
 fn send_a_million_invented_actors(server: &Server) {
@@ -73,19 +52,15 @@ fn send_a_million_invented_actors(server: &Server) {
 
 #[test]
 fn million_invented_actors_do_not_fill_the_disk() {
-    let rules = RulesFile::ini(RULES);
-    let dir = tempfile::tempdir().unwrap();
-    let data = dir.path().join("data");
-    let server = bounded(&rules, &["--data-dir", data.to_str().unwrap()]);
-    send_a_million_invented_actors(&server);
-    let used = disk_usage(&data);
+    let place = Place::new(RULES);
+    send_a_million_invented_actors(&place.on_disk(&["--max-counters", &BOUND.to_string()]));
+    let used = disk_usage(place.path("data"));
     assert!(used < 128 * MIB, "{} MiB on disk", used / MIB);
 }
 
 #[test]
 fn million_invented_actors_do_not_fill_the_memory() {
-    let rules = RulesFile::ini(RULES);
-    send_a_million_invented_actors(&bounded(&rules, &["--store", "memory"]));
+    send_a_million_invented_actors(&Server::serving(RULES, &["--max-counters", &BOUND.to_string()]));
 }
 
 /// Regression test: freed memory used to take as much again as the table while counters were created and dropped. Only
@@ -94,12 +69,8 @@ fn million_invented_actors_do_not_fill_the_memory() {
 fn counters_that_occur_once_stay_within_the_stated_memory() {
     const CACHE_MIB: u64 = 32;
     const ACTORS: usize = 2_500_000;
-    let rules = RulesFile::ini(&RULES.replace("label=long", "label=long algorithm=token-bucket"));
-    let dir = tempfile::tempdir().unwrap();
-    let data = dir.path().join("data");
-    let cache = format!("{CACHE_MIB}Mi");
-    let bounds = ["--cache-memory", &cache];
-    let server = Server::start(&[&[rules.path(), "--data-dir", data.to_str().unwrap()], &bounds[..]].concat());
+    let place = Place::new(&RULES.replace("label=long", "label=long algorithm=token-bucket"));
+    let server = place.on_disk(&["--cache-memory", &format!("{CACHE_MIB}Mi")]);
     let mut client = server.line();
     for first in (0..ACTORS).step_by(1_000) {
         let hits = (first..first + 1_000).map(|user| format!("HIT api=long user={user:012}\n"));
@@ -112,29 +83,19 @@ fn counters_that_occur_once_stay_within_the_stated_memory() {
     assert!(peak < CACHE_MIB + 160, "{peak} MiB");
 }
 
-const LONG_AND_SHORT: &str = "
-[api=long user=*] creditLimit=1000000 resetSeconds=36000 actorField=user label=long
-[api=short user=*] creditLimit=1000000 resetSeconds=1 actorField=user label=short
-[default] creditLimit=0 resetSeconds=0
-";
-
 /// Hits every user once. Returns how many hits were refused.
 fn hit_all(client: &mut RespClient, users: impl Iterator<Item = String>) -> usize {
-    let users: Vec<_> = users.collect();
-    let hits = users.iter().map(|user| encode(&[b"DIVVY.HIT", b"api=long", format!("user={user}").as_bytes()]));
-    client.send(&hits.collect::<Vec<_>>().concat());
-    users.iter().filter(|_| client.read_reply().starts_with("-ERR the store is full")).count()
+    let replies = client.pipeline(users.map(|user| format!("DIVVY.HIT api=long user={user}")));
+    replies.iter().filter(|reply| reply.starts_with("-ERR the store is full")).count()
 }
 
 #[test]
 fn restarts_and_kills_do_not_fill_the_store() {
-    let rules = RulesFile::ini(LONG_AND_SHORT);
-    let dir = tempfile::tempdir().unwrap();
-    let data = dir.path().join("data");
-    let args = [rules.path(), "--data-dir", data.to_str().unwrap(), "--max-counters", "1000"];
+    let place = Place::new(RULES);
+    let serve = || place.on_disk(&["--max-counters", "1000"]);
     let known = || (0..600).map(|user| format!("known-{user}"));
     for kill in [false, true, false, true] {
-        let server = Server::start(&args);
+        let server = serve();
         let mut client = server.resp();
         for _ in 0..3 {
             assert_eq!(hit_all(&mut client, known()), 0);
@@ -145,7 +106,7 @@ fn restarts_and_kills_do_not_fill_the_store() {
             assert!(server.terminate().success());
         }
     }
-    let server = Server::start(&args);
+    let server = serve();
     let mut client = server.resp();
     assert_eq!(hit_all(&mut client, (0..300).map(|user| format!("new-{user}"))), 0, "refused of 300 new ones");
     until(|| number(&server, "divvy_counters_counted") == 1);
@@ -156,15 +117,9 @@ fn restarts_and_kills_do_not_fill_the_store() {
 
 #[test]
 fn log_reports_a_full_store_and_free_room() {
-    let rules = RulesFile::ini(LONG_AND_SHORT);
-    for store in ["memory", "rocksdb"] {
-        let dir = tempfile::tempdir().unwrap();
-        let data = dir.path().join("data");
-        let mut args = vec![rules.path(), "--store", store, "--max-counters", "3"];
-        if store == "rocksdb" {
-            args.extend(["--data-dir", data.to_str().unwrap()]);
-        }
-        let (server, log) = Server::logged(&args);
+    for store in [&["--store", "memory"][..], &["--data-dir", "DIR/data"]] {
+        let site = Site::serving(RULES, &[store, &["--max-counters", "3"]].concat());
+        let Site { server, log, .. } = &site;
         let mut client = server.resp();
         assert_eq!(hit_all(&mut client, ["a", "b", "c", "d"].map(String::from).into_iter()), 1);
         log.await_line(&["ERROR", "the store is full", "--max-counters"]);
@@ -177,19 +132,15 @@ fn log_reports_a_full_store_and_free_room() {
         });
         let outages =
             log.text().lines().filter(|line| line.contains("ERROR") && line.contains("the store is full")).count();
-        assert_eq!(outages, 1, "{store}: {}", log.text());
+        assert_eq!(outages, 1, "{store:?}: {}", log.text());
     }
-}
-
-/// Starts a server with RocksDB, which needs system calls for INFO.
-fn on_disk() -> (Server, tempfile::TempDir) {
-    let dir = tempfile::tempdir().unwrap();
-    (Server::on_disk(COMPAT_RULES, &dir.path().join("data"), "wal"), dir)
 }
 
 #[test]
 fn info_for_many_at_once_takes_little_memory_and_frees_it() {
-    let (server, _dir) = on_disk();
+    let place = Place::compat();
+    // RocksDB needs system calls for INFO.
+    let server = place.on_disk(&[]);
     server.resp().command("INFO");
     let (before, threads) = (server.resident(), server.threads());
     let mut clients: Vec<_> = (0..600).map(|_| server.resp()).collect();

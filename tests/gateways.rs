@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::clients::{NODE, PYTHON, installed, tool};
 use crate::support::gateway::changed;
-use crate::support::{Gateway, PATIENCE, RulesFile, Server, application, free_address};
+use crate::support::{Gateway, PATIENCE, RulesFile, Server, application, done, free_address};
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/examples");
 
@@ -60,10 +60,9 @@ fn nginx_has_one_limit_for_every_spelling_of_a_login() {
     // nginx passes a fragment on, and many applications drop it.
     assert_eq!(gateway.post("/login#top").status, 429);
     let directory = tempfile::tempdir().unwrap();
-    let template = directory.path().join("rules.ini");
-    let output = crate::support::divvy().args(["init", "--template", "gateway"]).arg(&template).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let server = divvy_with(template.to_str().unwrap(), &[]);
+    let template = format!("{}/rules.ini", directory.path().display());
+    done(&format!("init --template gateway {template}"));
+    let server = divvy_with(&template, &[]);
     nginx(application(), server.http, &[]).admit_no_login_beyond(5);
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::grpc::{descriptor, descriptors_request};
-use crate::support::{Caller, Server, divvy, until};
+use crate::support::{Caller, Server, done, until};
 
 const RULES: &str = "
 [domain=edge path=/login remote_address=*] creditLimit=3 resetSeconds=60 actorField=remote_address label=login
@@ -157,25 +157,6 @@ fn health_is_serving_until_the_server_drains() {
     assert!(server.terminate().success());
 }
 
-#[test]
-fn every_front_shares_the_same_counter() {
-    let server = Server::serving(RULES, &[]);
-    let mut caller = Caller::new(&server);
-    let (mut line, mut resp) = (server.line(), server.resp());
-    let mut http = server.http();
-    let mut left = Vec::new();
-    for _ in 0..3 {
-        left.push(line.hit("domain=edge path=/upload").1);
-        let reply = resp.command("DIVVY.HIT domain=edge path=/upload");
-        left.push(reply.split(' ').nth(1).unwrap().parse().unwrap());
-        let status = caller.should_rate_limit(&descriptors_request(&["path=/upload"]));
-        left.push(status["statuses"][0]["limit_remaining"].as_u64().unwrap());
-        let answer = http.post("/v1/hit", r#"{"operation":{"domain":"edge","path":"/upload"}}"#);
-        left.push(answer.json()["remaining"].as_u64().unwrap());
-    }
-    assert_eq!(left, (88..100).rev().collect::<Vec<_>>());
-}
-
 /// Envoy Gateway and Envoy AI Gateway ask with a cost of 0, and send the tokens that a request used at its end. Regression test:
 /// a cost above what was left was dropped, so such a budget never ended.
 #[test]
@@ -185,8 +166,7 @@ fn converted_budget_of_tokens_ends() {
     let text = "domain: ai\ndescriptors:\n- key: user\n  rate_limit: {unit: UNIT, requests_per_unit: 10}\n";
     for unit in ["second", "minute", "hour", "day", "week", "month", "year"] {
         std::fs::write(&yaml, text.replace("UNIT", unit)).unwrap();
-        let converted = divvy().args(["convert", "--force"]).args([&yaml, &rules]).output().unwrap();
-        assert!(converted.status.success(), "{converted:?}");
+        done(&format!("convert --force {} {}", yaml.display(), rules.display()));
         let server = Server::in_memory(rules.to_str().unwrap());
         let mut caller = Caller::new(&server);
         let mut ask = |user: &str, cost: u64| {

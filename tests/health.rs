@@ -4,58 +4,59 @@ use std::process::Command;
 use std::time::Instant;
 
 use crate::support::{
-    COMPAT_RULES, Proxy, RedisCluster, RedisServer, RulesFile, Server, divvy, free_port, http, scrape, until,
+    COMPAT_RULES, Place, Proxy, RedisCluster, RedisServer, Server, divvy, free_port, http, number, until,
 };
+
+/// Returns the status of /readyz.
+fn ready(server: &Server) -> u16 {
+    http::get(server.http, "/readyz").status
+}
 
 #[test]
 fn server_is_ready_while_its_redis_answers() {
     let mut redis = RedisServer::start();
     let server = Server::start(&[COMPAT_RULES, "--redis-url", &redis.url()]);
-    assert_eq!(http::get(server.http, "/readyz").status, 200);
+    assert_eq!(ready(&server), 200);
     redis.kill();
-    until(|| http::get(server.http, "/readyz").status == 503);
+    until(|| ready(&server) == 503);
     let response = http::get(server.http, "/readyz");
     assert!(response.body.starts_with("the store does not answer"), "{}", response.body);
     assert_eq!(http::get(server.http, "/healthz").status, 200);
     redis.restart();
-    until(|| http::get(server.http, "/readyz").status == 200);
+    until(|| ready(&server) == 200);
     redis.signal("-STOP");
-    until(|| http::get(server.http, "/readyz").status == 503);
+    until(|| ready(&server) == 503);
     redis.signal("-CONT");
-    until(|| http::get(server.http, "/readyz").status == 200);
+    until(|| ready(&server) == 200);
     redis.cli(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     until(|| http::get(server.http, "/readyz").body.contains("NOREPLICAS"));
-    assert_eq!(http::get(server.http, "/readyz").status, 503);
+    assert_eq!(ready(&server), 503);
     redis.cli(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
-    until(|| http::get(server.http, "/readyz").status == 200);
+    until(|| ready(&server) == 200);
 }
 
 #[test]
 fn server_is_not_ready_when_no_master_of_its_cluster_takes_writes() {
     let cluster = RedisCluster::start();
     let server = Server::start(&[COMPAT_RULES, "--redis-url", &cluster.urls().join(",")]);
-    until(|| http::get(server.http, "/readyz").status == 200);
+    until(|| ready(&server) == 200);
     for node in &cluster.nodes {
         node.cli(&["CONFIG", "SET", "min-replicas-to-write", "5"]);
     }
     until(|| http::get(server.http, "/readyz").body.contains("NOREPLICAS"));
-    assert_eq!(http::get(server.http, "/readyz").status, 503);
+    assert_eq!(ready(&server), 503);
 }
 
 #[test]
 fn readiness_is_cached_and_costs_the_store_nothing() {
     let redis = RedisServer::start();
     let server = Server::start(&[COMPAT_RULES, "--redis-url", &redis.url()]);
-    let commands = || {
-        let stats = redis.cli(&["INFO", "stats"]);
-        let processed = stats.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
-        processed.unwrap().trim().parse::<u64>().unwrap()
-    };
+    let commands = || redis.info("stats", "total_commands_processed");
     // The first probes may still make the store connect, which takes a few commands a connection.
-    until(|| http::get(server.http, "/readyz").status == 200);
+    until(|| ready(&server) == 200);
     let (before, begun) = (commands(), Instant::now());
     for _ in 0..500 {
-        assert_eq!(http::get(server.http, "/readyz").status, 200);
+        assert_eq!(ready(&server), 200);
     }
     // A probe per second takes one or two commands.
     let allowed = 50 + 10 * begun.elapsed().as_secs();
@@ -73,10 +74,10 @@ fn missing_redis_is_logged_at_the_start_and_so_is_its_arrival() {
         let url = format!("redis://127.0.0.1:{port}");
         let (server, log) = Server::logged(&[COMPAT_RULES, "--redis-url", &url, "--on-store-error", policy]);
         log.await_line(&["ERROR", "failing: the store", meanwhile, &port.to_string()]);
-        assert_eq!(http::get(server.http, "/readyz").status, 503);
+        assert_eq!(ready(&server), 503);
         log.await_line(&["ERROR", "not ready", reason]);
         let _redis = RedisServer::start_with(port, &[]);
-        until(|| http::get(server.http, "/readyz").status == 200);
+        until(|| ready(&server) == 200);
         log.await_line(&["INFO", "ready again"]);
         // An outage is over after ten seconds without a failure.
         log.await_line(&["INFO", "working again: the store"]);
@@ -89,11 +90,11 @@ fn server_that_answers_during_a_redis_outage_is_ready_once_it_knows_the_blocks()
     let redis = RedisServer::start();
     let start = |url: &str| Server::start(&[COMPAT_RULES, "--redis-url", url, "--on-store-error", "local"]);
     let server = start(&redis.url());
-    assert_eq!(http::get(server.http, "/readyz").status, 200);
+    assert_eq!(ready(&server), 200);
     let url = redis.url();
     drop(redis);
     assert_eq!(server.line().hit("method=GET path=/status"), (true, 999, 60));
-    assert_eq!(http::get(server.http, "/readyz").status, 200);
+    assert_eq!(ready(&server), 200);
 
     let late = start(&url);
     let refused = http::get(late.http, "/readyz");
@@ -107,7 +108,7 @@ fn broken_connection_between_hits_is_no_outage() {
     let redis = RedisServer::start();
     let proxy = Proxy::start(redis.port);
     let (server, log) = Server::logged(&[COMPAT_RULES, "--redis-url", &proxy.url()]);
-    until(|| http::get(server.http, "/readyz").status == 200);
+    until(|| ready(&server) == 200);
     // Only probes and other background calls are under way.
     for _ in 0..3 {
         proxy.lose_next_answer();
@@ -115,7 +116,7 @@ fn broken_connection_between_hits_is_no_outage() {
         // The second attempt, and the probes after it.
         let lost_at = proxy.round_trips();
         until(|| proxy.round_trips() > lost_at + 8);
-        assert_eq!(http::get(server.http, "/readyz").status, 200);
+        assert_eq!(ready(&server), 200);
     }
     assert_eq!(server.line().hit("method=GET path=/status"), (true, 999, 60));
     assert!(server.terminate().success());
@@ -138,11 +139,9 @@ fn divvy_with_a_small_disk() -> Command {
 
 #[test]
 fn server_with_a_full_disk_is_alive_and_not_ready() {
-    let rules = RulesFile::ini("[ip=*] creditLimit=9 resetSeconds=3600 actorField=ip\n[default] creditLimit=0");
-    let dir = tempfile::tempdir().unwrap();
-    let data_dir = dir.path().to_str().unwrap();
-    let server = Server::start_as(&mut divvy_with_a_small_disk(), &[rules.path(), "--data-dir", data_dir]);
-    assert_eq!(http::get(server.http, "/readyz").status, 200);
+    let place = Place::new("[ip=*] creditLimit=9 resetSeconds=3600 actorField=ip\n[default] creditLimit=0");
+    let server = place.on_disk_as(&mut divvy_with_a_small_disk(), &[]);
+    assert_eq!(ready(&server), 200);
     let mut client = server.line();
     let mut actor = 0;
     until(|| {
@@ -151,8 +150,8 @@ fn server_with_a_full_disk_is_alive_and_not_ready() {
         client.send(burst.as_bytes());
         burst.lines().filter(|_| client.read_line().starts_with("ERR unknown")).count() > 0
     });
-    until(|| http::get(server.http, "/readyz").status == 503);
-    assert_eq!(scrape(server.http).value("divvy_commits_failing", &[]), 1.0);
-    assert!(scrape(server.http).value("divvy_store_errors_total", &[]) > 0.0);
+    until(|| ready(&server) == 503);
+    assert_eq!(number(&server, "divvy_commits_failing"), 1);
+    assert!(number(&server, "divvy_store_errors_total") > 0);
     assert_eq!(http::get(server.http, "/healthz").status, 200);
 }

@@ -1,7 +1,5 @@
 //! The HTTP API over real sockets: answers, exact headers, and errors for bad requests.
 
-use std::collections::BTreeSet;
-
 use serde_json::{Map, json};
 
 use crate::support::http::encode;
@@ -86,56 +84,6 @@ fn many_hits_are_answered_in_order() {
     assert_eq!((refused.status, &refused.json()["pointer"]), (400, &json!("#/hits/1/operation/api")));
     let untouched = client.post("/v1/peek", r#"{"operation":{"api":"steps"}}"#);
     assert_eq!(untouched.json()["remaining"], 10, "a request that is refused takes nothing");
-}
-
-#[test]
-fn explain_and_rules_show_the_policy() {
-    let (_server, mut client) = served(&[]);
-    let explained = client.post("/v1/explain", r#"{"operation":{"api":"trial"}}"#).json();
-    let findings: Vec<_> = explained["rules"].as_array().unwrap().iter().map(|rule| &rule["finding"]).collect();
-    assert_eq!(findings, ["value-differs", "value-differs", "value-differs", "value-differs", "canary", "answers"]);
-    let names: Vec<_> = explained["rules"].as_array().unwrap().iter().map(|rule| &rule["name"]).collect();
-    assert_eq!(names, ["status", "drip", "steps", "rule-4", "on-trial", "default"]);
-    let rules = client.get("/v1/rules", &[]).json();
-    assert_eq!(rules["rules"].as_array().unwrap().len(), 6);
-    assert_eq!(
-        rules["rules"][0],
-        json!({ "name": "status", "operation": {"api": "status"}, "allowed": 0, "denied": 0, "creditLimit": 3, "resetSeconds": 3599.5,
-                "algorithm": "fixed-window", "matchPolicy": "stop", "label": "status" })
-    );
-    assert_eq!(
-        rules["rules"][1],
-        json!({ "name": "drip", "operation": {"api": "drip", "user": "*"}, "allowed": 0, "denied": 0, "creditLimit": 10, "resetSeconds": 60,
-                "algorithm": "leaky-bucket", "burst": 5, "actorField": "user", "costField": "bytes",
-                "matchPolicy": "stop", "label": "drip" })
-    );
-}
-
-#[test]
-fn counters_are_listed_and_forgotten_in_pages() {
-    let (_server, mut client) = served(&[]);
-    for user in 0..25 {
-        client.post("/v1/hit", &format!(r#"{{"operation":{{"api":"drip","user":"u {user}","bytes":1}}}}"#));
-    }
-    let one = client.get("/v1/counters?rule=drip&actor=u%207", &[]).json();
-    assert_eq!((&one["counters"][0]["actor"], &one["counters"][0]["remaining"]), (&json!("u 7"), &json!(4)));
-    assert_eq!((one["counters"].as_array().unwrap().len(), &one["next"]), (1, &json!(null)));
-    let mut actors = BTreeSet::new();
-    let mut path = "/v1/counters?rule=drip&count=10".to_owned();
-    loop {
-        let page = client.get(&path, &[]).json();
-        let counters = page["counters"].as_array().unwrap();
-        assert!(counters.len() <= 10);
-        actors.extend(counters.iter().map(|counter| counter["actor"].as_str().unwrap().to_owned()));
-        let Some(cursor) = page["next"].as_str() else { break };
-        path = format!("/v1/counters?rule=drip&count=10&cursor={}", cursor.replace('=', "%3D").replace(' ', "%20"));
-    }
-    assert_eq!(actors.len(), 25);
-    for forgotten in [1, 0] {
-        let answer = client.delete("/v1/counters?rule=drip&actor=u%207").json();
-        assert_eq!(answer, json!({ "forgotten": forgotten, "next": null }));
-    }
-    assert_eq!(client.delete("/v1/counters?rule=drip").json(), json!({ "forgotten": 24, "next": null }));
 }
 
 #[test]

@@ -1,16 +1,12 @@
 //! Hits, charges and refunds repeated with the same idempotency key: over RESP and HTTP, on every store, after
 //! restarts, at the bound, and while the store fails.
 
-use std::path::Path;
 use std::thread;
 
 use serde_json::{Value, json};
 
 use crate::support::http::encode;
-use crate::support::{
-    HttpClient, RedisServer, ReloadingServer, RespClient, Response, RulesFile, Server, metrics, on_each_store, restore,
-    until,
-};
+use crate::support::{HttpClient, Place, RedisServer, Response, Server, number, on_each_store, resp, until};
 
 const RULES: &str = "
 [by=fixed user=*] creditLimit=100 resetSeconds=2592000 actorField=user label=fixed
@@ -21,41 +17,31 @@ const RULES: &str = "
 [default] creditLimit=0
 ";
 
-struct Client(RespClient);
-
-impl Client {
-    fn of(server: &Server) -> Self {
-        Self(server.resp())
-    }
-
-    fn ask(&mut self, command: &str) -> String {
-        self.0.command(command)
-    }
-
-    fn left(&mut self, pairs: &str) -> u64 {
-        let reply = self.ask(&format!("DIVVY.PEEK {pairs}"));
-        reply.split(' ').nth(1).and_then(|word| word.parse().ok()).expect(&reply)
-    }
-}
-
+/// An answer is on disk as durably as its hit. It is repeated after a kill, a stop, and from a restored backup.
 #[test]
-fn resp_repeats_the_answer_to_an_id() {
-    let server = Server::serving(RULES, &[]);
-    let mut client = Client::of(&server);
-    let hit = "DIVVY.HIT by=fixed user=a COST 5 ID x";
-    let first = client.ask(hit);
-    assert!(first.starts_with("[1 95 "), "{first}");
-    assert!(client.ask("DIVVY.HIT by=fixed user=a").starts_with("[1 94 "));
-    // Options may have any order and case. A reset keeps the answers.
-    assert_eq!(client.ask("divvy.hit user=a by=fixed id x cost 5"), first);
-    assert!(client.ask("DIVVY.HIT by=fixed user=a COST 6 ID x").contains("used for another request"));
-    assert!(client.ask("DIVVY.HIT by=fixed user=b COST 101 ID x").starts_with("[0 100 "), "another actor's answers");
-    assert_eq!(client.ask("DIVVY.RESET by=fixed user=a"), "1");
-    assert_eq!((client.ask(hit), client.left("by=fixed user=a")), (first, 100));
-    let samples = metrics::scrape(server.http);
-    assert_eq!(samples.value("divvy_idempotent_replays_total", &[("rule_label", "fixed")]), 2.0);
-    let hits = |status| samples.value("divvy_hits_total", &[("rule_label", "fixed"), ("status", status)]);
-    assert_eq!(["accepted", "rejected"].map(hits), [2.0, 1.0], "repeated answers are no hits");
+#[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
+fn answers_outlive_restarts_kills_and_backups() {
+    let place = Place::new(RULES);
+    let hit = "DIVVY.HIT api=chat user=a COST 40 ID x";
+    let server = place.on_disk(&[]);
+    let first = resp(&server, hit);
+    assert!(first.starts_with("[1 60 "), "{first}");
+    let check = |server: &Server| {
+        assert_eq!(resp(server, hit), first);
+        assert_eq!(server.resp().balance("api=chat user=a"), 60);
+        // Each rule's record is found again and counted.
+        assert_eq!(number(server, "divvy_idempotency_keys"), 2);
+    };
+    server.kill();
+    let server = place.on_disk(&[]);
+    check(&server);
+    assert!(server.terminate().success());
+    let server = place.on_disk(&[]);
+    check(&server);
+    assert!(resp(&server, "DIVVY.BACKUP one").ends_with("/one"));
+    drop(server);
+    place.restore("one");
+    check(&place.on_disk(&[]));
 }
 
 #[test]
@@ -63,75 +49,23 @@ fn answer_of_a_failure_policy_is_not_remembered() {
     for (policy, expected) in [("allow", "[1 99 "), ("deny", "[0 0 "), ("error", "-ERR")] {
         let mut redis = RedisServer::start();
         let server = Server::serving(RULES, &["--redis-url", &redis.url(), "--on-store-error", policy]);
-        let mut client = Client::of(&server);
+        let mut client = server.resp();
         redis.kill();
         for _ in 0..2 {
-            let reported = client.ask("DIVVY.HIT by=fixed user=a ID x");
+            let reported = client.command("DIVVY.HIT by=fixed user=a ID x");
             assert!(reported.starts_with(expected) || reported.starts_with(&expected[1..]), "{policy}: {reported}");
-            assert!(client.ask("DIVVY.CHARGE by=fixed user=a COST 5 ID x").contains("ERR"), "{policy}");
+            assert!(client.command("DIVVY.CHARGE by=fixed user=a COST 5 ID x").contains("ERR"), "{policy}");
         }
-        assert_eq!(
-            metrics::scrape(server.http).value("divvy_idempotent_replays_total", &[("rule_label", "fixed")]),
-            0.0
-        );
+        assert_eq!(number(&server, REPLAYS), 0);
         redis.restart();
-        until(|| Client::of(&server).ask("DIVVY.CHARGE by=tokens user=other COST 0").starts_with('['));
-        assert!(client.ask("DIVVY.HIT by=fixed user=a ID x").starts_with("[1 99 "), "{policy}");
+        until(|| server.resp().command("DIVVY.CHARGE by=tokens user=other COST 0").starts_with('['));
+        assert!(client.command("DIVVY.HIT by=fixed user=a ID x").starts_with("[1 99 "), "{policy}");
         assert_eq!(client.left("by=fixed user=a"), 99, "{policy}");
     }
 }
 
-#[test]
-fn reload_keeps_answers_and_new_rules_take_credit() {
-    let text = |more: &str| {
-        format!("{more}[a=*]\ncreditLimit = 10\nresetSeconds = 2592000\nlabel = one\n\n[default]\ncreditLimit = 0\n")
-    };
-    let reloading = ReloadingServer::serving(&text(""), &["--store", "memory"]);
-    let mut client = Client::of(&reloading.server);
-    assert!(client.ask("DIVVY.HIT a=1 COST 3 ID x").starts_with("[1 7 "));
-    reloading.reload(&text("[a=1]\ncreditLimit = 8\nresetSeconds = 2592000\nmatchPolicy = and\nlabel = two\n\n"));
-    // The new rule takes credit, and has five left.
-    assert!(client.ask("DIVVY.HIT a=1 COST 3 ID x").starts_with("[1 5 "));
-    assert!(client.ask("DIVVY.HIT a=1 COST 3 ID x").starts_with("[1 5 "));
-    assert!(client.ask("DIVVY.REFUND a=1 COST 0").starts_with("[5 "));
-}
-
-/// An answer is on disk as durably as its hit. It is repeated after a stop, a kill and from a restored backup.
-#[test]
-#[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
-fn answers_outlive_restarts_kills_and_backups() {
-    let (rules, data) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
-    let backups = tempfile::tempdir().unwrap();
-    let backup_dir = backups.path().to_str().unwrap();
-    let serve =
-        |data: &Path| Server::start(&[rules.path(), "--data-dir", data.to_str().unwrap(), "--backup-dir", backup_dir]);
-    let hit = "DIVVY.HIT api=chat user=a COST 40 ID x";
-    let mut server = serve(data.path());
-    let first = Client::of(&server).ask(hit);
-    assert!(first.starts_with("[1 60 "), "{first}");
-    // Each rule's record is found again and counted.
-    let check = |server: &Server, keys: f64| {
-        let mut client = Client::of(server);
-        assert_eq!(client.ask(hit), first);
-        assert!(client.ask("DIVVY.CHARGE api=chat user=a COST 0").starts_with("[60 "));
-        assert_eq!(metrics::scrape(server.http).value("divvy_idempotency_keys", &[]), keys);
-    };
-    check(&server, 1.0);
-    server.kill();
-    server = serve(data.path());
-    check(&server, 2.0);
-    assert!(server.terminate().success());
-    server = serve(data.path());
-    check(&server, 2.0);
-    let backup = Client::of(&server).ask("DIVVY.BACKUP one");
-    assert!(!backup.contains("ERR"), "{backup}");
-    let restored = tempfile::tempdir().unwrap();
-    let into = restored.path().join("data");
-    restore(backup.trim(), &into);
-    check(&serve(&into), 2.0);
-}
-
 const KEY: (&str, &str) = ("idempotency-key", "\"8e03978e-40d5-43dd-bc93-6894a57f9324\"");
+const REPLAYS: &str = "divvy_idempotent_replays_total{rule_label=\"fixed\"}";
 const REPLAYED: &str = "idempotent-replayed";
 
 struct Api(HttpClient);
@@ -207,8 +141,9 @@ fn request_with_a_key_is_taken_once_and_a_replay_says_so() {
         assert_eq!((first.header(REPLAYED), again.header(REPLAYED)), (None, Some("true")));
         // RESP uses the same keys.
         let key = KEY.1.trim_matches('"');
-        assert!(Client::of(server).ask(&format!("DIVVY.HIT by=fixed user=c ID {key}")).starts_with("[1 99 "));
+        assert!(server.resp().command(&format!("DIVVY.HIT by=fixed user=c ID {key}")).starts_with("[1 99 "));
         assert_eq!(api.left(user("c")), 99);
+        assert_eq!(number(server, REPLAYS), 3 * 3 + 3, "repeated answers are counted apart");
         // Nothing is counted, and nothing is remembered.
         for _ in 0..2 {
             let free = api.post("/v1/hit", &[KEY], &json!({ "operation": { "free": "yes" } }));

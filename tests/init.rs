@@ -2,21 +2,20 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
 
-use crate::support::{divvy, output, program};
+use crate::support::{divvy_with, output, program};
 
 const TEMPLATES: [&str; 4] = ["api-keys", "login", "llm", "gateway"];
 
 /// Runs `divvy` in `directory`, without a terminal. Returns its exit code, standard output and standard error.
-fn run(directory: &Path, args: &[&str]) -> (i32, String, String) {
-    output(divvy().args(args).current_dir(directory).stdin(Stdio::null()))
+fn run(directory: &Path, line: &str) -> (i32, String, String) {
+    output(divvy_with(line).current_dir(directory))
 }
 
 /// Checks that `rules.ini` has no warnings, and that its test cases pass.
 fn assert_sound(directory: &Path) {
     for verb in ["check", "test"] {
-        let (code, out, error) = run(directory, &[verb, "rules.ini"]);
+        let (code, out, error) = run(directory, &format!("{verb} rules.ini"));
         assert_eq!((code, error.as_str()), (0, ""), "{verb}: {out}");
     }
 }
@@ -25,7 +24,7 @@ fn assert_sound(directory: &Path) {
 fn each_template_has_no_warnings_and_passes_its_cases() {
     for template in TEMPLATES {
         let directory = tempfile::tempdir().unwrap();
-        let (code, out, error) = run(directory.path(), &["init", "--template", template]);
+        let (code, out, error) = run(directory.path(), &format!("init --template {template}"));
         assert_eq!((code, error.as_str()), (0, ""), "{template}");
         assert!(out.starts_with("wrote rules.ini and rules.test.json\n"), "{out}");
         assert!(fs::read_to_string(directory.path().join("rules.ini")).unwrap().starts_with("; "));
@@ -36,8 +35,8 @@ fn each_template_has_no_warnings_and_passes_its_cases() {
 #[test]
 fn without_a_template_the_error_names_all() {
     let directory = tempfile::tempdir().unwrap();
-    for args in [&["init"][..], &["init", "--template", "none"]] {
-        let (code, out, error) = run(directory.path(), args);
+    for line in ["init", "init --template none"] {
+        let (code, out, error) = run(directory.path(), line);
         assert_eq!((code, out.as_str()), (2, ""));
         assert!(TEMPLATES.iter().all(|template| error.contains(template)), "{error}");
     }
@@ -49,12 +48,12 @@ fn existing_files_are_kept_without_force() {
     for existing in ["rules.ini", "rules.test.json"] {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join(existing), "mine").unwrap();
-        let (code, _, error) = run(directory.path(), &["init", "--template", "login"]);
+        let (code, _, error) = run(directory.path(), "init --template login");
         assert_eq!(code, 1);
         assert_eq!(error, format!("divvy: {existing} already exists; add --force to overwrite it\n"));
         assert_eq!(fs::read_to_string(directory.path().join(existing)).unwrap(), "mine");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "the other file is not written either");
-        assert_eq!(run(directory.path(), &["init", "--template", "login", "--force"]).0, 0);
+        assert_eq!(run(directory.path(), "init --template login --force").0, 0);
         assert_sound(directory.path());
     }
 }
@@ -67,12 +66,12 @@ fn forced_files_are_written_together_or_not_at_all() {
         for (blocked, other) in [("rules.ini", "rules.test.json"), ("rules.test.json", "rules.ini")] {
             let directory = tempfile::tempdir().unwrap();
             make(&directory.path().join(blocked));
-            let (code, out, error) = run(directory.path(), &["init", "--template", "login", "--force"]);
+            let (code, out, error) = run(directory.path(), "init --template login --force");
             assert_eq!((code, out.as_str()), (1, ""), "{error}");
             assert_eq!(error, format!("divvy: cannot write {blocked}: it is not a regular file\n"));
             assert!(!directory.path().join(other).exists(), "{other} is not created");
             fs::write(directory.path().join(other), "mine").unwrap();
-            assert_eq!(run(directory.path(), &["init", "--template", "login", "--force"]).0, 1);
+            assert_eq!(run(directory.path(), "init --template login --force").0, 1);
             assert_eq!(fs::read_to_string(directory.path().join(other)).unwrap(), "mine");
         }
     }
@@ -81,7 +80,7 @@ fn forced_files_are_written_together_or_not_at_all() {
 #[test]
 fn next_steps_can_be_copied_into_a_shell() {
     let directory = tempfile::tempdir().unwrap();
-    let (code, out, _) = run(directory.path(), &["init", "my rules.ini", "--template", "login"]);
+    let (code, out, _) = run(directory.path(), "init 'my rules.ini' --template login");
     assert_eq!(code, 0);
     assert!(out.contains("divvy test 'my rules.ini'\n") && out.contains("divvy serve 'my rules.ini'\n"), "{out}");
 }

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -18,9 +18,8 @@ use std::time::{Duration, Instant};
 use rand::rngs::Xoshiro256PlusPlus as Rng;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
-use tempfile::TempDir;
 
-use crate::support::{LineClient, RespClient, RulesFile, SERVE, Server, divvy, encode, expanded, seed, setting};
+use crate::support::{LineClient, Place, RespClient, SERVE, Server, divvy, encode, seed, setting, words};
 
 const RULES: &str = "
 [kind=login user=*] creditLimit=1000000000 resetSeconds=36000 actorField=user
@@ -149,8 +148,7 @@ impl Drop for StopOnFailure<'_> {
 struct Lane {
     durability: &'static str,
     rng: Rng,
-    place: TempDir,
-    rules: RulesFile,
+    place: Place,
     /// The last durable reply about each bucket.
     known: HashMap<String, RecordedReply>,
     round: u32,
@@ -158,13 +156,9 @@ struct Lane {
 
 impl Lane {
     fn new(durability: &'static str, rng: Rng) -> Self {
-        let (place, rules) = (tempfile::tempdir().unwrap(), RulesFile::ini(RULES));
-        fs::create_dir(place.path().join("backups")).unwrap();
-        Self { durability, rng, place, rules, known: HashMap::new(), round: 0 }
-    }
-
-    fn data(&self) -> PathBuf {
-        self.place.path().join("data")
+        let place = Place::new(RULES);
+        fs::create_dir(place.path("backups")).unwrap();
+        Self { durability, rng, place, known: HashMap::new(), round: 0 }
     }
 
     fn kill_once(&mut self, totals: &Mutex<Totals>) {
@@ -176,16 +170,10 @@ impl Lane {
         totals.acknowledged += acknowledged;
     }
 
-    fn args(&self) -> Vec<String> {
-        let (data, backups) = (self.data(), self.place.path().join("backups"));
-        let args = [self.rules.path(), "--durability", self.durability, "--data-dir", data.to_str().unwrap()];
-        [&args[..], &["--backup-dir", backups.to_str().unwrap()]].concat().into_iter().map(str::to_owned).collect()
-    }
-
     /// Kills the server at any moment between the start of the process and its first request.
     fn kill_at_start(&mut self) -> u64 {
-        let mut command = divvy();
-        let mut server = command.args(SERVE).args(self.args()).stdout(Stdio::null()).spawn().unwrap();
+        let args = self.place.disk_args(&["--durability", self.durability]);
+        let mut server = divvy().args(SERVE).args(args).stdout(Stdio::null()).spawn().unwrap();
         self.pause(80_000);
         server.kill().unwrap();
         server.wait().unwrap();
@@ -193,11 +181,8 @@ impl Lane {
     }
 
     fn kill_under_load(&mut self, moment: Moment) -> u64 {
-        let mut args = self.args();
-        if moment == Moment::Compaction {
-            args.extend(["--max-counters", FEW_COUNTERS].map(str::to_owned));
-        }
-        let server = Server::start(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        let bound: &[&str] = if moment == Moment::Compaction { &["--max-counters", FEW_COUNTERS] } else { &[] };
+        let server = self.place.on_disk(&[&["--durability", self.durability], bound].concat());
         let mut replies = self.verify(&server);
         let mut clients: Vec<_> = (0..CLIENTS).map(|kind| self.client(&server, kind)).collect();
         if moment == Moment::Compaction {
@@ -241,7 +226,7 @@ impl Lane {
                 self.pause(40_000);
             }
             Moment::Reload => {
-                fs::write(self.rules.path(), format!("{}# {}\n", expanded(RULES), self.round)).unwrap();
+                self.place.write("rules.ini", &format!("{RULES}# {}\n", self.round));
                 server.signal("-HUP");
                 self.pause(5_000);
             }
@@ -322,18 +307,19 @@ impl Lane {
     }
 
     fn verify_at_the_end(&self) {
-        let server = Server::start(&self.args().iter().map(String::as_str).collect::<Vec<_>>());
+        let server = self.place.on_disk(&["--durability", self.durability]);
         self.verify(&server);
         assert!(server.terminate().success());
         // The write-ahead logs of finished rounds do not accumulate.
         let is_log = |path: &Path| path.extension().is_some_and(|extension| extension == "log");
-        let logs = fs::read_dir(self.data()).unwrap().filter(|entry| is_log(&entry.as_ref().unwrap().path()));
+        let logs =
+            fs::read_dir(self.place.path("data")).unwrap().filter(|entry| is_log(&entry.as_ref().unwrap().path()));
         assert!(logs.count() < 10);
     }
 
     /// Checks that each backup is complete, and removes them.
     fn tidy(&self) {
-        for entry in fs::read_dir(self.place.path().join("backups")).unwrap() {
+        for entry in fs::read_dir(self.place.path("backups")).unwrap() {
             let path = entry.unwrap().path();
             let is_backup = path.file_name().unwrap().to_str().unwrap().starts_with("backup-");
             assert!(!is_backup || path.join("DIVVY-BACKUP").exists(), "{} is half a backup", path.display());
@@ -414,7 +400,7 @@ fn falling_number(reply: &str) -> Option<u64> {
 
 /// Returns the integers in a reply, or an empty list for any other reply.
 fn numbers(reply: &str) -> Vec<i64> {
-    reply.trim_matches(['[', ']']).split(' ').map_while(|number| number.parse().ok()).collect()
+    words(reply).into_iter().map_while(|number| number.parse().ok()).collect()
 }
 
 /// Creates counters that expire at once, until the server is gone.

@@ -75,14 +75,12 @@ impl Client {
 
     /// Returns the credits left in the counter that answers.
     fn left(&mut self, pairs: &str) -> u64 {
-        let reply = self.resp.command(&format!("DIVVY.PEEK domain=llm {pairs}"));
-        reply.split(' ').nth(1).and_then(|word| word.parse().ok()).expect(&reply)
+        self.resp.left(&format!("domain=llm {pairs}"))
     }
 
     /// Returns the balance, which is negative if more than the limit was used.
     fn balance(&mut self, pairs: &str) -> i64 {
-        let reply = self.resp.command(&format!("DIVVY.CHARGE domain=llm {pairs} COST 0"));
-        reply.trim_start_matches('[').split(' ').next().and_then(|word| word.parse().ok()).expect(&reply)
+        self.resp.balance(&format!("domain=llm {pairs}"))
     }
 }
 
@@ -147,29 +145,6 @@ fn reservation_is_admitted_and_a_commit_releases_it() {
         client.report(&["user=s", "tenant=t", "call=a", "blocked=a", "nobody=knows"], 20);
         assert_eq!(client.reserve(&["user=s", "tenant=t"], 0, None).0, "OVER_LIMIT");
     });
-}
-
-/// In limitador, limits without conditions on descriptors apply to such a call.
-#[test]
-fn call_without_descriptors_applies_to_the_domain() {
-    let rules =
-        "[domain=llm]\ncreditLimit = 10\nresetSeconds = 2592000\n\n[default]\ncreditLimit = 0\nresetSeconds = 0\n";
-    let server = Server::serving(rules, &[]);
-    let mut client = Client::of(&server);
-    let (all, other) = (json!({ "domain": "llm" }), json!({ "domain": "blocked", "descriptors": [] }));
-    let ok = json!({ "overall_code": "OK", "statuses": [] });
-    let over = json!({ "overall_code": "OVER_LIMIT", "statuses": [] });
-    let answered = |reply: Value| json!({ "overall_code": reply["overall_code"], "statuses": reply["statuses"] });
-    assert_eq!(answered(client.call("CheckRateLimit", &all)), ok);
-    assert_eq!(answered(client.call("Report", &with(all.clone(), "hits_addend", json!(4)))), ok);
-    assert_eq!(client.left("user=any"), 6);
-    let reserved = client.call("Reserve", &with(all.clone(), "amount", json!("5")));
-    assert_eq!((&reserved["code"], client.left("user=any")), (&json!("OK"), 1));
-    let commit =
-        with(with(all.clone(), "reservation_id", reserved["reservation_id"].clone()), "actual_amount", json!("6"));
-    assert_eq!(client.call("Commit", &commit), json!({ "reservation_released": true }));
-    assert_eq!(answered(client.call("CheckRateLimit", &all)), over);
-    assert_eq!(answered(client.call("CheckRateLimit", &other)), over, "by the default rule");
 }
 
 #[test]

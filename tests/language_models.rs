@@ -103,8 +103,7 @@ impl Drop for Spender {
 }
 
 fn balance(server: &Server) -> i64 {
-    let reply = server.resp().command("DIVVY.CHARGE service=chat tenant=acme COST 0");
-    reply.trim_start_matches('[').split(' ').next().unwrap().parse().unwrap()
+    server.resp().balance("service=chat tenant=acme")
 }
 
 #[test]

@@ -2,23 +2,14 @@
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::support::{COMPAT_RULES, Log, RulesFile, SERVE, Server, connect, divvy, http, output, refused};
+use crate::support::{COMPAT_RULES, Log, Place, RulesFile, SERVE, Server, Site, connect, divvy, http, refused};
 
 const COMMENTED: &str = "[a=1]\ncreditLimit = 3\nresetSeconds = 60\nlabel = one\ncomment = 'for \"tests\"'\n\n\
                          [default]\ncreditLimit = 0\nresetSeconds = 0\n";
-
-/// Starts a server of `rules` in memory with a log. `prepare` changes its environment.
-fn logging(rules: &str, options: &[&str], prepare: impl FnOnce(&mut Command)) -> (Server, Log) {
-    let mut command = divvy();
-    let log = Log::of(&mut command);
-    prepare(&mut command);
-    let server = Server::start_as(&mut command, &[&[rules, "--store", "memory"], options].concat());
-    (server, log)
-}
 
 fn json_lines(log: &Log) -> Vec<Value> {
     let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
@@ -68,8 +59,9 @@ fn every_line_of_a_json_log_is_an_object() {
 #[test]
 fn startup_errors_are_logged_as_json() {
     let rules = RulesFile::ini("[a=1]\ncreditLimit = 1\n");
-    for args in [[rules.path(), "--store=memory"], [COMPAT_RULES, "--data-dir=/proc/divvy"]] {
-        let error = refused(&[&SERVE[..], &["--log-format=json"], &args].concat());
+    let [memory, nowhere] = [(rules.path(), "--store=memory"), (COMPAT_RULES, "--data-dir=/proc/divvy")];
+    for (rules, store) in [memory, nowhere] {
+        let error = refused(&format!("{} --log-format=json {rules} {store}", SERVE.join(" ")));
         let lines = error.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         assert!(lines.into_iter().any(|line| line["level"] == "ERROR"), "{error}");
     }
@@ -77,37 +69,12 @@ fn startup_errors_are_logged_as_json() {
 
 #[test]
 fn debug_divvy_shows_the_rules_with_their_comments_at_every_load() {
-    let rules = RulesFile::ini(COMMENTED);
-    let (server, log) = logging(rules.path(), &["--reload-interval", "0"], |command| {
-        command.env("DEBUG", "divvy");
-    });
-    log.await_line(&["DEBUG", "line 1: [a=1] allows 3 in 60 s", "label=\"one\"", r#"comment="for \"tests\"""#]);
-    log.await_line(&["DEBUG", "line 7: [default] always denies"]);
-    std::fs::write(rules.path(), COMMENTED.replace("creditLimit = 3", "creditLimit = 4")).unwrap();
-    server.signal("-HUP");
-    log.await_line(&["DEBUG", "line 1: [a=1] allows 4 in 60 s", r#"comment="for \"tests\"""#]);
-}
-
-#[test]
-fn log_levels_select_the_lines() {
-    for (options, environment, has_info, has_debug) in [
-        (&[][..], None, true, false),
-        (&[], Some(("DIVVY_LOG", "debug")), true, true),
-        (&["--log-level", "warn"], None, false, false),
-        (&["--log-level", "error"], Some(("RUST_LOG", "divvy=debug")), true, true),
-        (&[], Some(("DEBUG", "express")), true, false),
-    ] {
-        let (server, log) = logging(COMPAT_RULES, options, |command| _ = command.envs(environment));
-        server.terminate();
-        let has = |level: &str| log.text().lines().any(|line| line.contains(level));
-        assert_eq!((has("INFO"), has("DEBUG")), (has_info, has_debug), "{options:?} {environment:?}");
-    }
-}
-
-#[test]
-fn invalid_filter_is_reported() {
-    let (code, _, error) = output(divvy().args(["serve", COMPAT_RULES]).env("RUST_LOG", "divvy=loud"));
-    assert!(code == 1 && error.contains("RUST_LOG"), "{error}");
+    let site = Site::start_as(divvy().env("DEBUG", "divvy"), Place::new(COMMENTED), &["--store", "memory"]);
+    let comment = r#"comment="for \"tests\"""#;
+    site.log.await_line(&["DEBUG", "line 1: [a=1] allows 3 in 60 s", "label=\"one\"", comment]);
+    site.log.await_line(&["DEBUG", "line 7: [default] always denies"]);
+    site.reload(&COMMENTED.replace("creditLimit = 3", "creditLimit = 4"));
+    site.log.await_line(&["DEBUG", "line 1: [a=1] allows 4 in 60 s", comment]);
 }
 
 /// Bytes that would clear a terminal and forge a log line.
@@ -122,7 +89,7 @@ fn assert_clean(log: &Log) {
 
 #[test]
 fn raw_bytes_of_clients_do_not_reach_the_log() {
-    let (server, log) = logging(COMPAT_RULES, &["--log-level", "trace"], |_| {});
+    let (server, log) = Server::logged(&[COMPAT_RULES, "--store", "memory", "--log-level", "trace"]);
     for address in [server.line, server.resp, server.http] {
         let mut stream = connect(address);
         stream.write_all(&[HOSTILE, b"\r\n\r\n"].concat()).unwrap();
@@ -137,7 +104,7 @@ fn raw_bytes_of_clients_do_not_reach_the_log() {
 
 #[test]
 fn errors_of_clients_are_traced_to_who_sent_them() {
-    let (server, log) = logging(COMPAT_RULES, &["--requirepass", "sesame"], |_| {});
+    let (server, log) = Server::logged(&[COMPAT_RULES, "--store", "memory", "--requirepass", "sesame"]);
     let mut line = server.line();
     line.send(b"AUTH sesame\nHIT a=1 a\xff=2\nFLY\n");
     (0..3).for_each(|_| _ = line.read_line());

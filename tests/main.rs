@@ -16,7 +16,6 @@
 mod support;
 
 // These tests need nothing but cargo. `make test-unit` runs them.
-mod algorithms;
 mod examples;
 mod hostile_http_2;
 mod http_2;
@@ -28,7 +27,6 @@ mod mistakes;
 mod resp;
 mod robustness;
 mod rule_tests;
-mod transactions;
 mod verbs;
 mod version;
 
@@ -39,7 +37,6 @@ mod full {
     pub mod access;
     pub mod actor_limits;
     pub mod audit;
-    pub mod audit_trouble;
     pub mod blocks;
     pub mod buckets;
     pub mod calendar;

@@ -6,34 +6,10 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::clients::{PYTHON, installed, run};
-use crate::support::http::encode;
-use crate::support::{RulesFile, Server, http};
+use crate::support::{RulesFile, Server};
 
 /// Rules of each kind, so that answers of each kind occur.
 const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/algorithms.ini");
-
-const METHODS: [&str; 8] = ["get", "put", "post", "delete", "options", "head", "patch", "trace"];
-
-#[test]
-fn every_path_accepts_its_documented_methods() {
-    let server = Server::in_memory(RULES);
-    let description = http::get(server.http, "/openapi.json").json();
-    let body = r#"{"operation": {"api": "search", "user": "ann"}, "amount": 1, "ttl": 60}"#;
-    let reserved = server.http().post("/v1/reservations", body).json();
-    let id = reserved["id"].as_str().unwrap();
-    for (path, item) in description["paths"].as_object().unwrap() {
-        for method in METHODS {
-            let mut client = server.http();
-            let path = path.replace("{path}", "a/b").replace("{id}", id);
-            client.send(&encode(&method.to_uppercase(), &path, &[], b""));
-            let (status, _) = client.read_head();
-            // GET implies HEAD.
-            let described = item.get(method).is_some() || (method == "head" && item.get("get").is_some());
-            assert_eq!(status != 405, described, "{method} {path}: {status}");
-            assert_ne!(status, 404, "{method} {path}");
-        }
-    }
-}
 
 #[test]
 fn answers_of_each_kind_match_their_schema() {

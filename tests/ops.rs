@@ -7,7 +7,9 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 
-use crate::support::{RespClient, RulesFile, SERVE, Server, divvy, done, encode, http, refused};
+use crate::support::{
+    Place, RespClient, SERVE, Server, divvy_with, done, done_at, encode, http, memory_of, refused, restore, run_at,
+};
 
 const LIMIT: u64 = 1_000_000;
 const RULES: &str = "
@@ -16,45 +18,19 @@ const RULES: &str = "
 [default] creditLimit=0 resetSeconds=0
 ";
 
-fn path(dir: &Path, name: &str) -> String {
-    dir.join(name).to_str().unwrap().to_owned()
-}
-
-fn entries(dir: &Path) -> Vec<String> {
+fn entries(dir: impl AsRef<Path>) -> Vec<String> {
     let mut names: Vec<_> =
         fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
 
-/// A server on disk with a directory for backups.
-struct BackupServer {
-    dir: tempfile::TempDir,
-    rules: RulesFile,
-}
-
-impl BackupServer {
-    fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap(), rules: RulesFile::ini(RULES) }
-    }
-
-    fn path(&self, name: &str) -> String {
-        path(self.dir.path(), name)
-    }
-
-    fn serve(&self, more: &[&str]) -> Server {
-        let (data, backups) = (self.path("data"), self.path("backups"));
-        let args = [self.rules.path(), "--data-dir", &data, "--backup-dir", &backups];
-        Server::start(&[&args, more].concat())
-    }
-}
-
 /// Makes a backup while clients send hits. The restored server must have every hit that was answered before the backup
 /// was requested, and none that was never sent.
 fn check_backup_under_load(durability: &str) {
     const CLIENTS: usize = 4;
-    let place = BackupServer::new();
-    let server = place.serve(&["--durability", durability]);
+    let place = Place::new(RULES);
+    let server = place.on_disk(&["--durability", durability]);
     let answered: Vec<AtomicU64> = (0..CLIENTS).map(|_| AtomicU64::new(0)).collect();
     let stop = AtomicBool::new(false);
     let (before, after) = thread::scope(|scope| {
@@ -88,13 +64,12 @@ fn check_backup_under_load(durability: &str) {
     });
     let at_the_end: Vec<u64> = answered.iter().map(|count| count.load(SeqCst)).collect();
     assert!(at_the_end.iter().sum::<u64>() >= after);
-    assert_eq!(entries(Path::new(&place.path("backups"))), ["first"]);
+    assert_eq!(entries(place.path("backups")), ["first"]);
     server.kill();
 
-    let restored = place.path("restored");
-    let printed = done(&["restore", &place.path("backups/first"), "--data-dir", &restored]);
+    let printed = done(&format!("restore {} --data-dir {}", place.path("backups/first"), place.path("restored")));
     assert!(printed.contains("4 counters"), "{printed}");
-    let server = Server::start(&[place.rules.path(), "--data-dir", &restored]);
+    let server = place.serve(&["--data-dir", "DIR/restored"]);
     let mut client = server.line();
     for (number, (before, at_the_end)) in before.into_iter().zip(at_the_end).enumerate() {
         let (_, credit, _) = client.hit(&format!("api=upload user=u{number}"));
@@ -110,8 +85,8 @@ fn backup_under_load_is_complete_in_every_mode() {
 
 #[test]
 fn backup_includes_the_journal_and_does_not_change() {
-    let place = BackupServer::new();
-    let server = place.serve(&["--durability", "lazy"]);
+    let place = Place::new(RULES);
+    let server = place.on_disk(&["--durability", "lazy"]);
     let mut client = server.resp();
     // Both are sent in one write, so that no housekeeping runs between the hit and the backup.
     let hit = encode(&[b"DIVVY.HIT", b"api=other", b"user=ada"]);
@@ -121,10 +96,9 @@ fn backup_includes_the_journal_and_does_not_change() {
     client.command("DIVVY.HIT api=other user=ada");
     assert_eq!(client.command("DIVVY.BACKUP two"), place.path("backups/two"));
     for (backup, credit) in [("one", "3"), ("two", "2"), ("one", "3")] {
-        let data = place.path(&format!("{backup}-{credit}"));
-        let _ = fs::remove_dir_all(&data);
-        done(&["restore", &place.path(&format!("backups/{backup}")), "--data-dir", &data]);
-        let restored = Server::start(&[place.rules.path(), "--data-dir", &data]);
+        let _ = fs::remove_dir_all(place.path("restored"));
+        restore(place.path(&format!("backups/{backup}")), place.path("restored"));
+        let restored = place.serve(&["--data-dir", "DIR/restored"]);
         let reply = restored.resp().command("DIVVY.HIT api=other user=ada");
         assert!(reply.starts_with(&format!("[1 {credit} ")), "{backup}: {reply}");
     }
@@ -132,8 +106,8 @@ fn backup_includes_the_journal_and_does_not_change() {
 
 #[test]
 fn backup_is_only_written_below_the_operators_directory() {
-    let place = BackupServer::new();
-    let server = place.serve(&[]);
+    let place = Place::new(RULES);
+    let server = place.on_disk(&[]);
     let mut client = server.resp();
     assert!(client.command("DIVVY.HIT api=other user=ada").starts_with("[1 "));
     for name in ["-rf", "../escaped", "/tmp/escaped", "a/b", ".hidden", "..", &place.path("escaped")] {
@@ -147,25 +121,27 @@ fn backup_is_only_written_below_the_operators_directory() {
         let reply = client.command(&format!("DIVVY.BACKUP {taken}"));
         assert!(reply.contains("already exists and is not empty"), "{reply}");
     }
-    assert_eq!(entries(Path::new(&place.path("backups"))), ["empty", "full"]);
-    assert_eq!(entries(Path::new(&place.path("backups/full"))), ["inside"]);
-    assert_eq!(entries(place.dir.path()), ["backups", "data"], "nothing escaped");
+    assert_eq!(entries(place.path("backups")), ["empty", "full"]);
+    assert_eq!(entries(place.path("backups/full")), ["inside"]);
+    assert_eq!(entries(place.dir()), ["backups", "data", "rules.ini"], "nothing escaped");
 }
 
 #[test]
 fn backups_reloads_and_users_need_a_login_over_http() {
-    let place = BackupServer::new();
-    let guarded = place.serve(&["--requirepass", "correct horse"]);
-    let address = guarded.http.to_string();
-    let login = ["--server", &address, "--password", "correct horse"];
+    let place = Place::new(RULES);
+    let guarded = place.on_disk(&["--requirepass", "correct horse"]);
+    let login = format!("--server {} --password 'correct horse'", guarded.http);
     let by_path = place.path("backups/by-path");
-    assert_eq!(done(&[&["backup", &format!("{by_path}/")], &login[..]].concat()).trim_end(), by_path);
-    assert_eq!(done(&[&["users"], &login[..]].concat()), "user default on (sha256) +@all ~*\n");
-    assert_eq!(done(&[&["reload"], &login[..]].concat()), "");
-    for args in [&["backup", "b"][..], &["users"], &["reload"]] {
-        let error = refused(&[args, &["--server", &address]].concat());
-        assert!(error.contains("requires a password"), "{error}");
-    }
+    assert_eq!(done(&format!("backup {by_path}/ {login}")).trim_end(), by_path);
+    assert_eq!(done(&format!("users {login}")), "user default on (sha256) +@all ~*\n");
+    assert_eq!(done(&format!("reload {login}")), "");
+    let all_refused = |server: &Server, reason: &str| {
+        for line in ["backup b", "users", "reload"] {
+            let (code, _, error) = run_at(server, line);
+            assert!(code != 0 && error.contains(reason), "{line}: {error}");
+        }
+    };
+    all_refused(&guarded, "requires a password");
     let login = ("authorization", "Bearer correct horse");
     for (origin, status) in [("http://divvy", 200), ("http://evil.example", 403), ("null", 403)] {
         let headers = [login, ("origin", origin), ("connection", "close")];
@@ -173,33 +149,29 @@ fn backups_reloads_and_users_need_a_login_over_http() {
         assert_eq!(response.status, status, "{origin}: {}", response.body);
     }
     drop(guarded);
-    let open = place.serve(&[]);
-    for args in [&["backup", "b"][..], &["users"], &["reload"]] {
-        let error = refused(&[args, &["--server", &open.http.to_string()]].concat());
-        assert!(error.contains("only a user may ask for this"), "{error}");
-    }
-    assert_eq!(entries(Path::new(&place.path("backups"))), ["by-path"]);
+    all_refused(&place.on_disk(&[]), "only a user may ask for this");
+    assert_eq!(entries(place.path("backups")), ["by-path"]);
 }
 
 #[test]
 fn only_complete_backups_are_restored_and_only_into_empty_directories() {
-    let place = BackupServer::new();
-    let server = place.serve(&[]);
+    let place = Place::new(RULES);
+    let server = place.on_disk(&[]);
     let mut client = server.resp();
     for user in 0..1_000 {
         client.command(&format!("DIVVY.HIT api=other user=u{user}"));
     }
     let backup = client.command("DIVVY.BACKUP a");
-    let restore = |from: &str, to: &str| refused(&["restore", from, "--data-dir", &place.path(to)]);
+    let restore = |from: &str, to: &str| refused(&format!("restore {from} --data-dir {}", place.path(to)));
 
     let error = restore(&backup, "data");
     assert!(error.contains("not empty") && error.contains("stop the server"), "{error}");
     let error = restore(&place.path("data"), "new");
     assert!(error.contains("is not a divvy backup"), "{error}");
-    let error = refused(&[&SERVE[..], &["--data-dir", &backup]].concat());
+    let error = refused(&format!("{} --data-dir {backup}", SERVE.join(" ")));
     assert!(error.contains("is a backup") && error.contains("divvy restore"), "{error}");
 
-    let format = path(Path::new(&backup), "DIVVY-FORMAT");
+    let format = format!("{backup}/DIVVY-FORMAT");
     let written = fs::read(&format).unwrap();
     fs::write(&format, "99\n").unwrap();
     let error = restore(&backup, "new");
@@ -209,9 +181,9 @@ fn only_complete_backups_are_restored_and_only_into_empty_directories() {
     // Changes one byte in the middle of the table with the counters. The backup's files may be shared with the data
     // directory.
     server.kill();
-    let tables = entries(Path::new(&backup)).into_iter().filter(|name| name.ends_with(".sst"));
-    let largest = tables.max_by_key(|name| fs::metadata(path(Path::new(&backup), name)).unwrap().len()).unwrap();
-    let table = path(Path::new(&backup), &largest);
+    let tables = entries(&backup).into_iter().filter(|name| name.ends_with(".sst"));
+    let tables = tables.map(|name| format!("{backup}/{name}"));
+    let table = tables.max_by_key(|table| fs::metadata(table).unwrap().len()).unwrap();
     let whole = fs::read(&table).unwrap();
     let mut damaged = whole.clone();
     damaged[whole.len() / 4] ^= 0xff;
@@ -230,7 +202,7 @@ fn only_complete_backups_are_restored_and_only_into_empty_directories() {
         fs::remove_dir(place.path("empty")).expect("it is still empty");
     }
     fs::write(&table, whole).unwrap();
-    let printed = done(&["restore", &backup, "--data-dir", &place.path("new")]);
+    let printed = done(&format!("restore {backup} --data-dir {}", place.path("new")));
     assert!(printed.contains("1000 counters, all of them read"), "{printed}");
 }
 
@@ -241,35 +213,32 @@ fn counters_are_listed_and_forgotten_on_the_command_line() {
     for hit in ["other user=ada COST 3", "other user=bob", "other user=cy COST 2", "upload user=ada"] {
         client.command(&format!("DIVVY.HIT api={hit}"));
     }
-    let address = server.http.to_string();
-    let of_other = |verb: &str, more: &[&str]| {
-        done(&[&[verb, "--operation", "api=other", "user=*", "--server", &address], more].concat())
-    };
-    let table = of_other("counters", &[]);
+    let of_other = |verb: &str, more: &str| done_at(&server, &format!("{verb} --operation api=other 'user=*' {more}"));
+    let table = of_other("counters", "");
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[0], ["remaining", "reset", "balance", "actor"]);
     let credits: Vec<_> = lines[1..].iter().map(|line| (line[3], line[0])).collect();
     assert_eq!(credits, [("ada", "2"), ("bob", "4"), ("cy", "3")]);
-    let line: serde_json::Value = serde_json::from_str(&of_other("counters", &["--actor", "cy", "--json"])).unwrap();
+    let line: serde_json::Value = serde_json::from_str(&of_other("counters", "--actor cy --json")).unwrap();
     assert_eq!((&line["actor"], &line["remaining"]), (&"cy".into(), &3.into()));
-    assert_eq!(of_other("forget", &["--actor", "cy"]), "1 forgotten\n");
-    assert_eq!(of_other("forget", &["--yes", "--json"]), "{\"forgotten\":2}\n");
-    assert_eq!(of_other("counters", &["--json"]), "");
-    let uploads = done(&["counters", "--rule", "uploads", "--server", &address]);
+    assert_eq!(of_other("forget", "--actor cy"), "1 forgotten\n");
+    assert_eq!(of_other("forget", "--yes --json"), "{\"forgotten\":2}\n");
+    assert_eq!(of_other("counters", "--json"), "");
+    let uploads = done_at(&server, "counters --rule uploads");
     assert!(uploads.contains("999999") && uploads.contains("ada"), "another rule's are untouched: {uploads}");
 }
 
 #[test]
 fn forgotten_counters_stay_forgotten_after_a_crash() {
-    let place = BackupServer::new();
-    let server = place.serve(&[]);
+    let place = Place::new(RULES);
+    let server = place.on_disk(&[]);
     let mut client = server.resp();
     for user in ["ada", "bob"] {
         client.command(&format!("DIVVY.HIT api=upload user={user}"));
     }
     assert_eq!(client.command("DIVVY.FORGET uploads ACTOR ada"), "[0 1]");
     server.kill();
-    let server = place.serve(&[]);
+    let server = place.on_disk(&[]);
     let mut client = server.resp();
     let page = client.command("DIVVY.COUNTERS uploads");
     assert!(page.starts_with("[0 [[bob 999999 ") && !page.contains("ada"), "{page}");
@@ -292,22 +261,21 @@ fn hit_of(user: &str) -> Vec<u8> {
 fn million_counters_are_listed_and_forgotten_in_bounded_memory() {
     const COUNTERS: usize = 1_000_000;
     const MIB: u64 = 1 << 20;
-    let place = BackupServer::new();
-    let server = place.serve(&["--cache-memory", "1Mi"]);
+    let place = Place::new(RULES);
+    let server = place.on_disk(&["--cache-memory", "1Mi"]);
     let mut client = server.resp();
     pipeline(&mut client, (0..COUNTERS).map(|number| hit_of(&format!("user-{number}"))), |reply| {
         assert!(reply.starts_with("[1 999999 "), "{reply}");
     });
     let before = server.peak_resident();
-    let address = server.http.to_string();
-    let mut child =
-        divvy().args(["counters", "--rule", "uploads", "--server", &address]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut listing = divvy_with(&format!("counters --rule uploads --server {}", server.http));
+    let mut child = listing.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.next().unwrap().unwrap().contains("actor"));
     // The command cannot end before these lines are read, because the pipe holds fewer.
     const UNREAD: usize = 20_000;
     let mut listed = lines.by_ref().take(COUNTERS - UNREAD).count();
-    let of_client = peak_resident_of(child.id());
+    let of_client = memory_of(child.id(), "VmHWM");
     listed += lines.count();
     assert!(child.wait().unwrap().success());
     assert_eq!(listed, COUNTERS);
@@ -317,27 +285,20 @@ fn million_counters_are_listed_and_forgotten_in_bounded_memory() {
     let grown = server.peak_resident().saturating_sub(before);
     assert!(grown < 64 * MIB, "the server grew by {} MiB", grown / MIB);
 
-    let forgotten = done(&["forget", "--rule", "uploads", "--yes", "--server", &address]);
+    let forgotten = done_at(&server, "forget --rule uploads --yes");
     assert_eq!(forgotten, format!("{COUNTERS} forgotten\n"));
     assert_eq!(client.command("DIVVY.COUNTERS uploads"), "[0 []]");
 }
 
-fn peak_resident_of(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    kib.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
-}
-
 #[test]
 fn stats_match_the_requests() {
-    let place = BackupServer::new();
-    let server = place.serve(&["--durability", "lazy"]);
+    let place = Place::new(RULES);
+    let server = place.on_disk(&["--durability", "lazy"]);
     let mut client = server.resp();
     for _ in 0..7 {
         client.command("DIVVY.HIT api=other user=ada");
     }
-    let stats = |more: &[&str]| done(&[&["stats", "--server", &server.http.to_string()], more].concat());
-    let json: serde_json::Value = serde_json::from_str(&stats(&["--json"])).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&done_at(&server, "stats --json")).unwrap();
     assert_eq!(json["hits"], serde_json::json!({ "accepted": 5, "rejected": 2 }), "{json}");
     assert_eq!(json["metrics"]["divvy_hits_total{rule_label=\"rule-2\",status=\"rejected\"}"], 2, "{json}");
     let store = &json["store"];
@@ -347,5 +308,5 @@ fn stats_match_the_requests() {
     );
     assert!(store["diskBytes"].as_u64().unwrap() > 0, "{json}");
     assert!(json["server"]["residentBytes"].as_u64().unwrap() > 1 << 20, "{json}");
-    assert_eq!(stats(&["hits"]), "# hits\naccepted:5\nrejected:2\n");
+    assert_eq!(done_at(&server, "stats hits"), "# hits\naccepted:5\nrejected:2\n");
 }

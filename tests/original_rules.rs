@@ -58,6 +58,11 @@ fn one_of(choices: &'static [&'static str]) -> impl Strategy<Value = &'static st
     prop::sample::select(choices)
 }
 
+/// Chooses one of the texts between the bars.
+fn words(choices: &'static str) -> impl Strategy<Value = &'static str> + Clone {
+    prop::sample::select(choices.split('|').collect::<Vec<_>>())
+}
+
 /// Generates a section header with several pairs and awkward characters. `name` keeps rules apart.
 fn header(name: usize) -> impl Strategy<Value = String> {
     let value = one_of(&[
@@ -80,48 +85,11 @@ fn value_of_second() -> impl Strategy<Value = &'static str> {
 }
 
 fn setting() -> impl Strategy<Value = String> {
-    let number = one_of(&[
-        "5",
-        "5",
-        "5",
-        "60.9",
-        "7.0",
-        "'7'",
-        "\"8\"",
-        "\"8\" ; c",
-        "9 # c",
-        "9;c",
-        " 4 ",
-        "0",
-        "1e3",
-        "'2.0'",
-    ]);
-    let text = one_of(&[
-        "ip",
-        "ip",
-        "'ip'",
-        "\"ip\"",
-        "\"ip\" ; c",
-        "'ip' # c",
-        "null",
-        "'null'",
-        "\"null\"",
-        "true",
-        "false",
-        "''",
-        "",
-        "'7'",
-        "'1.0'",
-        r"a\;b",
-        r"a\\",
-        "\"a\\tb\"",
-        "\u{feff}ip",
-        "ip\u{85}",
-        "a\u{2028}",
-        "'\"ip\"'",
-        "it's",
-        "=",
-    ]);
+    let number = words("5|5|5|60.9|7.0|'7'|\"8\"|\"8\" ; c|9 # c|9;c| 4 |0|1e3|'2.0'");
+    let text = words(
+        "ip|ip|'ip'|\"ip\"|\"ip\" ; c|'ip' # c|null|'null'|\"null\"|true|false|''||'7'|'1.0'|a\\;b|a\\\\|\"a\\tb\"|\
+         \u{feff}ip|ip\u{85}|a\u{2028}|'\"ip\"'|it's|=",
+    );
     let policy = one_of(&["stop", "canary", "canary", "'canary'", "\"canary\"", "null", "false", "''", "canary ; c"]);
     prop_oneof![
         number.clone().prop_map(|value| format!("resetSeconds={value}")),

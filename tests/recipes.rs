@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::clients::{PYTHON, installed};
-use crate::support::{DIVVY, PATIENCE, RulesFile, Server, http, program};
+use crate::support::{DIVVY, Server, Site, program};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/recipes.md");
 
@@ -105,45 +105,23 @@ fn commands(block: &[&str]) -> Vec<Step> {
 }
 
 fn follow(Recipe { title, steps }: &Recipe) {
-    let mut served: Option<(Server, RulesFile)> = None;
+    let mut served: Option<Site> = None;
     let started = Instant::now();
     for step in steps {
         match (step, &served) {
-            (Step::Rules(rules), None) => {
-                let file = RulesFile::ini(rules);
-                // A reader's server checks the file every second. This one waits for SIGHUP.
-                let server = Server::start(&[file.path(), "--store=memory", "--reload-interval=0"]);
-                served = Some((server, file));
-            }
-            (Step::Rules(rules), Some((server, file))) => change_rules(server, file, rules),
-            (Step::Command { line, reply }, Some((server, _))) => {
+            (Step::Rules(rules), None) => served = Some(Site::serving(rules, &["--store=memory"])),
+            (Step::Rules(rules), Some(site)) => site.reload(rules),
+            (Step::Command { line, reply }, Some(Site { server, .. })) => {
                 let got = run(line, server);
                 assert!(
                     agrees(reply, &got, started.elapsed()),
                     "{title}: {line}\non the page:\n{reply}\nfrom the server:\n{got}"
                 );
             }
-            (Step::Program(program), Some((server, _))) => run_program(program, server),
+            (Step::Program(program), Some(Site { server, .. })) => run_program(program, server),
             (Step::Program(_), None) => panic!("{title}: no rules before its program"),
             (Step::Command { line, .. }, None) => panic!("{title}: no rules before {line}"),
         }
-    }
-}
-
-/// Replaces the rules file, and waits until the server has loaded it.
-fn change_rules(server: &Server, file: &RulesFile, rules: &str) {
-    let version = || {
-        let metrics = http::get(server.http, "/metrics").body;
-        let line = metrics.lines().find(|line| line.starts_with("divvy_config_version "));
-        line.expect("the version of the rules").to_owned()
-    };
-    let before = version();
-    std::fs::write(file.path(), rules).unwrap();
-    server.signal("-HUP");
-    let deadline = Instant::now() + PATIENCE;
-    while version() == before {
-        assert!(Instant::now() < deadline, "the new rules are not loaded");
-        std::thread::yield_now();
     }
 }
 

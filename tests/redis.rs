@@ -19,6 +19,12 @@ pub fn open(urls: Vec<String>) -> RedisStore {
     RedisStore::open(RedisOptions { urls, ..RedisOptions::default() }).unwrap()
 }
 
+fn connected() -> (RedisServer, RedisStore) {
+    let server = RedisServer::start();
+    let store = open(vec![server.url()]);
+    (server, store)
+}
+
 pub fn window(credits: u64, nanos: u64) -> Limit {
     Limit::FixedWindow(FixedWindow::new(credits, nanos).unwrap())
 }
@@ -76,8 +82,7 @@ fn ttl_ms(server: &RedisServer, key: &str) -> i64 {
 
 #[test]
 fn window_has_buttons_divvys_key_value_and_ttl() {
-    let server = RedisServer::start();
-    let store = open(vec![server.url()]);
+    let (server, store) = connected();
     wait(async {
         let key = "divvy:method=GET path=/x:1.2.3.4:3:60";
         let limit = window(3, 60 * SECOND);
@@ -101,8 +106,7 @@ fn window_has_buttons_divvys_key_value_and_ttl() {
 
 #[test]
 fn manual_commands_and_hits_share_the_same_credits() {
-    let server = RedisServer::start();
-    let store = open(vec![server.url()]);
+    let (server, store) = connected();
     wait(async {
         let (limit, key) = (window(6, 60 * SECOND), "divvy:method=GET path=/x:both:6:60");
         assert_eq!(server.cli(&["GET", key]), "");
@@ -137,8 +141,7 @@ pub async fn about(
 
 #[test]
 fn reservations_leave_buttons_divvys_window_unchanged() {
-    let server = RedisServer::start();
-    let store = open(vec![server.url()]);
+    let (server, store) = connected();
     wait(async {
         let (limit, key) = (window(6, 60 * SECOND), "divvy:method=GET path=/x:both:6:60");
         let side = format!("divvy.reserved:{key}");
@@ -202,8 +205,7 @@ fn reservations_leave_buttons_divvys_window_unchanged() {
 
 #[test]
 fn unreadable_reservation_is_rejected_until_it_is_forgotten() {
-    let server = RedisServer::start();
-    let store = open(vec![server.url()]);
+    let (server, store) = connected();
     wait(async {
         for limit in [window(6, 60 * SECOND), tokens(6)] {
             let reserve = ReservationAsk::Reserve { credits: 1, ttl_seconds: 900 };
@@ -230,8 +232,7 @@ fn unreadable_reservation_is_rejected_until_it_is_forgotten() {
 
 #[test]
 fn window_without_expiry_is_repaired_and_foreign_content_affects_one_bucket() {
-    let server = RedisServer::start();
-    let store = open(vec![server.url()]);
+    let (server, store) = connected();
     wait(async {
         let limit = window(2, 60 * SECOND);
         let key = "divvy:method=GET path=/x:lost:2:60";
@@ -335,8 +336,7 @@ fn batch_is_one_round_trip_for_every_algorithm() {
 
 #[test]
 fn listing_is_invalid_after_redis_was_replaced() {
-    let mut server = RedisServer::start();
-    let store = open(vec![server.url()]);
+    let (mut server, store) = connected();
     wait(async {
         let limit = window(5, 600 * SECOND);
         let actors: Vec<_> = (0..100).map(|number| number.to_string()).collect();
@@ -355,8 +355,7 @@ fn listing_is_invalid_after_redis_was_replaced() {
 
 #[test]
 fn other_algorithms_have_their_own_keys_that_expire() {
-    let server = RedisServer::start();
-    let store = open(vec![server.url()]);
+    let (server, store) = connected();
     wait(async {
         let limit = Limit::TokenBucket(TokenBucket::new(3, 1, 10 * SECOND).unwrap());
         let outcomes = apply(&store, &[("a", limit, take(1)), ("a", limit, take(2)), ("a", limit, take(1))]).await;
@@ -381,13 +380,8 @@ fn other_algorithms_have_their_own_keys_that_expire() {
 /// Sending the script with each call, 12 kB each, would exceed the amount that Redis accepts within the timeout.
 #[test]
 fn lost_script_is_sent_once_per_batch() {
-    let server = RedisServer::start();
-    let store = open(vec![server.url()]);
-    let received = || {
-        let stats = server.cli(&["INFO", "stats"]);
-        let bytes = stats.lines().find_map(|line| line.strip_prefix("total_net_input_bytes:")).unwrap();
-        bytes.trim().parse::<u64>().unwrap()
-    };
+    let (server, store) = connected();
+    let received = || server.info("stats", "total_net_input_bytes");
     wait(async {
         let actors: Vec<_> = (0..500).map(|number| number.to_string()).collect();
         let hits: Vec<_> = actors.iter().map(|actor| (actor.as_str(), tokens(9), TAKE)).collect();
@@ -427,15 +421,11 @@ pub async fn timed<T>(future: impl Future<Output = T>) -> T {
 
 /// Sends hits until one is answered, and returns its outcome.
 pub async fn recover(store: &RedisStore, limit: Limit) -> Outcome {
-    let mut first = None;
     for _ in 0..400 {
         match timed(one(store, "a", limit, TAKE)).await {
-            Ok(outcome) => {
-                first = Some(outcome);
-                break;
-            }
+            Ok(outcome) => return outcome,
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
-    first.expect("Redis answers, but the store does not find it again")
+    panic!("Redis answers, but the store does not find it again")
 }

@@ -7,7 +7,7 @@ use divvy::store::{Action, Store, StoreError};
 
 use crate::conformance::{TAKE, wait};
 use crate::redis::{about, apply, one, open, page, recover, summary, timed, window};
-use crate::support::{PATIENCE, RedisCluster, RedisServer};
+use crate::support::{PATIENCE, RedisCluster, RedisServer, until};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -44,25 +44,23 @@ fn windows_across_slots_survive_lost_scripts_moving_slots_and_a_failover() {
         master.kill();
         timed(one(&store, "a", limit, TAKE)).await.unwrap_err();
         recover(&store, limit).await;
-        let start = Instant::now();
         // This node may hear of the new master later than the store did.
-        while cluster.master_of("divvy:method=GET path=/x:a:100:600").port == port {
-            assert!(start.elapsed() < PATIENCE, "no new master");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        while timed(apply(&store, &hits)).await.iter().any(Result::is_err) {
-            assert!(start.elapsed() < PATIENCE, "the client does not find its way about the new cluster");
-        }
+        until(|| cluster.master_of("divvy:method=GET path=/x:a:100:600").port != port);
+        eventually(async || timed(apply(&store, &hits)).await.iter().all(Result::is_ok)).await;
         // The new master has another order. A node that was asked for the slots may not know the new master yet.
-        while !matches!(page(&store, limit, cursor.clone(), 1).await, Err(StoreError::InvalidCursor(_))) {
-            assert!(start.elapsed() < PATIENCE, "the cursor goes on");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        while page(&store, limit, None, 1).await.is_err() {
-            assert!(start.elapsed() < PATIENCE, "no listing");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        eventually(async || matches!(page(&store, limit, cursor.clone(), 1).await, Err(StoreError::InvalidCursor(_))))
+            .await;
+        eventually(async || page(&store, limit, None, 1).await.is_ok()).await;
     });
+}
+
+/// Waits until the condition holds.
+async fn eventually(condition: impl AsyncFn() -> bool) {
+    let start = Instant::now();
+    while !condition().await {
+        assert!(start.elapsed() < PATIENCE, "waited in vain");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// Clients choose parts of a bucket's name, and therefore its slot.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::redis::{SLACK, TIMEOUT};
+use crate::support::redis::hit_in_time;
 use crate::support::sentinel::{MASTER, SENTINEL_PASSWORD, Sentinels};
 use crate::support::{LineClient, PATIENCE, RedisCluster, RedisServer, Server, parse_verdict};
 
@@ -37,10 +37,7 @@ enum Reply {
 
 /// Sends a hit. Its reply must arrive in time.
 fn hit(client: &mut LineClient, ip: &str) -> Reply {
-    let sent = Instant::now();
-    client.send(format!("HIT ip={ip}\n").as_bytes());
-    let line = client.read_line();
-    assert!(sent.elapsed() < TIMEOUT + SLACK, "{line:?} took {:?}", sent.elapsed());
+    let line = hit_in_time(client, &format!("ip={ip}"));
     match parse_verdict(&line) {
         Some((true, credit, _)) => Reply::Granted { credit },
         Some((false, ..)) => Reply::Denied,

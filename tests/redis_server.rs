@@ -7,10 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::redis::{SLACK, TIMEOUT};
-use crate::support::{RedisServer, RespClient, RulesFile, Server, connect, parse_verdict};
-
-const RECOVERY: Duration = Duration::from_secs(30);
+use crate::support::redis::{SLACK, hit_in_time};
+use crate::support::{RedisServer, RespClient, RulesFile, Server, connect, parse_verdict, until};
 
 fn rules(credits: u64) -> String {
     let quota = format!("creditLimit = {credits}\nresetSeconds = 600\n");
@@ -53,28 +51,9 @@ fn hit_many(address: SocketAddr, ip: &str, count: usize, counts: &ReplyCounts) {
     assert_eq!(replies.inspect(|reply| counts.note(reply)).count(), count);
 }
 
-/// Sends a hit of `ip`, and returns its reply, which must arrive in time.
-fn hit_in_time(server: &Server, ip: &str) -> String {
-    let started = Instant::now();
-    let mut client = server.line();
-    client.send(format!("HIT ip={ip}\n").as_bytes());
-    let reply = client.read_line();
-    let elapsed = started.elapsed();
-    assert!(elapsed < TIMEOUT + SLACK, "{reply:?} took {elapsed:?}");
-    reply.trim_end().to_owned()
-}
-
-/// Sends hits until `is_done` returns true for a reply. Fails if that takes too long.
-fn hit_until(server: &Server, ip: &str, mut is_done: impl FnMut(&str) -> bool) {
-    let started = Instant::now();
-    loop {
-        let reply = hit_in_time(server, ip);
-        if is_done(&reply) {
-            return;
-        }
-        assert!(started.elapsed() < RECOVERY, "still {reply:?}");
-        thread::sleep(Duration::from_millis(50));
-    }
+/// Sends hits until one is allowed and `is_done` is true. Their replies must arrive in time.
+fn hit_until_allowed(server: &Server, is_done: impl Fn() -> bool) {
+    until(|| hit_in_time(&mut server.line(), "ip=a").starts_with("OK true") && is_done());
 }
 
 #[test]
@@ -97,13 +76,13 @@ fn outage_is_logged_once_at_its_start_and_once_at_its_end() {
     let (mut redis, rules) = (RedisServer::start(), rules(1_000_000));
     let rules = RulesFile::ini(&rules);
     let (server, log) = Server::logged(&[rules.path(), "--redis-url", &redis.url()]);
-    hit_until(&server, "a", |reply| reply.starts_with("OK true"));
+    hit_until_allowed(&server, || true);
     redis.kill();
     let counts = ReplyCounts::default();
     hit_many(server.line, "a", 2_000, &counts);
     assert_eq!(counts.counts(), (0, 0, 2_000));
     redis.restart();
-    hit_until(&server, "a", |reply| reply.starts_with("OK true") && log.count("working again: the store") > 0);
+    hit_until_allowed(&server, || log.count("working again: the store") > 0);
     assert_eq!((log.count("failing: the store"), log.count("working again: the store")), (1, 1));
 }
 
@@ -120,19 +99,19 @@ fn dead_redis_neither_blocks_accepts_nor_grows_memory() {
 fn check_accepts_and_memory_during_an_outage(end: fn(&mut RedisServer), begin: fn(&mut RedisServer)) {
     let (mut redis, rules) = (RedisServer::start(), rules(1_000_000));
     let server = serve(&rules, &redis.url(), &[]);
-    hit_in_time(&server, "a");
+    hit_in_time(&mut server.line(), "ip=a");
     let before = server.peak_resident();
     end(&mut redis);
-    let (counts, until) = (ReplyCounts::default(), Instant::now() + Duration::from_secs(3));
+    let (counts, end) = (ReplyCounts::default(), Instant::now() + Duration::from_secs(3));
     thread::scope(|scope| {
         for _ in 0..20 {
             scope.spawn(|| {
-                while Instant::now() < until {
+                while Instant::now() < end {
                     hit_many(server.line, "a", 500, &counts);
                 }
             });
         }
-        while Instant::now() < until {
+        while Instant::now() < end {
             let asked = Instant::now();
             assert_eq!(server.resp().command("PING"), "PONG");
             assert!(asked.elapsed() < SLACK, "a new connection waited {:?}", asked.elapsed());
@@ -144,7 +123,7 @@ fn check_accepts_and_memory_during_an_outage(end: fn(&mut RedisServer), begin: f
     let grown = server.peak_resident().saturating_sub(before);
     assert!(grown < 64 << 20, "the server grew by {grown} bytes");
     begin(&mut redis);
-    hit_until(&server, "a", |reply| reply.starts_with("OK true"));
+    hit_until_allowed(&server, || true);
 }
 
 /// Sends hits of one actor on 10 connections while `disturb` runs, and a little longer.

@@ -4,12 +4,15 @@ use crate::support::{Certificates, RedisServer, Server, free_port, http, until};
 
 /// Starts a Redis with TLS on the returned port. Its plain port is for redis-cli.
 fn redis(certificates: &Certificates, demands_certificates: &str) -> (RedisServer, u16) {
-    let port = free_port();
+    redis_with(certificates, &["--tls-auth-clients", demands_certificates])
+}
+
+fn redis_with(certificates: &Certificates, more: &[&str]) -> (RedisServer, u16) {
+    let (plain, port) = (free_port(), free_port());
     let [certificate, key, ca] = ["server.pem", "server.key", "ca.pem"].map(|name| certificates.path(name));
-    let listens = ["--tls-port", &port.to_string(), "--tls-auth-clients", demands_certificates].map(str::to_owned);
     let files = ["--tls-cert-file", &certificate, "--tls-key-file", &key, "--tls-ca-cert-file", &ca];
-    let args: Vec<&str> = listens.iter().map(String::as_str).chain(files).collect();
-    (RedisServer::start_with(free_port(), &args), port)
+    let flags = ["--tls-port", &port.to_string()];
+    (RedisServer::start_with(plain, &[&flags[..], &files, more].concat()), port)
 }
 
 /// Starts a server on that Redis, and returns the reply to one hit.
@@ -64,12 +67,9 @@ fn unix_socket_works_with_user_and_password() {
 #[test]
 fn cluster_over_tls_works_for_a_user_with_minimal_rights() {
     let certificates = Certificates::new();
-    let port = free_port();
-    let [certificate, key, ca] = ["server.pem", "server.key", "ca.pem"].map(|name| certificates.path(name));
-    let tls = ["--tls-port", &port.to_string(), "--tls-cluster", "yes", "--tls-auth-clients", "no"].map(str::to_owned);
-    let files = ["--tls-cert-file", &certificate, "--tls-key-file", &key, "--tls-ca-cert-file", &ca];
-    let args: Vec<&str> = tls.iter().map(String::as_str).chain(files).chain(["--cluster-enabled", "yes"]).collect();
-    let redis = RedisServer::start_with(free_port(), &args);
+    let ca = certificates.path("ca.pem");
+    let cluster = ["--tls-cluster", "yes", "--tls-auth-clients", "no", "--cluster-enabled", "yes"];
+    let (redis, port) = redis_with(&certificates, &cluster);
     assert_eq!(redis.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]), "OK");
     until(|| redis.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok"));
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/redis.md")).unwrap();

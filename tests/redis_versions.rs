@@ -82,12 +82,9 @@ fn values_of_the_last_version_continue_to_count() {
     let server = serve(&redis);
     Record::read(&format(), "redis").check(&server);
     for algorithm in ["fixed", "sliding", "log", "token", "leaky"] {
-        let left = |command: &str| {
-            let reply = reply(&server, &format!("{command} api={algorithm} user=u3"));
-            reply.split(' ').nth(1).and_then(|word| word.parse::<u64>().ok()).unwrap_or_else(|| panic!("{reply}"))
-        };
-        let before = left("DIVVY.PEEK");
-        assert_eq!(left("DIVVY.HIT"), before - 1, "{algorithm}");
+        let (mut client, pairs) = (server.resp(), format!("api={algorithm} user=u3"));
+        let before = client.left(&pairs);
+        assert_eq!(client.hit(&pairs).1, before - 1, "{algorithm}");
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-use crate::support::{LineClient, ReloadingServer, RespClient, encode, http};
+use crate::support::{LineClient, RespClient, Site, encode, http, words};
 
 const UNCHANGED: &str = "reloaded, unchanged";
 const NOT_LOADED: &str = "not loaded; the previous rules stay in force";
@@ -19,20 +19,20 @@ fn rules(header: &str, credits: u64) -> String {
 #[test]
 fn unchanged_and_invalid_files_are_reported_and_the_old_rules_stay() {
     let good = rules("a=1", 10);
-    let reloading = ReloadingServer::serving(&good, &["--store", "memory"]);
-    let shown = |line: &str| http::get(reloading.server.http, "/metrics").body.lines().any(|shown| shown == line);
-    reloading.try_reload(&good, UNCHANGED, 1);
-    reloading.try_reload("[a=1]\ncreditLimit = many\nresetSeconds = 60\n", NOT_LOADED, 1);
-    let log = reloading.log.text();
+    let site = Site::serving(&good, &["--store", "memory"]);
+    let shown = |line: &str| http::get(site.server.http, "/metrics").body.lines().any(|shown| shown == line);
+    site.replace("rules.ini", &good, UNCHANGED);
+    site.replace("rules.ini", "[a=1]\ncreditLimit = many\nresetSeconds = 60\n", NOT_LOADED);
+    let log = site.log.text();
     for problem in ["rules.ini:2: ", "rules.ini: "] {
         assert!(log.lines().any(|line| line.contains("ERROR") && line.contains(problem)), "{problem:?} in:\n{log}");
     }
-    let mut client = reloading.server.line();
+    let mut client = site.server.line();
     assert_eq!(client.hit("a=1").1, 9);
     assert!(shown("divvy_config_last_load_successful 0") && shown("divvy_config_failures_total 1"));
-    reloading.try_reload(&good, UNCHANGED, 2);
+    site.replace("rules.ini", &good, UNCHANGED);
     assert!(shown("divvy_config_last_load_successful 1") && shown("divvy_config_failures_total 1"));
-    reloading.reload(&rules("a=1", 20));
+    site.reload(&rules("a=1", 20));
     assert_eq!(client.hit("a=1").1, 19);
 }
 
@@ -101,8 +101,7 @@ fn hit_by_resp(address: SocketAddr, actor: &str, done: &AtomicBool) -> AnswerCou
         for _ in 0..PIPELINED {
             let mut verdict = || {
                 let reply = client.read_reply();
-                let numbers = reply.trim_matches(['[', ']']).split(' ').map(|number| number.parse().unwrap());
-                let numbers: Vec<u64> = numbers.collect();
+                let numbers: Vec<u64> = words(&reply).iter().map(|number| number.parse().unwrap()).collect();
                 (numbers[0] == 1, numbers[1], numbers[2])
             };
             let (x, (allowed, credit, _)) = (verdict(), verdict());
@@ -115,9 +114,9 @@ fn hit_by_resp(address: SocketAddr, actor: &str, done: &AtomicBool) -> AnswerCou
 #[test]
 fn under_load_every_reply_is_from_one_rule_set_and_no_connection_is_dropped() {
     let sets = [flipping(1_111), flipping(2_222)];
-    let reloading = ReloadingServer::serving(&sets[0], &["--store", "memory", "--threads", "2"]);
+    let site = Site::serving(&sets[0], &["--store", "memory", "--threads", "2"]);
     let done = AtomicBool::new(false);
-    let (line, resp) = (reloading.server.line, reloading.server.resp);
+    let (line, resp) = (site.server.line, site.server.resp);
     let (done, mut by) = (&done, [0, 0]);
     thread::scope(|scope| {
         let clients: Vec<_> = (0..4)
@@ -133,7 +132,7 @@ fn under_load_every_reply_is_from_one_rule_set_and_no_connection_is_dropped() {
             })
             .collect();
         for flip in 1..=FLIPS {
-            reloading.reload(&sets[flip % 2]);
+            site.reload(&sets[flip % 2]);
         }
         done.store(true, Relaxed);
         for client in clients {

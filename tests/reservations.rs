@@ -8,7 +8,7 @@ use siphasher::sip128::SipHasher13;
 
 use crate::support::grpc::descriptor;
 use crate::support::http::encode;
-use crate::support::{Caller, RedisServer, RespClient, Response, Server, metrics, on_local_stores};
+use crate::support::{Caller, RedisServer, RespClient, Response, Server, metrics, on_local_stores, words};
 
 /// Returns rules with a hundred credits per user, without a counter, and a default that denies.
 fn rules() -> String {
@@ -21,38 +21,11 @@ fn rules() -> String {
         .to_owned()
 }
 
-/// A client that makes reservations.
-struct Client(RespClient);
-
-impl Client {
-    fn of(server: &Server) -> Self {
-        Self(server.resp())
-    }
-
-    fn ask(&mut self, command: &str) -> String {
-        self.0.command(command)
-    }
-
-    /// Makes a reservation that must be allowed. Returns the credit left, and the id.
-    fn reserve(&mut self, pairs: &str, amount: u64, options: &str) -> (u64, String) {
-        let reply = self.ask(&format!("DIVVY.RESERVE {pairs} AMOUNT {amount} {options}"));
-        let words: Vec<_> = reply.trim_matches(['[', ']']).split(' ').collect();
-        assert!(words.len() == 4 && words[0] == "1", "{pairs}: {reply}");
-        (words[1].parse().unwrap(), words[3].to_owned())
-    }
-
-    /// Commits a reservation. Returns the balance, and the result.
-    fn commit(&mut self, id: &str, cost: u64) -> (i64, String) {
-        let reply = self.ask(&format!("DIVVY.COMMIT {id} COST {cost}"));
-        let words: Vec<_> = reply.trim_matches(['[', ']']).split(' ').collect();
-        assert_eq!(words.len(), 3, "{reply}");
-        (words[0].parse().expect(&reply), words[2].to_owned())
-    }
-
-    fn left(&mut self, pairs: &str) -> u64 {
-        let reply = self.ask(&format!("DIVVY.PEEK {pairs}"));
-        reply.split(' ').nth(1).and_then(|word| word.parse().ok()).expect(&reply)
-    }
+/// Commits a reservation. Returns the balance, and the result.
+fn commit(client: &mut RespClient, id: &str, cost: u64) -> (i64, String) {
+    let reply = client.command(&format!("DIVVY.COMMIT {id} COST {cost}"));
+    let [balance, _, result] = words(&reply)[..] else { panic!("{reply}") };
+    (balance.parse().unwrap(), result.to_owned())
 }
 
 fn commit_answer(balance: i64, word: &str) -> (i64, String) {
@@ -63,54 +36,45 @@ fn commit_answer(balance: i64, word: &str) -> (i64, String) {
 #[test]
 fn commands_pipeline_with_errors_in_order() {
     let server = Server::serving(&rules(), &[]);
-    let mut client = Client::of(&server);
-    let (_, id) = client.reserve("by=tokens user=a", 10, "TTL 60");
+    let mut client = server.resp();
+    let (_, id) = client.reserve("by=tokens user=a AMOUNT 10 TTL 60");
     let bad_id = "unknown reservation id";
     let asked = [
-        ("DIVVY.HIT by=tokens user=a COST 10".to_owned(), "[1 80 "),
-        ("DIVVY.COMMIT nonsense COST 5".to_owned(), bad_id),
-        (format!("DIVVY.COMMIT {id} COST 30"), "[60 "),
-        (format!("DIVVY.RELEASE {id}x"), bad_id),
-        (format!("DIVVY.RENEW {} TTL 5", id.to_lowercase()), bad_id),
-        ("DIVVY.RESERVE by=tokens user=a AMOUNT 5 TTL 0".to_owned(), "TTL is '0'"),
-        (
-            "DIVVY.RESERVE by=tokens user=a AMOUNT 5 TTL 601".to_owned(),
-            "TTL 601 exceeds the maximum of 600 s (--max-reservation-ttl)",
-        ),
-        ("DIVVY.RESERVE by=tokens user=a AMOUNT 0 TTL 5".to_owned(), "AMOUNT is '0'"),
-        ("DIVVY.RESERVE by=tokens user=a AMOUNT 5 COST 5".to_owned(), "'COST' is not an option here"),
-        ("DIVVY.RESERVE by=tokens user=a user TTL 5".to_owned(), "'user' is not an option here"),
-        ("DIVVY.RESERVE by=tokens user=a AMOUNT 5".to_owned(), "needs a time (TTL)"),
-        (format!("DIVVY.RESERVE by=tokens user=a AMOUNT 5 TTL 5 ID {}", "x".repeat(256)), "1 to 255 bytes"),
-        (format!("DIVVY.RENEW {id} TTL 3600"), "TTL 3600 exceeds the maximum of 600 s"),
-        (format!("DIVVY.COMMIT {id} COST many"), "COST is 'many'"),
-        (format!("DIVVY.RESERVE by=tokens user={} AMOUNT 5 TTL 5", "x".repeat(8000)), "more than 8208 characters"),
-        ("DIVVY.RESERVE by=tokens user=a ID=x AMOUNT 5 TTL 5".to_owned(), "[1 55 "),
-        ("DIVVY.HIT by=tokens user=a".to_owned(), "[1 54 "),
+        ("HIT by=tokens user=a COST 10".to_owned(), "[1 80 "),
+        ("COMMIT nonsense COST 5".to_owned(), bad_id),
+        (format!("COMMIT {id} COST 30"), "[60 "),
+        (format!("RELEASE {id}x"), bad_id),
+        (format!("RENEW {} TTL 5", id.to_lowercase()), bad_id),
+        ("RESERVE by=tokens user=a AMOUNT 5 TTL 601".to_owned(), "TTL 601 exceeds the maximum of 600 s"),
+        ("RESERVE by=tokens user=a AMOUNT 5".to_owned(), "needs a time (TTL)"),
+        (format!("RESERVE by=tokens user=a AMOUNT 5 TTL 5 ID {}", "x".repeat(256)), "1 to 255 bytes"),
+        (format!("RENEW {id} TTL 3600"), "TTL 3600 exceeds the maximum of 600 s (--max-reservation-ttl)"),
+        (format!("RESERVE by=tokens user={} AMOUNT 5 TTL 5", "x".repeat(8000)), "more than 8208 characters"),
+        ("RESERVE by=tokens user=a ID=x AMOUNT 5 TTL 5".to_owned(), "[1 55 "),
+        ("HIT by=tokens user=a".to_owned(), "[1 54 "),
     ];
-    client.0.send(asked.iter().map(|(command, _)| format!("{command}\r\n")).collect::<String>().as_bytes());
-    for (command, expected) in &asked {
-        let reply = client.0.read_reply();
+    let replies = client.pipeline(asked.iter().map(|(command, _)| format!("DIVVY.{command}")));
+    for ((command, expected), reply) in asked.iter().zip(replies) {
         let is_error = !expected.starts_with('[');
         assert!(reply.contains(expected) && reply.starts_with("-ERR") == is_error, "{command}: {reply}");
     }
-    let listed = client.ask("DIVVY.COUNTERS tokens");
+    let listed = client.command("DIVVY.COUNTERS tokens");
     assert!(listed.contains("[a 54 ") && listed.matches('[').count() == 3, "no other actor's: {listed}");
 }
 
 #[test]
 fn metrics_count_outcomes_of_reservations() {
     let server = Server::serving(&rules(), &[]);
-    let mut client = Client::of(&server);
-    let ids: Vec<_> = (0..4).map(|_| client.reserve("by=fixed user=a", 20, "TTL 60").1).collect();
-    assert!(client.ask("DIVVY.RESERVE by=fixed user=a AMOUNT 21 TTL 60").starts_with("[0 20 "));
+    let mut client = server.resp();
+    let ids: Vec<_> = (0..4).map(|_| client.reserve("by=fixed user=a AMOUNT 20 TTL 60").1).collect();
+    assert!(client.command("DIVVY.RESERVE by=fixed user=a AMOUNT 21 TTL 60").starts_with("[0 20 "));
     for id in [&ids[0], &ids[0], &ids[0], &ids[1]] {
-        client.commit(id, 1);
+        commit(&mut client, id, 1);
     }
-    assert_eq!(client.ask(&format!("DIVVY.RELEASE {}", ids[2])), "1");
-    assert_eq!(client.ask(&format!("DIVVY.RELEASE {}", ids[2])), "0");
-    assert_eq!(client.commit(&ids[2], 1), commit_answer(77, "late"));
-    client.ask(&format!("DIVVY.RENEW {} TTL 60", ids[3]));
+    assert_eq!(client.command(&format!("DIVVY.RELEASE {}", ids[2])), "1");
+    assert_eq!(client.command(&format!("DIVVY.RELEASE {}", ids[2])), "0");
+    assert_eq!(commit(&mut client, &ids[2], 1), commit_answer(77, "late"));
+    client.command(&format!("DIVVY.RENEW {} TTL 60", ids[3]));
 
     let scraped = metrics::scrape(server.http);
     let fixed = ("rule_label", "fixed");
@@ -146,7 +110,7 @@ fn location(response: &Response) -> String {
 fn reservation_is_made_committed_renewed_and_released() {
     on_local_stores(&rules(), |server| {
         let mut http = server.http();
-        let made = http.post("/v1/reservations", &new(user("a"), 60, 60).to_string());
+        let made = http.post("/v1/reservations", new(user("a"), 60, 60));
         let path = location(&made);
         let body = made.json();
         let reported = ["allowed", "limit", "remaining", "balance", "retryAfter", "rule"].map(|key| body[key].clone());
@@ -155,8 +119,8 @@ fn reservation_is_made_committed_renewed_and_released() {
         assert_eq!(made.header("ratelimit-policy"), Some("\"fixed\";q=100;w=2592000"));
         assert!(made.header("ratelimit").unwrap().starts_with("\"fixed\";r=40;t="));
 
-        let denied = http.post("/v1/reservations", &new(user("a"), 41, 60).to_string());
-        let hit = http.post("/v1/hit", &json!({ "operation": user("a"), "cost": 41 }).to_string());
+        let denied = http.post("/v1/reservations", new(user("a"), 41, 60));
+        let hit = http.post("/v1/hit", json!({ "operation": user("a"), "cost": 41 }));
         assert_eq!((denied.status, hit.status, denied.header("location")), (429, 429, None));
         let without_times = |response: &Response| {
             let mut json = response.json();
@@ -182,7 +146,7 @@ fn reservation_is_made_committed_renewed_and_released() {
         assert_eq!(http.delete(&path).body, "{\"released\":false}\n");
         assert_eq!(http.post(&format!("{path}/renew"), r#"{"ttl": 60}"#).status, 404);
 
-        let path = location(&http.post("/v1/reservations", &new(user("b"), 60, 60).to_string()));
+        let path = location(&http.post("/v1/reservations", new(user("b"), 60, 60)));
         for released in [true, false] {
             let answer = http.delete(&path);
             assert_eq!((answer.status, answer.json()), (200, json!({ "released": released })));
@@ -196,7 +160,7 @@ fn reservation_is_made_committed_renewed_and_released() {
 fn mistakes_are_reported_with_their_position() {
     let server = Server::serving(&rules(), &[]);
     let mut http = server.http();
-    let path = location(&http.post("/v1/reservations", &new(user("a"), 1, 60).to_string()));
+    let path = location(&http.post("/v1/reservations", new(user("a"), 1, 60)));
     let (commit, renew) = (format!("{path}/commit"), format!("{path}/renew"));
     let good = new(user("a"), 1, 60);
     let with = |key: &str, value: Value| {
@@ -226,7 +190,7 @@ fn mistakes_are_reported_with_their_position() {
         ("/v1/reservations/nonsense/commit", json!({ "cost": 1 }), 404, None),
         ("/v1/reservations/%ff/renew", json!({ "ttl": 1 }), 404, None),
     ] {
-        let refused = http.post(path, &body.to_string());
+        let refused = http.post(path, &body);
         let json = refused.json();
         assert_eq!((refused.status, json["pointer"].as_str()), (status, pointer), "{path} {body}: {json}");
         assert_eq!(refused.header("content-type"), Some("application/problem+json"), "{path}");
@@ -235,37 +199,7 @@ fn mistakes_are_reported_with_their_position() {
     http.send(&encode("POST", &commit, &[], b"{}"));
     assert_eq!(http.read_response().status, 415);
     assert_eq!(http.post(&renew, &json!("x".repeat(70_000)).to_string()).status, 413);
-    assert_eq!(Client::of(&server).left("by=fixed user=a"), 99, "nothing was taken");
-}
-
-#[test]
-fn one_reservation_too_many_is_an_error_and_takes_nothing() {
-    let data = tempfile::tempdir().unwrap();
-    for store in [&["--store", "memory"][..], &["--data-dir", data.path().to_str().unwrap()]] {
-        let server = Server::serving(&rules(), &[store, &["--max-reservations", "2"]].concat());
-        let mut client = Client::of(&server);
-        let (_, first) = client.reserve("by=fixed user=a", 10, "TTL 60");
-        let (_, second) = client.reserve("by=fixed user=a", 10, "TTL 60 ID x");
-        for pairs in ["by=fixed user=a", "by=fixed user=b"] {
-            let error = client.ask(&format!("DIVVY.RESERVE {pairs} AMOUNT 10 TTL 60"));
-            assert!(error.starts_with("-ERR") && error.contains("--max-reservations"), "{error}");
-        }
-        assert_eq!((client.left("by=fixed user=a"), client.left("by=fixed user=b")), (80, 100));
-        assert!(!client.ask("DIVVY.COUNTERS fixed").contains("[b "), "no counter was made");
-        assert_eq!(metrics::scrape(server.http).value("divvy_reservations_refused_total", &[]), 2.0);
-        assert_eq!(client.reserve("by=fixed user=a", 10, "TTL 60 ID x").1, second, "no new one");
-        assert_eq!(metrics::scrape(server.http).value("divvy_max_reservations", &[]), 2.0);
-
-        // A commit uses the existing record, which is remembered for a minute.
-        assert_eq!(client.commit(&first, 5), commit_answer(85, "settled"));
-        assert!(client.ask("DIVVY.RESERVE by=fixed user=a AMOUNT 10 TTL 60").starts_with("-ERR"));
-        assert_eq!(client.ask(&format!("DIVVY.RELEASE {second}")), "1");
-        let (_, third) = client.reserve("by=fixed user=a", 10, "TTL 60");
-        assert!(client.ask(&format!("DIVVY.COMMIT {second} COST 5")).starts_with("-ERR"), "late, and not remembered");
-        assert_eq!(client.left("by=fixed user=a"), 85, "so it is not counted");
-        assert_eq!(client.ask(&format!("DIVVY.RELEASE {third}")), "1");
-        assert_eq!(client.commit(&second, 5), commit_answer(90, "late"), "there is room again");
-    }
+    assert_eq!(server.resp().left("by=fixed user=a"), 99, "nothing was taken");
 }
 
 const CALENDAR: &str = "year 00:00 Asia/Tokyo";
@@ -308,7 +242,7 @@ fn calendars(server: &Server) -> f64 {
 fn forged_ids_are_refused_without_a_question_to_redis() {
     let mut redis = RedisServer::start();
     let server = &Server::serving(&rules(), &["--redis-url", &redis.url()]);
-    let known = Client::of(server).reserve("by=year user=a", 30, "TTL 60").1;
+    let known = server.resp().reserve("by=year user=a AMOUNT 30 TTL 60").1;
     let ids = forged(&known);
     let before = calendars(server);
     for (command, options) in [("COMMIT", " COST 1"), ("RELEASE", ""), ("RENEW", "")] {
@@ -317,15 +251,14 @@ fn forged_ids_are_refused_without_a_question_to_redis() {
             assert!(reply.contains("unknown reservation id"), "{command} {id}: {reply}");
         }
     }
-    assert_eq!(Client::of(server).left("by=year user=a"), 70);
+    assert_eq!(server.resp().left("by=year user=a"), 70);
     redis.kill();
     let mut client = server.resp();
     let reply = client.command(&format!("DIVVY.RELEASE {known}"));
     assert!(!reply.contains("reservation id"), "this one is known: {reply}");
     for (command, options) in [("COMMIT", " COST 1"), ("RELEASE", ""), ("RENEW", "")] {
-        client.send(ids.iter().map(|id| format!("DIVVY.{command} {id}{options}\r\n")).collect::<String>().as_bytes());
-        for id in &ids {
-            let reply = client.read_reply();
+        let replies = client.pipeline(ids.iter().map(|id| format!("DIVVY.{command} {id}{options}")));
+        for (id, reply) in ids.iter().zip(replies) {
             assert!(reply.contains("unknown reservation id"), "{command} {id}: {reply}");
         }
     }

@@ -1,6 +1,13 @@
-//! The RESP front: divvy's own commands, other commands that clients send, and the order of batches.
+//! The RESP front: divvy's own commands, `MULTI`, `EXEC` and `DISCARD`, and other features that Redis clients expect.
 
-use crate::support::{COMPAT_RULES, RespClient, Server, encode};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+use crate::robustness::MIB;
+use crate::support::{COMPAT_RULES, RespClient, Server, encode, number, until};
+
+const HIT: &str = "DIVVY.HIT method=GET path=/status";
+const ABORTED: &str = "-EXECABORT Transaction discarded because of previous errors.";
 
 fn served() -> (Server, RespClient) {
     let server = Server::in_memory(COMPAT_RULES);
@@ -8,39 +15,37 @@ fn served() -> (Server, RespClient) {
     (server, client)
 }
 
-#[test]
-fn hits_peeks_and_resets_are_answered() {
-    let (_server, mut client) = served();
-    let hit = "DIVVY.HIT method=GET path=/pantry/cookies/x ip=1";
-    assert_eq!(client.command("DIVVY.PEEK method=GET path=/pantry/cookies/x ip=1"), "[1 3 0]");
-    assert_eq!(client.command(hit), "[1 2 3600]");
-    assert_eq!(client.command("divvy.hit method=GET path=/pantry/cookies/y ip=1"), "[1 1 3600]");
-    assert_eq!(client.command("DIVVY.PEEK method=GET path=/pantry/cookies/x ip=1"), "[1 1 3600]");
-    assert_eq!(client.command("DIVVY.RESET method=GET path=/pantry/cookies/x ip=1"), "1");
-    assert_eq!(client.command("DIVVY.RESET method=GET path=/pantry/cookies/x ip=1"), "0");
-    assert_eq!(client.command(hit), "[1 2 3600]");
-    assert_eq!(client.command("DIVVY.HIT a=b"), "[0 0 0]");
-    assert_eq!(client.command_of(&[b"DIVVY.HIT"]), "[0 0 0]", "the empty operation is the default rule's");
+/// Returns the commands inline.
+fn pipeline(commands: &[&str]) -> String {
+    commands.iter().map(|command| format!("{command}\r\n")).collect()
+}
+
+/// Sends the commands one by one. Each must get the reply given with it.
+fn talk(client: &mut RespClient, lines: &[(&str, &str)]) {
+    for (command, reply) in lines {
+        assert_eq!(client.command(command), *reply, "{command}");
+    }
 }
 
 #[test]
-fn hit_may_cost_more_or_nothing() {
+fn hits_peeks_and_resets_are_answered() {
     let (_server, mut client) = served();
-    for (command, reply) in [
-        ("DIVVY.HIT method=GET path=/status COST 10", "[1 990 60]"),
-        ("DIVVY.PEEK method=GET path=/status cost 990", "[1 990 60]"),
-        ("DIVVY.PEEK method=GET path=/status COST 991", "[0 990 60]"),
-        ("DIVVY.HIT method=GET path=/status COST 991", "[0 990 60]"),
-        ("DIVVY.HIT method=GET path=/status COST 0", "[1 990 60]"),
-        ("DIVVY.HIT method=GET path=/status COST=5", "[1 989 60]"),
-    ] {
-        assert_eq!(client.command(command), reply, "{command}");
-    }
-    for words in ["a=b COST", "a=b COST 1 COST 2", "COST 1 a=b", "a=b COST -1", "a=b COST x"] {
-        let reply = client.command(&format!("DIVVY.HIT {words}"));
-        assert!(reply.starts_with("-ERR ") && reply.contains("COST"), "{words}: {reply}");
-    }
-    assert!(client.command("COMMAND DOCS divvy.hit").contains("COST n"));
+    talk(
+        &mut client,
+        &[
+            ("DIVVY.PEEK method=GET path=/pantry/cookies/x ip=1", "[1 3 0]"),
+            ("DIVVY.HIT method=GET path=/pantry/cookies/x ip=1", "[1 2 3600]"),
+            ("divvy.hit method=GET path=/pantry/cookies/y ip=1", "[1 1 3600]"),
+            ("DIVVY.PEEK method=GET path=/pantry/cookies/x ip=1 COST 2", "[0 1 3600]"),
+            ("DIVVY.RESET method=GET path=/pantry/cookies/x ip=1", "1"),
+            ("DIVVY.RESET method=GET path=/pantry/cookies/x ip=1", "0"),
+            ("DIVVY.HIT method=GET path=/pantry/cookies/x ip=1 COST 2", "[1 1 3600]"),
+            ("DBSIZE", "1"),
+            ("DIVVY.HIT a=b", "[0 0 0]"),
+            // The empty operation is the default rule's.
+            ("DIVVY.HIT", "[0 0 0]"),
+        ],
+    );
 }
 
 #[test]
@@ -57,58 +62,26 @@ fn each_argument_is_one_pair() {
 }
 
 #[test]
-fn mixed_pipeline_is_answered_in_order() {
-    let (_server, mut client) = served();
-    let hit: &[&[u8]] = &[b"DIVVY.HIT", b"method=GET", b"path=/status"];
-    let mut pipeline = Vec::new();
-    pipeline.extend(encode(hit));
-    pipeline.extend(encode(&[b"PING"]));
-    pipeline.extend(encode(hit));
-    pipeline.extend(encode(&[b"NONSENSE", b"x"]));
-    pipeline.extend_from_slice(b"DIVVY.HIT method=GET path=/status\r\n");
-    pipeline.extend(encode(&[b"DIVVY.HIT", b"nopair"]));
-    pipeline.extend(encode(hit));
-    client.send(&pipeline);
-    let replies: Vec<_> = (0..7).map(|_| client.read_reply()).collect();
-    assert_eq!(
-        replies,
-        [
-            "[1 999 60]",
-            "PONG",
-            "[1 998 60]",
-            "-ERR unknown command 'NONSENSE', with args beginning with: 'x' ",
-            "[1 997 60]",
-            "-ERR expected key=value, got 'nopair'",
-            "[1 996 60]",
-        ]
-    );
-}
-
-#[test]
 fn other_client_commands_are_answered() {
     let (_server, mut client) = served();
-    for (words, reply) in [
-        ("PING hello", "hello"),
-        ("ECHO hello", "hello"),
-        ("SELECT 0", "OK"),
-        ("SELECT 1", "-ERR DB index is out of range"),
-        ("CLIENT GETNAME", "nil"),
-        ("CLIENT SETNAME me", "OK"),
-        ("CLIENT GETNAME", "me"),
-        ("CLIENT SETINFO LIB-NAME test", "OK"),
-        ("CLIENT NONSENSE", "-ERR unknown subcommand 'NONSENSE'. Try CLIENT HELP."),
-        ("DIVVY.RULES extra", "-ERR wrong number of arguments for 'divvy.rules' command"),
-        ("RESET", "RESET"),
-        ("CLIENT GETNAME", "nil"),
-        ("CONFIG GET appendonly", "[appendonly no]"),
-        ("HELLO 4", "-NOPROTO unsupported protocol version"),
-    ] {
-        assert_eq!(client.command(words), reply, "{words}");
-    }
+    talk(
+        &mut client,
+        &[
+            ("PING hello", "hello"),
+            ("ECHO hello", "hello"),
+            ("SELECT 0", "OK"),
+            ("CLIENT GETNAME", "nil"),
+            ("CLIENT SETNAME me", "OK"),
+            ("CLIENT GETNAME", "me"),
+            ("CLIENT SETINFO LIB-NAME test", "OK"),
+            ("RESET", "RESET"),
+            ("CLIENT GETNAME", "nil"),
+            ("CONFIG GET appendonly", "[appendonly no]"),
+        ],
+    );
     assert!(client.command("AUTH secret").starts_with("-ERR AUTH <password> called without any password"));
     assert!(client.command("HELLO 3 AUTH default secret").starts_with("-ERR AUTH"));
     assert!(client.command("HELLO 3").contains("proto 3"));
-    assert_eq!(client.command("GETRANGE"), "-ERR unknown command 'GETRANGE', with args beginning with: ");
     assert!(client.command("COMMAND COUNT").parse::<u32>().unwrap() > 10);
     assert!(client.command("COMMAND INFO divvy.hit").contains("divvy.hit"));
     assert!(client.command("CLIENT INFO").contains("id="));
@@ -119,11 +92,195 @@ fn other_client_commands_are_answered() {
 }
 
 #[test]
-fn dbsize_counts_buckets() {
+fn transaction_is_executed_in_order_at_exec() {
+    let (server, mut client) = served();
+    talk(
+        &mut client,
+        &[
+            ("MULTI", "OK"),
+            (HIT, "QUEUED"),
+            ("PING", "QUEUED"),
+            (HIT, "QUEUED"),
+            ("DIVVY.HIT nopair", "QUEUED"),
+            ("DBSIZE", "QUEUED"),
+            ("SELECT 7", "QUEUED"),
+            ("CLIENT SETNAME me", "QUEUED"),
+            ("CLIENT GETNAME", "QUEUED"),
+            ("DIVVY.RESET method=GET path=/status", "QUEUED"),
+            (HIT, "QUEUED"),
+        ],
+    );
+    let other = server.resp().command("DIVVY.PEEK method=GET path=/status");
+    assert_eq!(other, "[1 1000 0]", "nothing is taken before EXEC");
+    assert_eq!(
+        client.command("EXEC"),
+        "[[1 999 60] PONG [1 998 60] -ERR expected key=value, got 'nopair' 1 -ERR DB index is out of range OK me 1 \
+         [1 999 60]]"
+    );
+    talk(&mut client, &[("EXEC", "-ERR EXEC without MULTI"), ("MULTI", "OK"), ("EXEC", "[]"), ("PING", "PONG")]);
+}
+
+#[test]
+fn invalid_queued_command_aborts_the_transaction() {
     let (_server, mut client) = served();
-    assert_eq!(client.command("DBSIZE"), "0");
-    for ip in 0..3 {
-        client.command(&format!("DIVVY.HIT method=GET path=/pantry/cookies/x ip={ip}"));
+    let many: Vec<String> = (0..300).map(|number| format!("k{number}=v")).collect();
+    for (command, reply) in [
+        ("NONSENSE a", "-ERR unknown command 'NONSENSE', with args beginning with: 'a' "),
+        ("CLIENT NONSENSE", "-ERR unknown subcommand 'NONSENSE'. Try CLIENT HELP."),
+        ("ECHO", "-ERR wrong number of arguments for 'echo' command"),
+        ("MULTI x", "-ERR wrong number of arguments for 'multi' command"),
+        ("DISCARD x", "-ERR wrong number of arguments for 'discard' command"),
+        (&format!("DIVVY.HIT {}", many.join(" ")), "-ERR more than 256 pairs"),
+    ] {
+        talk(&mut client, &[("MULTI", "OK"), (HIT, "QUEUED"), (command, reply), (HIT, "QUEUED"), ("EXEC", ABORTED)]);
     }
-    assert_eq!(client.command("DBSIZE"), "3");
+    talk(
+        &mut client,
+        &[
+            ("MULTI", "OK"),
+            (HIT, "QUEUED"),
+            ("EXEC x", "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command"),
+            ("EXEC", "-ERR EXEC without MULTI"),
+            ("DIVVY.PEEK method=GET path=/status", "[1 1000 0]"),
+        ],
+    );
+}
+
+#[test]
+fn commands_not_allowed_in_a_transaction_are_errors_that_abort_nothing() {
+    let (_server, mut client) = served();
+    talk(
+        &mut client,
+        &[
+            ("DISCARD", "-ERR DISCARD without MULTI"),
+            ("MULTI", "OK"),
+            ("MULTI", "-ERR MULTI calls can not be nested"),
+            ("WATCH a", "-ERR WATCH inside MULTI is not allowed"),
+            ("UNWATCH", "QUEUED"),
+            (HIT, "QUEUED"),
+            ("EXEC", "[OK [1 999 60]]"),
+            ("MULTI", "OK"),
+            (HIT, "QUEUED"),
+            ("DISCARD", "OK"),
+            ("MULTI", "OK"),
+            (HIT, "QUEUED"),
+            ("RESET", "RESET"),
+            ("EXEC", "-ERR EXEC without MULTI"),
+            ("UNWATCH", "OK"),
+            ("WATCH", "-ERR wrong number of arguments for 'watch' command"),
+            ("DIVVY.PEEK method=GET path=/status", "[1 999 60]"),
+        ],
+    );
+    assert!(client.command("WATCH a").starts_with("-ERR WATCH is not supported"));
+    talk(&mut client, &[("MULTI", "OK"), (HIT, "QUEUED"), ("QUIT", "OK")]);
+    assert_eq!(client.read_reply(), "", "closed after QUIT");
+}
+
+#[test]
+fn pipelined_transaction_works_after_hello_and_auth() {
+    let (_server, mut client) = served();
+    client.send(pipeline(&["MULTI", "AUTH secret", "HELLO 3", "CLIENT GETNAME", HIT, "EXEC"]).as_bytes());
+    assert_eq!(client.read_reply(), "OK");
+    (0..4).for_each(|_| assert_eq!(client.read_reply(), "QUEUED"));
+    let reply = client.read_reply();
+    assert!(reply.starts_with("[-ERR AUTH <password> called without any password configured"), "{reply}");
+    assert!(reply.contains("proto 3") && reply.ends_with(" nil [1 999 60]]"), "{reply}");
+}
+
+#[test]
+fn client_that_leaves_before_exec_leaves_no_trace() {
+    let (server, mut client) = served();
+    for _ in 0..20 {
+        let mut leaving = server.resp();
+        talk(&mut leaving, &[("MULTI", "OK"), (HIT, "QUEUED")]);
+    }
+    assert_eq!(client.command("DIVVY.PEEK method=GET path=/status"), "[1 1000 0]");
+    // No memory is held for transactions that are gone.
+    until(|| number(&server, "divvy_buffer_memory_bytes") == 0);
+}
+
+#[test]
+fn queued_commands_are_bounded_by_the_memory_for_buffers() {
+    const BOUND: u64 = 4 * MIB;
+    let flags = ["--max-buffer-memory", &BOUND.to_string()];
+    let server = Server::start(&[&[COMPAT_RULES, "--store", "memory"], &flags[..]].concat());
+    let before = server.peak_resident();
+    let mut client = server.resp();
+    assert_eq!(client.command("MULTI"), "OK");
+    let hit = encode(&[b"DIVVY.HIT", b"method=GET", b"path=/status"]);
+    let mut queued = 0;
+    let refused = loop {
+        client.send(&hit.repeat(1000));
+        let replies: Vec<_> = (0..1000).map(|_| client.read_reply()).collect();
+        let accepted = replies.iter().take_while(|reply| *reply == "QUEUED").count();
+        queued += accepted;
+        if let Some(refused) = replies.get(accepted) {
+            break refused.clone();
+        }
+        assert!(queued < 100_000, "there is no bound");
+    };
+    assert!(refused.starts_with("-ERR the server has no memory left to queue this"), "{refused}");
+    assert!(queued > 1000, "{queued}");
+    assert_eq!(client.command("EXEC"), ABORTED);
+    assert_eq!(client.command(HIT), "[1 999 60]", "no credit was taken");
+    let grown = server.peak_resident().saturating_sub(before);
+    assert!(grown < BOUND + 32 * MIB, "{grown} bytes");
+}
+
+#[test]
+fn unwanted_replies_are_not_sent() {
+    let (_server, mut client) = served();
+    client.send(pipeline(&["CLIENT REPLY SKIP", HIT, HIT, "CLIENT REPLY SKIP", "NONSENSE", "PING"]).as_bytes());
+    let muted = [HIT, "PING", "NONSENSE", "INFO", "CLIENT REPLY SKIP", "MULTI", HIT, "EXEC", "CLIENT REPLY ON"];
+    client.send(
+        pipeline(&[&["CLIENT REPLY OFF"], &muted[..], &[HIT, "CLIENT REPLY OFF", "RESET", "PING"]].concat()).as_bytes(),
+    );
+    for expected in ["[1 998 60]", "PONG", "OK", "[1 995 60]", "RESET", "PONG"] {
+        assert_eq!(client.read_reply(), expected);
+    }
+    talk(
+        &mut client,
+        &[
+            ("CLIENT REPLY LOUD", "-ERR syntax error"),
+            ("CLIENT REPLY", "-ERR wrong number of arguments for 'client|reply' command"),
+        ],
+    );
+    client.send(&[encode(&[b"CLIENT", b"REPLY", b"OFF"]), b"*1\r\n:1\r\n".to_vec()].concat());
+    assert_eq!(client.read_reply(), "", "not even the final error is sent");
+}
+
+/// Counts the PINGs that another connection of the same thread is answered while a transaction of these commands, whose
+/// replies are muted, is executed.
+fn pings_during(command: &[&[u8]], count: usize) -> usize {
+    let rules: String = (0..300).map(|number| format!("[a={number}]\ncreditLimit = 1\nper = 1m\n")).collect();
+    let server = Server::serving(
+        &format!("{rules}[default]\ncreditLimit = 1\nper = 1m\nactorField = actor\n"),
+        &["--threads", "1"],
+    );
+    let (mut client, mut other) = (server.resp(), server.resp());
+    client.send(&[&b"CLIENT REPLY OFF\r\nMULTI\r\n"[..], &encode(command).repeat(count)].concat());
+    while !other.command("CLIENT LIST").contains(&format!("multi={count} ")) {}
+    client.send(b"EXEC\r\nCLIENT REPLY ON\r\n");
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            assert_eq!(client.read_reply(), "OK");
+            is_over.store(true, Relaxed);
+        });
+        (0..).take_while(|_| !is_over.load(Relaxed)).map(|_| assert_eq!(other.command("PING"), "PONG")).count()
+    })
+}
+
+/// Muted replies took no room in the output, so nothing made the transaction yield.
+#[test]
+fn other_connections_have_turns_during_a_transaction_of_muted_commands() {
+    let (listed, explained) = (pings_during(&[b"DIVVY.RULES"], 500), pings_during(&[b"DIVVY.EXPLAIN", b"a=300"], 500));
+    assert!(listed > 20 && explained > 20, "{listed} and {explained} turns");
+}
+
+#[test]
+fn other_connections_have_turns_during_a_transaction_of_large_requests() {
+    let actor = format!("actor={}", "x".repeat(60_000));
+    let turns = pings_during(&[b"DIVVY.HIT", actor.as_bytes()], 1000);
+    assert!(turns > 7, "{turns} turns");
 }

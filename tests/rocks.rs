@@ -8,6 +8,7 @@ use divvy::store::key::{Space, write_client_key};
 use divvy::store::{Action, Batch, RocksOptions, RocksStore, Store};
 
 use crate::conformance::wait;
+use crate::support::disk_usage;
 
 const HOUR: u64 = 3600 * NANOS_PER_SECOND;
 const MIB: u64 = 1 << 20;
@@ -34,10 +35,6 @@ async fn drain(store: &RocksStore, key: &[u8], cost: u64, at: Timestamp, now: Ti
     push(&mut batch, key, cost, at);
     store.apply(&mut batch).await;
     batch.outcome(0).unwrap().before
-}
-
-fn disk_usage(dir: &Path) -> u64 {
-    std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum()
 }
 
 fn hours_before(now: Timestamp, hours: u64) -> Timestamp {

@@ -1,16 +1,14 @@
 //! Blocks that rules set, each longer than the one before: through crashes, backups and reloads, and on servers that share a
 //! Redis. The servers' clocks start when the block before has ended.
 
-use std::fs;
 use std::ops::RangeInclusive;
-use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 
 use crate::calendar::divvy_at_unix_time;
 use crate::support::{
-    Log, RedisCluster, RedisServer, RulesFile, Server, expanded, http, metrics, on_redis, restore, until,
+    Log, Place, RedisCluster, RedisServer, RulesFile, Server, expanded, http, metrics, on_redis, until, words,
 };
 
 const MINUTE: u64 = 60;
@@ -49,7 +47,7 @@ fn is_blocked(servers: [&Server; 2], number: u32, minutes: u64) {
         assert!(length.contains(&seconds), "block {number}: {seconds} s, expected {length:?}");
         assert_eq!(reason, format!("3 denials in 60 s, block {number}"));
         let denied = hit(server);
-        let wait: u64 = denied.trim_end_matches(']').rsplit(' ').next().unwrap().parse().unwrap();
+        let wait: u64 = words(&denied)[2].parse().unwrap();
         assert!(denied.starts_with("[0 0 ") && length.contains(&wait), "{denied}");
     }
 }
@@ -57,44 +55,39 @@ fn is_blocked(servers: [&Server; 2], number: u32, minutes: u64) {
 #[test]
 #[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
 fn blocks_grow_through_sigkill_backup_restore_and_reload() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    fs::write(path("rules.ini"), expanded(RULES)).unwrap();
-    let serve_at = |time: u64, data: &str| {
+    let place = Place::new(RULES);
+    let serve_at = |time: u64| {
         let mut command = divvy_at_unix_time(time);
         let log = Log::of(&mut command);
-        let args = [&path("rules.ini"), "--data-dir", &path(data), "--backup-dir", &path("backups")];
-        (Server::start_as(&mut command, &[&args[..], &["--reload-interval", "0"]].concat()), log)
+        (place.on_disk_as(&mut command, &["--reload-interval", "0"]), log)
     };
     let start = now();
-    let (server, _) = serve_at(start, "data");
+    let (server, _) = serve_at(start);
     assert!(hit(&server).starts_with("[1 "));
     is_blocked([&server; 2], 1, 15);
     server.kill();
 
-    let (server, log) = serve_at(start + MINUTE, "data");
+    let (server, log) = serve_at(start + MINUTE);
     assert!(block(&server).is_some(), "still blocked");
-    fs::write(path("rules.ini"), expanded(RULES) + "comment = nobody else\n").unwrap();
+    place.write("rules.ini", &(expanded(RULES) + "comment = nobody else\n"));
     server.signal("-HUP");
     log.await_count(1, "the new rules are in force");
     assert!(block(&server).is_some(), "after a reload, too");
     server.kill();
 
-    let (server, _) = serve_at(start + 16 * MINUTE, "data");
+    let (server, _) = serve_at(start + 16 * MINUTE);
     is_blocked([&server; 2], 2, 30);
     assert!(server.resp().command("DIVVY.BACKUP second").contains("second"));
     server.kill();
-    let restored = path("restored");
-    let backup = Path::new(&path("backups")).join("second");
-    restore(backup, &restored);
+    place.restore("second");
 
-    let (server, _) = serve_at(start + 20 * MINUTE, "restored");
+    let (server, _) = serve_at(start + 20 * MINUTE);
     assert!(block(&server).is_some(), "restored with its end");
     server.kill();
-    let (server, _) = serve_at(start + 50 * MINUTE, "restored");
+    let (server, _) = serve_at(start + 50 * MINUTE);
     is_blocked([&server; 2], 3, 60);
     server.kill();
-    let (server, _) = serve_at(start + 2 * 24 * 60 * MINUTE + 60 * MINUTE, "restored");
+    let (server, _) = serve_at(start + 2 * 24 * 60 * MINUTE + 60 * MINUTE);
     is_blocked([&server; 2], 1, 15);
 }
 

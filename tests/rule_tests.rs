@@ -1,45 +1,28 @@
 //! `divvy test`: cases that pass, cases that fail, and files that cannot be used.
 
 use std::fs;
-use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-use crate::support::divvy;
+use crate::support::{Place, divvy_with, output};
 
 const RULES: &str = "[api=search user=*]\ncreditLimit = 3\nper = 1m\nactorField = user\nlabel = search\n\n\
                      [job=export]\nalgorithm = concurrency\ncreditLimit = 1\nper = 10m\n\n\
                      [plan=free customer=*]\ncreditLimit = 10\nwindow = month\ntimezone = Europe/Berlin\nactorField = customer\n\n\
                      [default]\ncreditLimit = 0\n";
 
-/// A directory with rules and their cases.
-struct Files {
-    directory: TempDir,
+/// Returns a directory with these rules and their cases.
+fn files(rules: &str, cases: &str) -> Place {
+    Place::with(rules, &[("rules.test.json", cases)])
 }
 
-impl Files {
-    fn new(rules: &str, cases: &str) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join("rules.ini"), rules).unwrap();
-        fs::write(directory.path().join("rules.test.json"), cases).unwrap();
-        Self { directory }
-    }
+fn with_steps(steps: &Value) -> Place {
+    files(RULES, &cases(&[("a case", None, steps)]).to_string())
+}
 
-    fn with_steps(steps: &Value) -> Self {
-        Self::new(RULES, &cases(&[("a case", None, steps)]).to_string())
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    /// Runs `divvy test` in the directory. Returns its exit code, standard output and standard error.
-    fn test(&self, args: &[&str]) -> (i32, String, String) {
-        let output = divvy().arg("test").args(args).current_dir(self.directory.path()).output().unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
-    }
+/// Runs `divvy test` in the directory. Returns its exit code, standard output and standard error.
+fn test(files: &Place, args: &str) -> (i32, String, String) {
+    output(divvy_with(&format!("test {args}")).current_dir(files.dir()))
 }
 
 fn cases(cases: &[(&str, Option<&str>, &Value)]) -> Value {
@@ -52,7 +35,7 @@ fn cases(cases: &[(&str, Option<&str>, &Value)]) -> Value {
 
 /// Runs the steps, which must pass.
 fn pass(steps: &Value) {
-    let (code, out, error) = Files::with_steps(steps).test(&["rules.ini"]);
+    let (code, out, error) = test(&with_steps(steps), "rules.ini");
     assert_eq!((code, error.as_str()), (0, ""), "{out}");
 }
 
@@ -77,11 +60,11 @@ fn cases_pass_at_simulated_times() {
         ("month", Some("2026-03-31T23:00:00+02:00"), &month),
         ("each case has an empty store", None, &other),
     ]);
-    let files = Files::new(RULES, &text.to_string());
+    let place = files(RULES, &text.to_string());
     let passed = (0, "rules.test.json: 3 cases, 10 steps: all passed\n".to_owned(), String::new());
-    assert_eq!(files.test(&["rules.ini"]), passed);
-    fs::rename(files.path("rules.test.json"), files.path("other.json")).unwrap();
-    assert_eq!(files.test(&["rules.ini", "--cases", "other.json"]).0, 0);
+    assert_eq!(test(&place, "rules.ini"), passed);
+    fs::rename(place.path("rules.test.json"), place.path("other.json")).unwrap();
+    assert_eq!(test(&place, "rules.ini --cases other.json").0, 0);
 }
 
 #[test]
@@ -113,7 +96,7 @@ fn every_intent_has_the_answer_that_a_server_gives() {
 
 #[test]
 fn failing_step_shows_its_differences_and_the_rule_that_answered() {
-    let files = Files::with_steps(&json!([
+    let place = with_steps(&json!([
         {"operation": {"api": "search", "user": "ann"}, "expect": {"remaining": 2}},
         {"at": "90s", "operation": {"api": "search", "user": "b c"}, "cost": 2, "expect": {"allowed": false, "remaining": 1, "reset": 30, "rule": "default"}},
         {"operation": {"job": "export"}},
@@ -121,7 +104,7 @@ fn failing_step_shows_its_differences_and_the_rule_that_answered() {
         {"operation": {"api": "search", "user": "ann"}, "idempotencyKey": ""},
         {"limit": {"rule": "search", "actor": "", "credits": 9}, "expect": {"error": "no such thing"}},
     ]));
-    let (code, out, error) = files.test(&["rules.ini"]);
+    let (code, out, error) = test(&place, "rules.ini");
     assert_eq!((code, error.as_str()), (1, ""));
     let expected = "\
 FAILED: a case, step 2 at 90s: hit api=search user=\"b c\", cost 2
@@ -138,8 +121,8 @@ FAILED: a case, step 3 at 90s: hit job=export
 fn json_has_the_same_for_programs() {
     let pass = json!([{"operation": {"api": "search", "user": "ann"}, "expect": {"remaining": 2}}]);
     let fail = json!([{"at": "0.5s", "operation": {"api": "search", "user": "ann"}, "expect": {"remaining": 1}}]);
-    let files = Files::new(RULES, &cases(&[("one", None, &pass), ("two", None, &fail)]).to_string());
-    let (code, out, error) = files.test(&["rules.ini", "--json"]);
+    let place = files(RULES, &cases(&[("one", None, &pass), ("two", None, &fail)]).to_string());
+    let (code, out, error) = test(&place, "rules.ini --json");
     assert_eq!((code, error.as_str()), (1, ""));
     let expected = json!({
         "rules": "rules.ini",
@@ -163,24 +146,24 @@ fn json_has_the_same_for_programs() {
 
 #[test]
 fn unusable_files_say_what_is_wrong_and_exit_with_2() {
-    let missing = Files::new(RULES, "");
+    let missing = files(RULES, "");
     fs::remove_file(missing.path("rules.test.json")).unwrap();
     let step = json!([{"operation": {"api": "search", "user": "ann"}, "expect": {"rule": "serch"}}]);
-    let broken_rules = Files::new("[a=1]\ncreditLimit = x\n", "");
-    for (files, args, expected) in [
-        (&missing, &["rules.ini"][..], "error: rules.test.json: cannot read the test cases: No such file"),
-        (&missing, &["none.ini"], "error: none.ini: cannot read the file"),
-        (&missing, &["rules.ini", "--cases", "."], "it is a directory, but must be a regular file; check its path"),
-        (&broken_rules, &["rules.ini"], "error: rules.ini:2: [a=1]"),
+    let broken_rules = files("[a=1]\ncreditLimit = x\n", "");
+    for (place, args, expected) in [
+        (&missing, "rules.ini", "error: rules.test.json: cannot read the test cases: No such file"),
+        (&missing, "none.ini", "error: none.ini: cannot read the file"),
+        (&missing, "rules.ini --cases .", "it is a directory, but must be a regular file; check its path"),
+        (&broken_rules, "rules.ini", "error: rules.ini:2: [a=1]"),
         (
-            &Files::with_steps(&step),
-            &["rules.ini"],
+            &with_steps(&step),
+            "rules.ini",
             "error: rules.test.json: cases[0].steps[0].expect.rule: no rule is called \"serch\"; the names are search, rule-2,",
         ),
     ] {
-        let (code, out, error) = files.test(args);
+        let (code, out, error) = test(place, args);
         assert_eq!((code, out.as_str()), (2, ""), "{error}");
         assert!(error.contains(expected), "{expected}:\n{error}");
     }
-    assert_eq!(missing.test(&[]).0, 2);
+    assert_eq!(test(&missing, "").0, 2);
 }

@@ -8,7 +8,9 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use crate::support::{COMPAT_RULES, DIVVY, LineClient, PATIENCE, SERVE, Server, connect, divvy, program, until};
+use crate::support::{
+    COMPAT_RULES, DIVVY, LineClient, PATIENCE, SERVE, Server, connect, divvy, program, refused, until,
+};
 
 /// Passes on the sockets on standard input and standard error as systemd does: from file descriptor 3 on.
 const LIKE_SYSTEMD: &str = r#"exec 3<&0 4<&2 </dev/null 2>/dev/null; LISTEN_FDS=2 LISTEN_PID=$$ exec "$0" "$@""#;
@@ -73,18 +75,11 @@ fn connections_wait_in_an_inherited_socket_while_the_store_changes_hands() {
 }
 
 #[test]
-fn unassigned_socket_is_an_error() {
-    let sockets = Sockets::new();
-    let output = sockets.run("line:finger").args(SERVE).args([COMPAT_RULES, "--store", "memory"]).output().unwrap();
-    assert!(!output.status.success());
-}
-
-#[test]
 fn two_processes_share_the_ports_if_both_agree() {
     let old = Server::start(&[COMPAT_RULES, "--store", "memory", "--reuse-port"]);
     let line = old.line.to_string();
-    let refused = divvy().args(SERVE).args([COMPAT_RULES, "--store", "memory", "--listen", &line]).output().unwrap();
-    assert!(!refused.status.success(), "without --reuse-port the port is taken");
+    // Without --reuse-port, the port is taken.
+    refused(&format!("{} {COMPAT_RULES} --store memory --listen {line}", SERVE.join(" ")));
 
     let new = Server::start(&[COMPAT_RULES, "--store", "memory", "--reuse-port", "--listen", &line]);
     assert_eq!(new.line, old.line);
@@ -104,8 +99,7 @@ fn new_process_waits_for_the_data_directory_and_for_clients_at_once() {
     let line = old.line;
     assert_eq!(LineClient::connect(line).hit("method=GET path=/status").1, 999);
 
-    let impatient = divvy().args(SERVE).args([COMPAT_RULES, "--data-dir", &data_dir]).output();
-    let answer = String::from_utf8(impatient.unwrap().stderr).unwrap();
+    let answer = refused(&format!("{} {COMPAT_RULES} --data-dir {data_dir}", SERVE.join(" ")));
     assert!(answer.contains("in use by another process"), "{answer}");
 
     let starting = thread::spawn(move || {

@@ -2,7 +2,6 @@
 //! hit changes nothing. `kills` kills servers and Redis meanwhile.
 
 use std::collections::HashMap;
-use std::fs;
 use std::process::Stdio;
 use std::thread;
 
@@ -12,8 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::http::served;
 use crate::support::{
-    HttpClient, RedisCluster, RedisServer, RulesFile, Server, divvy, expanded, http, metrics, on_each_store, on_redis,
-    run, until,
+    HttpClient, RedisCluster, RedisServer, RulesFile, Server, Site, divvy, http, number, on_redis, run,
 };
 
 /// A request whose counters are in different slots of a cluster is a client error, under every policy.
@@ -136,31 +134,6 @@ fn hits_together(client: &mut HttpClient, hits: &[(&str, u64)]) -> http::Respons
 }
 
 #[test]
-fn hits_are_taken_together_or_not_at_all_on_every_store() {
-    on_each_store(MINUTE_AND_DAY, |server| {
-        let client = &mut server.http();
-        let both = hits_together(client, &[("a", 100), ("b", 200), ("a", 50)]);
-        assert_eq!((both.status, &both.json()["allowed"]), (200, &json!(true)), "{}", both.body);
-        assert_eq!(both.json()["results"][0]["remaining"], 1, "two hits on one counter");
-        let denied = hits_together(client, &[("a", 1), ("b", 4801)]);
-        assert_eq!(denied.json()["allowed"], false, "{}", denied.body);
-        let verdicts: Vec<_> = (0..2).map(|index| denied.json()["results"][index]["allowed"].clone()).collect();
-        assert_eq!(verdicts, [true, false]);
-        let left = |client: &mut HttpClient, key: &str| {
-            client.post("/v1/peek", &operation(key, 1)).json()["remaining"].clone()
-        };
-        assert_eq!([left(client, "a"), left(client, "b")], [1, 2], "nothing was taken");
-        let many = hits_together(client, &[("c", 1); 17]);
-        assert_eq!(many.status, 400, "{}", many.body);
-        let invalid = r#"{"atomic": true, "hits": [{"operation": {"api": "chat", "key": "a"}},
-                          {"operation": {"api": "chat", "key": "b", "tokens": "x"}}]}"#;
-        let invalid = client.post("/v1/hits", invalid);
-        assert_eq!((invalid.status, &invalid.json()["pointer"]), (400, &json!("#/hits/1")), "{}", invalid.body);
-        assert_eq!(left(client, "a"), 1);
-    });
-}
-
-#[test]
 fn unreadable_counter_fails_its_stacks_without_taking_from_others() {
     let redis = RedisServer::start();
     let server = Server::serving(MINUTE_AND_DAY, &["--redis-url", &redis.url()]);
@@ -190,13 +163,13 @@ fn unreadable_counter_fails_its_stacks_without_taking_from_others() {
 fn check_and_start_report_conflicts_with_a_cluster() {
     let good = RulesFile::ini(MINUTE_AND_DAY);
     let torn = RulesFile::ini(&MINUTE_AND_DAY.replacen("actorField=key", "actorField=api", 1));
-    let check = |rules: &RulesFile, flags: &[&str]| run(&[&["check", rules.path()], flags].concat());
-    let (code, out, error) = check(&good, &["--redis-cluster"]);
+    let check = |rules: &RulesFile, flags: &str| run(&format!("check {} {flags}", rules.path()));
+    let (code, out, error) = check(&good, "--redis-cluster");
     let stack =
         "lines 2 and 8 together: 3 in 60 s for each key; 5,000 a day from 00:00 UTC at the cost in tokens for each key";
     assert!(code == 0 && out.contains(stack), "{out}{error}");
-    assert_eq!(check(&torn, &[]).0, 0);
-    let (code, _, error) = check(&torn, &["--redis-cluster"]);
+    assert_eq!(check(&torn, "").0, 0);
+    let (code, _, error) = check(&torn, "--redis-cluster");
     assert!(code != 0 && error.contains("in different slots"), "{error}");
     let urls = "redis://127.0.0.1:1,redis://127.0.0.1:2";
     let serve = |rules: &RulesFile| {
@@ -208,15 +181,14 @@ fn check_and_start_report_conflicts_with_a_cluster() {
 #[test]
 fn reload_that_a_cluster_cannot_serve_keeps_the_old_rules() {
     let cluster = RedisCluster::start();
-    let rules = RulesFile::ini(MINUTE_AND_DAY);
     let urls = cluster.urls().join(",");
-    let server = Server::start(&[&[rules.path()], &on_redis(&urls)[..]].concat());
+    let site = Site::serving(MINUTE_AND_DAY, &on_redis(&urls));
+    let server = &site.server;
     let mut line = server.line();
     assert_eq!(line.hit("api=chat key={a}x").1, 2);
-    fs::write(rules.path(), expanded(&MINUTE_AND_DAY.replacen("actorField=key", "actorField=api", 1))).unwrap();
-    server.signal("-HUP");
-    let bad = || metrics::scrape(server.http).value("divvy_config_failures_total", &[]) == 1.0;
-    until(bad);
+    let torn = MINUTE_AND_DAY.replacen("actorField=key", "actorField=api", 1);
+    site.replace("rules.ini", &torn, "not loaded; the previous rules stay in force");
+    assert_eq!(number(server, "divvy_config_failures_total"), 1);
     assert_eq!(line.hit("api=chat key={a}x").1, 1, "the old rules' counter");
     let listed = server.resp().command("DIVVY.COUNTERS burst ACTOR {a}x");
     assert!(listed.contains("{a}x 1 "), "{listed}");

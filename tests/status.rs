@@ -3,11 +3,9 @@
 
 mod model;
 
-use std::fs;
-
 use serde_json::{Value, json};
 
-use crate::support::{RedisServer, RulesFile, Server, http, lasting_port, on_local_stores, resp, run_at, until};
+use crate::support::{RedisServer, Server, Site, done_at, http, lasting_port, on_local_stores, resp, run_at, until};
 
 const RULES: &str = "
 [api=* user=*] creditLimit=10 resetSeconds=3600 actorField=user label=calls
@@ -66,18 +64,15 @@ fn status_covers_the_rules_with_exactly_these_fields() {
             assert!(resp(server, &format!("DIVVY.RESERVE job={job} user=ann AMOUNT 1")).starts_with("[1 "));
         }
         assert!(resp(server, "DIVVY.RESERVE api=a user=ann AMOUNT 5 TTL 600").starts_with("[1 2 "));
-        let calls = json!({
-            "rule": "calls", "limit": 10, "used": 3, "reserved": 5, "inFlight": 0, "remaining": 2, "balance": 2,
-            "ownLimit": null, "override": null,
-        });
-        let jobs = json!({
-            "rule": "jobs", "limit": 3, "used": 0, "reserved": 0, "inFlight": 2, "remaining": 1, "balance": 1,
-            "ownLimit": null, "override": null,
-        });
-        let uploads = json!({
-            "rule": "uploads", "limit": 100, "used": 130, "reserved": 0, "inFlight": 0, "remaining": 0, "balance": -30,
-            "ownLimit": null, "override": null,
-        });
+        let status = |rule: &str, limit: u64, [used, reserved, in_flight]: [u64; 3], balance: i64| {
+            json!({
+                "rule": rule, "limit": limit, "used": used, "reserved": reserved, "inFlight": in_flight,
+                "remaining": balance.max(0), "balance": balance, "ownLimit": null, "override": null,
+            })
+        };
+        let calls = status("calls", 10, [3, 5, 0], 2);
+        let jobs = status("jobs", 3, [0, 0, 2], 1);
+        let uploads = status("uploads", 100, [130, 0, 0], -30);
         let own_limit = |rule: &str, credits: u64| {
             let mut status = used(rule, 0, credits);
             status["ownLimit"] = credits.into();
@@ -108,10 +103,8 @@ fn status_covers_the_rules_with_exactly_these_fields() {
         assert!(replied.starts_with("[0 [[rule free limit 5 used 1 ") && replied.contains(jobs), "{replied}");
         // Usage under a limit of nothing.
         assert_eq!(resp(server, "DIVVY.LIMIT SET free bob 0"), "OK");
-        let banned = json!({
-            "rule": "free", "limit": 0, "used": 1, "reserved": 0, "inFlight": 0, "remaining": 0, "balance": -1,
-            "ownLimit": 0, "override": null,
-        });
+        let mut banned = status("free", 0, [1, 0, 0], -1);
+        banned["ownLimit"] = 0.into();
         assert_eq!(rules(server, "user=bob")[0], banned);
     });
 }
@@ -171,9 +164,9 @@ fn pages_show_every_rule_once_and_in_order() {
 
 #[test]
 fn cursor_of_other_rules_is_refused() {
-    let rules = RulesFile::ini(&numbered(1..20));
-    let server = Server::in_memory(rules.path());
-    let next = page(&server, "user=ann&count=5")["next"].as_str().unwrap().to_owned();
+    let site = Site::serving(&numbered(1..20), &["--store", "memory"]);
+    let server = &site.server;
+    let next = page(server, "user=ann&count=5")["next"].as_str().unwrap().to_owned();
     let status = |cursor: &str| http::get(server.http, &format!("/v1/status?user=ann&count=5&cursor={cursor}"));
     assert_eq!(status(&next).status, 200);
     for cursor in ["x", "5", "5-", "-", "99-0", &format!("0{next}"), &format!("{next}0")] {
@@ -184,17 +177,13 @@ fn cursor_of_other_rules_is_refused() {
             "{cursor}: {}",
             refused.body
         );
-        let refused = resp(&server, &format!("DIVVY.STATUS user=ann CURSOR {cursor}"));
+        let refused = resp(server, &format!("DIVVY.STATUS user=ann CURSOR {cursor}"));
         assert!(refused.starts_with("-ERR unknown cursor"), "{cursor}: {refused}");
     }
     // More rules at the end move none.
-    fs::write(rules.path(), numbered(1..30)).unwrap();
-    server.signal("-HUP");
-    until(|| resp(&server, "DIVVY.RULES").contains("n29"));
+    site.reload(&numbered(1..30));
     assert_eq!(status(&next).status, 200);
-    fs::write(rules.path(), numbered(2..30)).unwrap();
-    server.signal("-HUP");
-    until(|| !resp(&server, "DIVVY.RULES").contains("[rule n=1 user=* "));
+    site.reload(&numbered(2..30));
     assert_eq!(status(&next).status, 400);
 }
 
@@ -238,7 +227,7 @@ fn failure_of_the_store_is_an_error_under_any_policy() {
         assert_eq!((failed.status, failed.header("retry-after")), (503, Some("1")), "{policy}: {}", failed.body);
         let failed = resp(server, "DIVVY.STATUS user=ann");
         assert!(failed.starts_with("-ERR ") && failed.contains("Redis"), "{policy}: {failed}");
-        let (code, _, error) = actor(server, &["user=ann"]);
+        let (code, _, error) = run_at(server, "actor user=ann");
         assert!(code == 1 && error.contains(" answered: "), "{policy}: {error}");
     }
     redis.restart();
@@ -248,19 +237,13 @@ fn failure_of_the_store_is_an_error_under_any_policy() {
     }
 }
 
-/// Runs `divvy actor`.
-fn actor(server: &Server, args: &[&str]) -> (i32, String, String) {
-    run_at(server, &[&["actor"], args].concat())
-}
-
 #[test]
 fn command_line_prints_a_table_or_json() {
     let server = Server::serving(RULES, &[]);
     resp(&server, "DIVVY.HIT api=a user=ann COST 3");
     resp(&server, "DIVVY.RESERVE job=a user=ann AMOUNT 1");
     resp(&server, "DIVVY.LIMIT SET calls ann 20");
-    let (code, out, error) = actor(&server, &["user=ann"]);
-    assert_eq!((code, error.as_str()), (0, ""));
+    let out = done_at(&server, "actor user=ann");
     let table: Vec<Vec<_>> = out.lines().map(|line| line.split_whitespace().collect()).collect();
     let header =
         ["limit", "used", "reserved", "inFlight", "remaining", "reset", "balance", "ownLimit", "rule", "override"];
@@ -269,21 +252,20 @@ fn command_line_prints_a_table_or_json() {
     assert_eq!((&table[2][..5], &table[2][6..]), (&["3", "0", "0", "1", "2"][..], &["2", "-", "jobs", "-"][..]));
     assert_eq!(table.len(), 3, "{out}");
 
-    let (code, out, error) = actor(&server, &["user=ann", "--json"]);
-    assert_eq!((code, error.as_str()), (0, ""));
+    let out = done_at(&server, "actor user=ann --json");
     let mut lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(lines.iter_mut().all(|line| line.as_object_mut().unwrap().remove("reset").is_some()), "{out}");
     let mut calls = used("calls", 3, 20);
     calls["ownLimit"] = 20.into();
     assert_eq!(lines[0], calls);
 
-    for args in [&["user=bob"][..], &["user=bob", "--json"]] {
-        let (code, out, error) = actor(&server, args);
-        assert_eq!((code, out.as_str()), (1, ""));
-        assert!(error.starts_with("this actor has all credits under every rule that counts by it"), "{error}");
+    for (line, expected) in [
+        ("user=bob", "this actor has all credits under every rule that counts by it"),
+        ("user=bob --json", "this actor has all credits under every rule that counts by it"),
+        ("user=ann user=bob", "parameter 'user' is given twice"),
+        ("usr=ann", "no rule counts by exactly usr"),
+    ] {
+        let (code, out, error) = run_at(&server, &format!("actor {line}"));
+        assert!(code == 1 && out.is_empty() && error.contains(expected), "{line}: {error}");
     }
-    assert!(actor(&server, &["user=ann", "user=bob"]).2.contains("parameter 'user' is given twice"));
-    let (code, out, error) = actor(&server, &["usr=ann"]);
-    assert_eq!((code, out.as_str()), (1, ""));
-    assert!(error.contains("no rule counts by exactly usr"), "{error}");
 }

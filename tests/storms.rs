@@ -21,7 +21,7 @@ use socket2::SockRef;
 use tokio::time::timeout;
 
 use crate::support::http2::{descriptor, framed};
-use crate::support::{LineClient, PATIENCE, RulesFile, Server, http, seed, setting};
+use crate::support::{LineClient, PATIENCE, Place, Server, http, seed, setting};
 
 const RULES: &str = "
 [domain=storm user=*] creditLimit=1000000000 resetSeconds=360000 actorField=user
@@ -58,10 +58,8 @@ fn storm_of_disconnects_affects_no_other_client_in_lazy_mode() {
 
 fn storm(durability: &str) {
     let mut rng = Rng::seed_from_u64(seed());
-    let rules = RulesFile::ini(RULES);
-    let dir = tempfile::tempdir().unwrap();
-    let args = [rules.path(), "--data-dir", dir.path().to_str().unwrap(), "--durability", durability, "--threads", "4"];
-    let server = Server::start(&args);
+    let place = Place::new(RULES);
+    let server = place.on_disk(&["--durability", durability, "--threads", "4"]);
     let hung_up = &AtomicU64::new(0);
     let length = Duration::from_secs(setting("DIVVY_TEST_STORM_SECONDS", 5));
     let begun = Instant::now();
@@ -104,7 +102,7 @@ fn storm(durability: &str) {
         assert!(listed.starts_with('['), "{listed}");
     }
     server.kill();
-    let server = Server::on_disk(rules.path(), dir.path(), durability);
+    let server = place.on_disk(&["--durability", durability]);
     let after = credits(&mut server.line());
     for (user, credit) in before {
         // Requests of clients that hung up may also have been counted since.

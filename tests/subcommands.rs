@@ -5,17 +5,13 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Stdio};
 use std::thread;
 
-use crate::support::{COMPAT_RULES, DIVVY, RulesFile, Server, divvy, done, program, run, run_at};
+use crate::support::{COMPAT_RULES, RulesFile, Server, divvy_with, done, done_at, on_a_terminal, output, run, run_at};
 
 const BY_USER: &str = "[user=*]\ncreditLimit = 9\nresetSeconds = 3600\nactorField = user\nlabel = by-user\n\n\
                        [default]\ncreditLimit = 0\nresetSeconds = 0\n";
 
-/// Runs `divvy` with these arguments on its own terminal.
-fn on_a_terminal(args: &[&str]) -> Child {
-    let line = shlex::try_join([DIVVY].iter().chain(args).copied()).unwrap();
-    let mut command = program("script");
-    command.args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"]);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+fn start_on_a_terminal(line: &str) -> Child {
+    on_a_terminal(line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
 }
 
 /// Reads until `text` has arrived.
@@ -39,14 +35,14 @@ fn forgetting_a_whole_rule_needs_confirmation() {
         }
     };
     let address = server.http.to_string();
-    let delete = ["forget", "--rule", "by-user", "--server", &address];
+    let delete = format!("forget --rule by-user --server {address}");
     begin();
     let (code, out, error) = run(&delete);
     assert_eq!((code, out.as_str()), (1, ""));
     assert!(error.contains("rule by-user") && error.contains("--yes"), "{error}");
 
     let asked = |answer: &str| {
-        let mut terminal = on_a_terminal(&delete);
+        let mut terminal = start_on_a_terminal(&delete);
         let mut out = terminal.stdout.take().unwrap();
         let question = await_text(&mut out, "[y/N]");
         assert!(question.contains("rule by-user") && question.contains(&address), "{question}");
@@ -63,33 +59,27 @@ fn forgetting_a_whole_rule_needs_confirmation() {
     assert!(code == Some(0) && reported.contains("3 forgotten"), "{reported}");
 
     begin();
-    assert_eq!(run(&[&delete[..], &["--actor", "ann"]].concat()), (0, "1 forgotten\n".into(), String::new()));
-    assert_eq!(run(&[&delete[..], &["--yes"]].concat()), (0, "2 forgotten\n".into(), String::new()));
+    assert_eq!(done(&format!("{delete} --actor ann")), "1 forgotten\n");
+    assert_eq!(done(&format!("{delete} --yes")), "2 forgotten\n");
 }
 
 #[test]
 fn unknown_section_of_stats_is_an_error() {
     let server = Server::in_memory(COMPAT_RULES);
-    let address = server.http.to_string();
-    let stats = |sections: &[&str]| run(&[&["stats", "--server", &address], sections].concat());
-    for sections in [&["foo"][..], &["foo", "--json"]] {
-        let (code, out, error) = stats(sections);
-        assert_eq!((code, out.as_str()), (1, ""));
-        assert!(error.contains("there is no such section"), "{error}");
+    for line in ["stats foo", "stats foo --json"] {
+        let (code, out, error) = run_at(&server, line);
+        assert!(code == 1 && out.is_empty() && error.contains("there is no such section"), "{error}");
     }
-    for sections in [&["server"][..], &[]] {
-        let (code, out, _) = stats(sections);
-        assert!(code == 0 && out.contains("# server\nversion:"), "{sections:?}: {out}");
-        assert_eq!(out.contains("# metrics"), sections.is_empty(), "{sections:?}: {out}");
+    for (line, has_metrics) in [("stats server", false), ("stats", true)] {
+        let out = done_at(&server, line);
+        assert_eq!((out.contains("# server\nversion:"), out.contains("# metrics")), (true, has_metrics), "{out}");
     }
 }
 
-/// Runs `divvy` with these arguments on its own terminal. Returns its whole output.
-fn shown(args: &[&str]) -> String {
-    let mut terminal = on_a_terminal(args);
-    let mut out = String::new();
-    terminal.stdout.take().unwrap().read_to_string(&mut out).unwrap();
-    assert!(terminal.wait().unwrap().success(), "{args:?}: {out}");
+/// Runs `divvy` on its own terminal. Returns its whole output.
+fn shown(line: &str) -> String {
+    let (code, out, _) = output(&mut on_a_terminal(line));
+    assert_eq!(code, 0, "{line}: {out}");
     out.replace("\r\n", "\n")
 }
 
@@ -98,32 +88,31 @@ fn denial_on_a_terminal_names_the_rule() {
     let with_stack = "[team=*]\ncreditLimit = 1\nresetSeconds = 3600\nmatchPolicy = and\n\n";
     let server = Server::serving(&format!("{with_stack}{BY_USER}"), &[]);
     let (http, line) = (server.http.to_string(), server.line.to_string());
-    let over_http = |verb, args: &[&str]| shown(&[&[verb, "--server", &http], args].concat());
+    let over_http = |verb: &str, args: &str| shown(&format!("{verb} --server {http} {args}"));
 
-    assert_eq!(over_http("hit", &["user=ann"]), "OK true 8 3600\n");
+    assert_eq!(over_http("hit", "user=ann"), "OK true 8 3600\n");
     let by_default = "denied by default: no other rule answers this operation; to see why, run: divvy explain \
                       api=serch 'q=a b'\n";
-    assert_eq!(over_http("hit", &["api=serch", "q=a b"]), format!("OK false 0 0\n{by_default}"));
+    assert_eq!(over_http("hit", "api=serch 'q=a b'"), format!("OK false 0 0\n{by_default}"));
     let by_user = "denied by by-user\n";
-    assert!(over_http("reserve", &["--amount", "10", "--ttl", "30", "user=ann"]).ends_with(by_user));
-    assert!(over_http("hit", &["--cost", "2", "team=a", "user=ann"]).ends_with("denied by rule-1\n"));
-    done(&["block", "set", "by-user", "eve", "--reason", "stolen card", "--server", &http]);
+    assert!(over_http("reserve", "--amount 10 --ttl 30 user=ann").ends_with(by_user));
+    assert!(over_http("hit", "--cost 2 team=a user=ann").ends_with("denied by rule-1\n"));
+    done_at(&server, "block set by-user eve --reason 'stolen card'");
     let by_block = "denied by by-user: this actor is blocked: stolen card\n";
-    assert!(over_http("hit", &["team=b", "user=eve"]).ends_with(by_block));
+    assert!(over_http("hit", "team=b user=eve").ends_with(by_block));
 
-    let over_line = shown(&["hit", "--addr", &line, "api=serch"]);
+    let over_line = shown(&format!("hit --addr {line} api=serch"));
     assert_eq!(over_line, "OK false 0 0\ndenied; to see by which rule, use --server instead of --addr\n");
-    let piped = run(&["hit", "--server", &http, "api=serch"]);
-    assert_eq!(piped, (0, "OK false 0 0\n".to_owned(), String::new()), "no terminal reads standard error");
+    assert_eq!(done_at(&server, "hit api=serch"), "OK false 0 0\n", "no terminal reads standard error");
 }
 
 #[test]
 fn backup_name_never_looks_like_an_option() {
     for name in ["-rf", "-", "/var/backups/-rf", "--help/"] {
-        let (code, _, error) = run(&["backup", "--server", "127.0.0.1:1", "--", name]);
+        let (code, _, error) = run(&format!("backup --server 127.0.0.1:1 -- {name}"));
         assert!(code == 1 && error.contains("cannot be called") && error.contains("options"), "{error}");
     }
-    let (code, _, error) = run(&["backup", "-rf"]);
+    let (code, _, error) = run("backup -rf");
     assert!(code == 2 && error.contains("'-r'"), "{error}");
 }
 
@@ -149,7 +138,7 @@ fn slow(reply: &'static [u8]) -> (SocketAddr, std::sync::mpsc::Sender<()>) {
 #[test]
 fn long_task_shows_progress() {
     let (address, answer) = slow(b"HTTP/1.1 200 OK\r\ncontent-length: 18\r\n\r\n{\"path\":\"/backup\"}");
-    let mut terminal = on_a_terminal(&["backup", "monday", "--server", &address.to_string()]);
+    let mut terminal = start_on_a_terminal(&format!("backup monday --server {address}"));
     let mut out = terminal.stdout.take().unwrap();
     await_text(&mut out, "the server is taking the backup, ");
     answer.send(()).unwrap();
@@ -162,25 +151,18 @@ fn long_task_shows_progress() {
 #[test]
 fn closed_output_is_an_error_without_a_panic() {
     let rules = RulesFile::ini(BY_USER);
-    for args in [&["explain", "--file", rules.path(), "user=ann"][..], &["check", rules.path()]] {
+    for verb in ["explain user=ann --file", "check"] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let output =
-            divvy().args(args).stdout(writer).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
-        let error = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{args:?}: {error}");
-        assert!(error.contains("Broken pipe") && !error.contains("panicked"), "{args:?}: {error}");
+        let (code, _, error) = output(divvy_with(&format!("{verb} {}", rules.path())).stdout(writer));
+        assert!(code == 1 && error.contains("Broken pipe") && !error.contains("panicked"), "{verb}: {error}");
     }
 }
 
 #[test]
 fn explain_and_rules_ask_the_server() {
     let server = Server::serving(BY_USER, &[]);
-    let ask = |line: &str| {
-        let (code, out, error) = run_at(&server, &line.split(' ').collect::<Vec<_>>());
-        assert_eq!(code, 0, "{line}: {error}");
-        out
-    };
+    let ask = |line: &str| done_at(&server, line);
     ask("block set by-user eve --reason stolen");
     assert!(ask("explain user=eve").ends_with("; this actor is blocked: stolen\n"));
     ask("hit user=eve");

@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, crypto};
 
 use crate::clients::run;
-use crate::support::{COMPAT_RULES, Certificates, Log, Server, connect, divvy, http, until};
+use crate::support::{Answering, COMPAT_RULES, Certificates, Log, Server, connect, divvy, done, http, refused, until};
 
 const HIT: &[u8] = b"HIT method=GET path=/status\n";
 
@@ -81,21 +81,11 @@ fn redis_cli_works_over_tls() {
 fn openssl_can_use_the_line_protocol() {
     let certificates = Certificates::new();
     let (server, _log) = secured(&certificates, &[]);
-    for (version, answer) in [("-tls1_2", "OK true 999 60\n"), ("-tls1_3", "OK true 998 60\n")] {
-        let mut child = Command::new("openssl")
-            .args(["s_client", "-quiet", "-verify_return_error", version, "-CAfile", &certificates.path("ca.pem")])
-            .args(["-connect", &server.line.to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        child.stdin.as_mut().unwrap().write_all(HIT).unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert_eq!(line, answer, "{version}");
+    for (version, answer) in [("-tls1_2", "OK true 999 60"), ("-tls1_3", "OK true 998 60")] {
+        let mut command = Command::new("openssl");
+        command.args(["s_client", "-quiet", "-verify_return_error", version, "-CAfile", &certificates.path("ca.pem")]);
+        command.args(["-connect", &server.line.to_string()]).stderr(Stdio::null());
+        assert_eq!(Answering::start(&mut command).ask("HIT method=GET path=/status"), answer, "{version}");
     }
 }
 
@@ -162,11 +152,9 @@ fn only_clients_with_a_certificate_from_the_authority_are_accepted() {
     log.await_line(&["TLS handshake failed", "peer sent no certificates"]);
     log.await_line(&["TLS handshake failed", "UnknownIssuer"]);
 
-    let mut command = divvy();
-    command.args(["hit", "--addr", &server.line.to_string(), "--tls-ca", &certificates.path("ca.pem")]);
-    command.args(["--tls-cert", &certificates.path("client.pem"), "--tls-key", &certificates.path("client.key")]);
-    command.args(["method=GET", "path=/status"]);
-    assert_eq!(run(command), "OK true 999 60\n");
+    let [ca, own, key] = ["ca.pem", "client.pem", "client.key"].map(|name| certificates.path(name));
+    let tls = format!("--tls-ca {ca} --tls-cert {own} --tls-key {key}");
+    assert_eq!(done(&format!("hit --addr {} {tls} method=GET path=/status", server.line)), "OK true 999 60\n");
 }
 
 #[test]
@@ -220,21 +208,16 @@ fn unusable_files_are_rejected_at_the_start() {
     let certificates = Certificates::new();
     certificates.write("empty.pem", "");
     let path = |name: &str| certificates.path(name);
-    for (cert, key, client_ca, reason) in [
-        ("empty.pem", "server.key", "ca.pem", "empty.pem contains no certificate"),
-        ("server.pem", "server.pem", "ca.pem", "server.pem contains no unencrypted private key"),
-        ("server.pem", "client.key", "ca.pem", "client.key is not that of the first certificate"),
+    for (cert, key, reason) in [
+        ("empty.pem", "server.key", "empty.pem contains no certificate"),
+        ("server.pem", "server.pem", "server.pem contains no unencrypted private key"),
+        ("server.pem", "client.key", "client.key is not that of the first certificate"),
     ] {
-        let output = divvy()
-            .args(["serve", "--store", "memory", "--tls-cert", &path(cert), "--tls-key", &path(key)])
-            .args(["--tls-client-ca", &path(client_ca)])
-            .output()
-            .unwrap();
-        let message = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success() && message.contains(reason), "{cert} {key} {client_ca}: {message}");
+        let files = format!("--tls-cert {} --tls-key {} --tls-client-ca {}", path(cert), path(key), path("ca.pem"));
+        let message = refused(&format!("serve --store memory {files}"));
+        assert!(message.contains(reason), "{cert} {key}: {message}");
     }
-    let output = divvy().args(["serve", "--tls-cert", &path("server.pem")]).output().unwrap();
-    assert!(String::from_utf8(output.stderr).unwrap().contains("--tls-key"));
+    assert!(refused(&format!("serve --tls-cert {}", path("server.pem"))).contains("--tls-key"));
 }
 
 #[test]

@@ -44,21 +44,6 @@ fn keys_are_any_bytes() {
 }
 
 #[test]
-fn command_info_has_the_positions_of_keys() {
-    let server = Server::start(&["--store", "memory"]);
-    let mut client = server.resp();
-    for (name, arity, flags) in [
-        ("rl.reduce", -4, "write denyoom fast"),
-        ("rl.pget", -4, "readonly fast"),
-        ("rl.sessionize", -4, "write denyoom fast"),
-        ("cl.throttle", -5, "write denyoom fast"),
-    ] {
-        let described = client.command(&format!("COMMAND INFO {name}"));
-        assert!(described.starts_with(&format!("[[{name} {arity} [{flags}] 1 1 1 ")), "{described}");
-    }
-}
-
-#[test]
 fn extremes_are_answered() {
     on_every_store(|server| {
         let mut client = server.resp();

@@ -6,8 +6,8 @@ mod rotation;
 
 use std::collections::BTreeMap;
 use std::fs::Permissions;
+use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use divvy::access::{TokenGrant, TokenKeys};
@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::support::http::{encode, get};
 use crate::support::http2::{Http2Client, call};
-use crate::support::{Log, Response, Server, divvy, expanded, http};
+use crate::support::{Place, Response, Site, http};
 
 const PASSWORD: &str = "correct horse";
 const HOUR: Duration = Duration::from_hours(1);
@@ -29,32 +29,28 @@ const RULES: &str = "
 [default] creditLimit=0
 ";
 
-/// A server that accepts tokens, with its key file.
+/// A server that accepts tokens of the keys in its file `keys`.
 struct Guarded {
-    dir: tempfile::TempDir,
-    log: Log,
-    server: Server,
+    site: Site,
     keys: TokenKeys,
+}
+
+impl Deref for Guarded {
+    type Target = Site;
+
+    fn deref(&self) -> &Site {
+        &self.site
+    }
 }
 
 impl Guarded {
     fn start(args: &[&str]) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let (text, path) = (TokenKeys::generate().unwrap(), dir.path().join("keys"));
-        std::fs::write(&path, &text).unwrap();
-        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
-        std::fs::write(dir.path().join("rules.ini"), expanded(RULES)).unwrap();
-        let rules = dir.path().join("rules.ini");
-        let mut command = divvy();
-        let log = Log::of(&mut command);
-        command.env("DIVVY_REQUIREPASS", PASSWORD).env("RUST_LOG", "info").env("DIVVY_TOKEN_KEY_FILE", &path);
-        let args = [&[rules.to_str().unwrap(), "--store", "memory", "--open", "none"], args].concat();
-        let server = Server::start_as(&mut command, &args);
-        Self { dir, log, server, keys: TokenKeys::parse(&text, "keys").unwrap() }
-    }
-
-    fn key_file(&self) -> PathBuf {
-        self.dir.path().join("keys")
+        let text = TokenKeys::generate().unwrap();
+        let place = Place::with(RULES, &[("keys", &text)]);
+        std::fs::set_permissions(place.path("keys"), Permissions::from_mode(0o600)).unwrap();
+        let own = ["--store", "memory", "--requirepass", PASSWORD, "--token-key-file", "DIR/keys", "--open", "none"];
+        let site = Site::start(place, &[&own, args].concat());
+        Self { site, keys: TokenKeys::parse(&text, "keys").unwrap() }
     }
 
     /// Returns a token of this server for an actor.

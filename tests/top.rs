@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::support::{DIVVY, Server, divvy, http, program, run_at};
+use crate::support::{Server, divvy_with, done_at, http, on_a_terminal, run_at};
 
 const RULES: &str = "
 [api=* user=*] creditLimit=10 resetSeconds=3600 actorField=user label=calls
@@ -42,12 +42,6 @@ fn actor(actor: &str, count: u64) -> Value {
     of_rule("calls", actor, count)
 }
 
-/// Runs `divvy top`. Returns its output.
-fn run(server: &Server, args: &[&str]) -> Result<String, String> {
-    let (code, out, error) = run_at(server, &[&["top"], args].concat());
-    if code == 0 { Ok(out) } else { Err(error) }
-}
-
 #[test]
 fn ranking_is_the_same_over_http_and_resp_and_on_the_command_line() {
     let server = served(&[]);
@@ -70,15 +64,12 @@ fn ranking_is_the_same_over_http_and_resp_and_on_the_command_line() {
     let words = ["rule", "calls", "order", "denied", "last", "60", "hasRoom", "ann"];
     assert!(words.iter().all(|word| reply.contains(word)), "{reply}");
     for (args, query) in [
-        (&["--rule", "calls", "--json"][..], "rule=calls"),
-        (&["--rule", "trial", "--last", "1h", "--json"], "rule=trial&last=3600"),
-        (
-            &["--operation", "user=*", "api=*", "--order", "taken", "--count", "1", "--json"],
-            "rule=calls&order=taken&count=1",
-        ),
-        (&["--json"], "rule=*"),
+        ("--rule calls", "rule=calls"),
+        ("--rule trial --last 1h", "rule=trial&last=3600"),
+        ("--operation 'user=*' 'api=*' --order taken --count 1", "rule=calls&order=taken&count=1"),
+        ("", "rule=*"),
     ] {
-        let printed: Value = serde_json::from_str(&run(&server, args).unwrap()).unwrap();
+        let printed: Value = serde_json::from_str(&done_at(&server, &format!("top {args} --json"))).unwrap();
         assert_eq!(printed, top(&server, query), "{args:?}");
     }
 }
@@ -86,16 +77,15 @@ fn ranking_is_the_same_over_http_and_resp_and_on_the_command_line() {
 #[test]
 fn table_is_printed_once() {
     let server = served(&[]);
-    let table = run(&server, &["--rule", "calls"]).unwrap();
+    let table = done_at(&server, "top --rule calls");
     let lines: Vec<_> = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     let title = "rule=calls order=denied last=60 canary=false sampled=false hasRoom=true total=3";
     assert_eq!(lines, [title, "count error cut actor rule", "2 0 - ann calls", "1 0 - bob calls"]);
-    let taken = run(&server, &["--order", "taken"]).unwrap();
+    let taken = done_at(&server, "top --order taken");
     assert!(taken.contains("<img src=x>\\r\\n\\u{1b}[2J calls\n"), "{taken:?}");
-    for (args, error) in [(&["--rule", "none"][..], "no rule is called 'none'"), (&["--count", "0"], "from 1 to 1000")]
-    {
-        let message = run(&server, args).unwrap_err();
-        assert!(message.contains(error), "{args:?}: {message}");
+    for (args, error) in [("--rule none", "no rule is called 'none'"), ("--count 0", "from 1 to 1000")] {
+        let (code, _, message) = run_at(&server, &format!("top {args}"));
+        assert!(code != 0 && message.contains(error), "{args}: {message}");
     }
 }
 
@@ -104,13 +94,8 @@ fn table_is_printed_once() {
 fn watched_table_is_printed_again_and_replaced_on_a_terminal() {
     const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
     let server = served(&[]);
-    let args = ["top", "--rule", "calls", "--watch", "1"];
-    let mut on_terminal = program("script");
-    let line = shlex::try_join([DIVVY].into_iter().chain(args)).unwrap();
-    on_terminal.args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"]);
-    let mut in_pipe = divvy();
-    in_pipe.args(args);
-    for (mut command, clear) in [(on_terminal, CLEAR), (in_pipe, "")] {
+    let line = "top --rule calls --watch 1";
+    for (mut command, clear) in [(on_a_terminal(line), CLEAR), (divvy_with(line), "")] {
         command.env("DIVVY_SERVER", server.http.to_string()).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut watching = command.spawn().unwrap();
         let lines = BufReader::new(watching.stdout.take().unwrap()).lines().map(Result::unwrap);
@@ -131,7 +116,7 @@ fn server_without_memory_for_actors_says_so() {
     assert!(!http::get(off.http, "/metrics").body.contains("divvy_top_"));
     let full = served(&["--top-memory", "2Ki"]);
     assert_eq!(top(&full, "rule=calls")["hasRoom"], json!(false));
-    assert!(run(&full, &[]).unwrap().contains("hasRoom=false"));
+    assert!(done_at(&full, "top").contains("hasRoom=false"));
     let metrics = http::get(full.http, "/metrics").body;
     assert!(metrics.contains("\ndivvy_top_rules_without_room 3\n"), "{metrics}");
     let used = metrics.lines().find_map(|line| line.strip_prefix("divvy_top_memory_bytes ")).unwrap();

@@ -10,22 +10,22 @@ mod revocation;
 mod rights;
 mod scopes;
 
-use std::path::PathBuf;
+use std::ops::Deref;
 
 use base64_simd::STANDARD;
 use divvy::access::{Category, Digest};
 
-use crate::support::{COMPAT_RULES, LineClient, Log, RespClient, Server, divvy, expanded, http};
+use crate::support::{COMPAT_RULES, LineClient, Place, RespClient, Site, http};
 
 /// Text after the names of all users' passwords.
 const PASSWORD: &str = "'s password";
 
 /// Returns a line of an access file for a user whose password is its name and [`PASSWORD`].
-fn line(name: &str, words: &str) -> String {
+pub fn line(name: &str, words: &str) -> String {
     format!("user {name} on {} {words}\n", Digest::of(password(name).as_bytes()).to_word())
 }
 
-fn password(name: &str) -> String {
+pub fn password(name: &str) -> String {
     format!("{name}{PASSWORD}")
 }
 
@@ -34,11 +34,15 @@ fn only(category: Category) -> String {
     line(category.name(), &format!("-@all +@{category} ~*"))
 }
 
-/// A server with an access file, which logs.
-struct Guarded {
-    dir: tempfile::TempDir,
-    log: Log,
-    server: Server,
+/// A server with an access file.
+struct Guarded(Site);
+
+impl Deref for Guarded {
+    type Target = Site;
+
+    fn deref(&self) -> &Site {
+        &self.0
+    }
 }
 
 impl Guarded {
@@ -47,27 +51,13 @@ impl Guarded {
     }
 
     fn with_rules(rules: &str, file: &str, args: &[&str]) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("rules.ini"), expanded(rules)).unwrap();
-        let rules = dir.path().join("rules.ini");
-        let path = dir.path().join("users.acl");
-        std::fs::write(&path, file).unwrap();
-        let mut command = divvy();
-        let log = Log::of(&mut command);
-        command.env("DIVVY_ACCESS_FILE", &path).env("RUST_LOG", "info");
-        let server = Server::start_as(&mut command, &[&[rules.to_str().unwrap(), "--store", "memory"], args].concat());
-        Self { dir, log, server }
+        let own = ["--store", "memory", "--access-file", "DIR/users.acl"];
+        Self(Site::start(Place::with(rules, &[("users.acl", file)]), &[&own, args].concat()))
     }
 
-    fn path(&self) -> PathBuf {
-        self.dir.path().join("users.acl")
-    }
-
-    /// Replaces the file, and waits until it has been loaded or refused, for the `count`th time.
-    fn reload(&self, file: &str, outcome: &str, count: usize) {
-        std::fs::write(self.path(), file).unwrap();
-        self.server.signal("-HUP");
-        self.log.await_count(count, outcome);
+    /// Replaces the access file, and waits for this outcome.
+    fn reload(&self, file: &str, outcome: &str) {
+        self.replace("users.acl", file, outcome);
     }
 
     /// Connects over RESP as this user.

@@ -1,9 +1,7 @@
 //! `divvy hit` over HTTP and over the line protocol; the other verbs over HTTP have the same results as over RESP.
 
+use crate::support::{COMPAT_RULES, Server, divvy_with, done_at, output, run, run_at};
 use std::ops::RangeInclusive;
-use std::process::Command;
-
-use crate::support::{COMPAT_RULES, Server, connect, divvy, output, run_at};
 
 const RULES: &str = "
 [user=*] creditLimit=1000 resetSeconds=3600 actorField=user
@@ -12,10 +10,9 @@ const RULES: &str = "
 ";
 
 /// Runs `divvy`, which must succeed. Returns the words that it prints after `OK`.
-fn words(server: &Server, args: &[&str]) -> Vec<String> {
-    let (code, out, error) = run_at(server, args);
-    assert_eq!((code, error.as_str()), (0, ""), "{args:?}");
-    let answer = out.strip_prefix("OK ").unwrap_or_else(|| panic!("{args:?}: {out}"));
+fn words(server: &Server, line: &str) -> Vec<String> {
+    let out = done_at(server, line);
+    let answer = out.strip_prefix("OK ").unwrap_or_else(|| panic!("{line}: {out}"));
     answer.split_whitespace().map(str::to_owned).collect()
 }
 
@@ -74,9 +71,9 @@ fn command_line_and_resp_have_the_same_results() {
     for (line, command) in STEPS {
         let line = line.replace("USER", "user=ann").replace('$', &shell_id);
         let command = command.replace("USER", "user=bob").replace('$', &resp_id);
-        let printed = normalize(words(&server, &line.split(' ').collect::<Vec<_>>()), &mut shell_id);
+        let printed = normalize(words(&server, &line), &mut shell_id);
         let reply = client.command(&format!("DIVVY.{command}"));
-        let reply = reply.trim_matches(['[', ']']).split(' ').map(str::to_owned).collect();
+        let reply = crate::support::words(&reply).into_iter().map(str::to_owned).collect();
         assert_eq!(printed, normalize(reply, &mut resp_id), "{line}");
         answers.push(printed.join(" "));
     }
@@ -109,11 +106,7 @@ fn command_line_and_resp_have_the_same_results() {
 #[test]
 fn answers_are_also_the_json_of_the_api() {
     let server = Server::serving(RULES, &[]);
-    let json = |line: &str| {
-        let (code, out, error) = run_at(&server, &line.split(' ').collect::<Vec<_>>());
-        assert_eq!((code, error.as_str()), (0, ""), "{line}");
-        serde_json::from_str::<serde_json::Value>(&out).unwrap()
-    };
+    let json = |line: &str| serde_json::from_str::<serde_json::Value>(&done_at(&server, line)).unwrap();
     let peeked = serde_json::json!({
         "allowed": true, "limit": 1000, "remaining": 1000, "balance": 1000, "reset": 0, "retryAfter": null, "rule": "rule-1"
     });
@@ -130,30 +123,26 @@ fn answers_are_also_the_json_of_the_api() {
 #[test]
 fn refusal_sets_the_exit_code_if_requested() {
     let server = Server::serving(RULES, &[]);
-    let codes = |args: &[&str]| {
-        [args, &[&args[..1], &["--exit-code"], &args[1..]].concat()].map(|args| run_at(&server, args).0)
-    };
-    assert_eq!(codes(&["peek", "user=ann"]), [0, 0]);
-    assert_eq!(codes(&["peek", "--cost", "1001", "user=ann"]), [0, 3]);
-    assert_eq!(codes(&["reserve", "--amount", "1001", "--ttl", "9", "user=ann"]), [0, 3]);
-    let id = words(&server, &["reserve", "--amount", "5", "--ttl", "30", "user=ann"]).pop().unwrap();
-    assert_eq!(codes(&["renew", &id]), [0, 0]);
-    assert_eq!(run_at(&server, &["release", "--exit-code", &id]).0, 0);
-    assert_eq!(codes(&["release", &id]), [0, 3]);
-    assert_eq!(codes(&["renew", &id]), [0, 3]);
+    let id = words(&server, "reserve --amount 5 --ttl 30 user=bob").pop().unwrap();
+    for (line, code) in [
+        ("peek user=ann", 0),
+        ("hit --cost 1001 user=ann", 3),
+        ("peek --cost 1001 user=ann", 3),
+        ("reserve --amount 1001 --ttl 9 user=ann", 3),
+        (&format!("renew {id}"), 0),
+        (&format!("release {id}"), 0),
+        (&format!("release {id}"), 3),
+        (&format!("renew {id}"), 3),
+        (&format!("hit --addr {} a=b", server.line), 3),
+        ("hit --server 127.0.0.1:1 user=ann", 1),
+    ] {
+        let (verb, rest) = line.split_once(' ').unwrap();
+        assert_eq!(run_at(&server, &format!("{verb} --exit-code {rest}")).0, code, "{line}");
+    }
+    assert_eq!(run_at(&server, "hit --cost 1001 user=ann").0, 0, "unless it is requested");
 }
 
-const STATUS: [&str; 2] = ["method=GET", "path=/status"];
-const SCARCE: &str = "[a=1]\ncreditLimit = 1\nresetSeconds = 60\n\n[default]\ncreditLimit = 0\nresetSeconds = 0\n";
-
-/// Runs `divvy hit`. Returns its exit code, standard output and standard error.
-fn hit(options: &[&str], operation: &[&str]) -> (i32, String, String) {
-    hit_as(&mut divvy(), options, operation)
-}
-
-fn hit_as(command: &mut Command, options: &[&str], operation: &[&str]) -> (i32, String, String) {
-    output(command.arg("hit").args(options).args(operation))
-}
+const STATUS: &str = "method=GET path=/status";
 
 fn printed(out: &str) -> (i32, String, String) {
     (0, out.to_owned(), String::new())
@@ -162,12 +151,12 @@ fn printed(out: &str) -> (i32, String, String) {
 #[test]
 fn both_fronts_print_the_same() {
     let server = Server::in_memory(COMPAT_RULES);
-    let (http, line) = (server.http.to_string(), server.line.to_string());
-    assert_eq!(hit(&["--server", &http], &STATUS), printed("OK true 999 60\n"));
-    assert_eq!(hit(&["--addr", &line], &STATUS), printed("OK true 998 60\n"));
+    let (http, line) = (server.http, server.line);
+    assert_eq!(run(&format!("hit --server {http} {STATUS}")), printed("OK true 999 60\n"));
+    assert_eq!(run(&format!("hit --addr {line} {STATUS}")), printed("OK true 998 60\n"));
     let peek = r#"{"operation":{"method":"GET","path":"/status"}}"#;
     let expected = server.http().post("/v1/peek", peek).body.replace("998", "997");
-    assert_eq!(hit(&["--server", &format!("http://{http}"), "--json"], &STATUS), printed(&expected), "as over HTTP");
+    assert_eq!(run(&format!("hit --server http://{http} --json {STATUS}")), printed(&expected), "as over HTTP");
 }
 
 #[test]
@@ -175,36 +164,25 @@ fn flag_takes_precedence_over_a_variable_and_two_flags_conflict() {
     let server = Server::in_memory(COMPAT_RULES);
     let (http, line) = (server.http.to_string(), server.line.to_string());
     let nowhere = "127.0.0.1:1";
-    let with = |variables: &[(&str, &str)], options: &[&str]| {
-        hit_as(divvy().envs(variables.iter().copied()), options, &STATUS).0
-    };
-    assert_eq!(with(&[("DIVVY_SERVER", &http)], &[]), 0);
-    assert_eq!(with(&[("DIVVY_ADDR", &line)], &[]), 0);
-    assert_eq!(with(&[("DIVVY_ADDR", &line), ("DIVVY_SERVER", nowhere)], &[]), 0);
-    assert_eq!(with(&[("DIVVY_ADDR", nowhere)], &["--server", &http]), 0);
-    assert_eq!(with(&[("DIVVY_SERVER", nowhere)], &["--addr", &line]), 0);
-    let (code, _, error) = hit(&["--server", &http, "--addr", &line], &STATUS);
+    for (variables, options) in [
+        (&[("DIVVY_SERVER", &*http)][..], ""),
+        (&[("DIVVY_ADDR", &line)], ""),
+        (&[("DIVVY_ADDR", &line), ("DIVVY_SERVER", nowhere)], ""),
+        (&[("DIVVY_ADDR", nowhere)], &format!("--server {http}")),
+        (&[("DIVVY_SERVER", nowhere)], &format!("--addr {line}")),
+    ] {
+        let mut command = divvy_with(&format!("hit {options} {STATUS}"));
+        assert_eq!(output(command.envs(variables.iter().copied())).0, 0, "{variables:?} {options}");
+    }
+    let (code, _, error) = run(&format!("hit --server {http} --addr {line} {STATUS}"));
     assert!(code == 2 && error.contains("--server") && error.contains("--addr"), "{error}");
-}
-
-#[test]
-fn denial_sets_the_exit_code_if_requested() {
-    let server = Server::serving(SCARCE, &[]);
-    let http = server.http.to_string();
-    let codes = [(); 2].map(|()| hit(&["--server", &http, "--exit-code"], &["a=1"]).0);
-    assert_eq!(codes, [0, 3]);
-    assert_eq!(hit(&["--server", &http], &["a=1"]).0, 0);
-    assert_eq!(hit(&["--addr", &server.line.to_string(), "--exit-code"], &["a=1"]).0, 3);
-    assert_eq!(hit(&["--server", "127.0.0.1:1", "--exit-code"], &["a=1"]).0, 1, "an error is not a denial");
 }
 
 #[test]
 fn tls_with_a_server_without_tls_is_reported() {
     let server = Server::in_memory(COMPAT_RULES);
-    let (code, _, error) = hit(&["--tls", "--server", &server.http.to_string()], &STATUS);
+    let (code, _, error) = run(&format!("hit --tls --server {} {STATUS}", server.http));
     assert_eq!(code, 1);
     // On a machine without certificate authorities, the handshake does not even start.
     assert!(error.contains("leave out --tls") || error.contains("--tls-ca"), "{error}");
-    server.line().hit("a=b");
-    drop(connect(server.resp));
 }

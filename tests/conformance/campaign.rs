@@ -73,8 +73,7 @@ fn any_number_of_operations_agrees_with_the_algorithms_alone(mut opened: StoreFi
             named(format!("{{campaign}}:{bucket}:{which}"), limit, action, id)
         };
         let asked: Vec<_> = asked.into_iter().map(name).collect();
-        let borrowed: Vec<_> = asked.iter().map(|(key, limit, action)| (key.as_str(), *limit, *action)).collect();
-        let outcomes = runtime.block_on(opened.apply(now, &borrowed));
+        let outcomes = runtime.block_on(opened.apply_named(now, &asked));
         for (operation, outcome) in asked.into_iter().zip(outcomes) {
             let shown = format!("{operation:?} at {now:?}, number {done}");
             let (key, limit, action) = operation;

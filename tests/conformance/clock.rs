@@ -25,8 +25,6 @@ enum Request {
 
 fn every_way() -> Vec<Request> {
     let ask = |ask| Request::Alone(Action::Ask(ask));
-    let reservation = |about| Action::Reservation(about);
-    let commit_if_open = reservation(ReservationAsk::Commit { cost: 1, charges: false, run: None });
     let mut ways = vec![
         ask(Ask::Take { cost: 1 }),
         ask(Ask::Take { cost: 0 }),
@@ -43,7 +41,7 @@ fn every_way() -> Vec<Request> {
         Request::Named(reserve(1, 5)),
         Request::Named(commit(1)),
         Request::Named(commit(0)),
-        Request::Named(commit_if_open),
+        Request::Named(commit_if_open(None, 1)),
         Request::Named(RELEASE),
         Request::Named(renew(5)),
         Request::OfReservation(reserve(1, TTL)),
@@ -103,17 +101,15 @@ fn own_seconds(limit: Limit) -> u64 {
     own_ns.div_ceil(SECOND)
 }
 
-pub fn clock_set_back_never_extends_a_wait_beyond_the_limit(opened: StoreFixture) {
-    wait(async {
-        for (which, limit) in limits(opened.buckets).into_iter().enumerate() {
-            for (way, asked) in every_way().into_iter().enumerate().filter(|(_, asked)| asked.suits(&limit)) {
-                for back in STEPS_BACK {
-                    let bucket = format!("{{set back {which} {way} {back}}}");
-                    waits_no_longer(&opened, &bucket, limit, asked, back).await;
-                }
+pub async fn clock_set_back_never_extends_a_wait_beyond_the_limit(opened: StoreFixture) {
+    for (which, limit) in limits(opened.buckets).into_iter().enumerate() {
+        for (way, asked) in every_way().into_iter().enumerate().filter(|(_, asked)| asked.suits(&limit)) {
+            for back in STEPS_BACK {
+                let bucket = format!("{{set back {which} {way} {back}}}");
+                waits_no_longer(&opened, &bucket, limit, asked, back).await;
             }
         }
-    });
+    }
 }
 
 async fn waits_no_longer(opened: &StoreFixture, bucket: &str, limit: Limit, asked: Request, back: u64) {
@@ -165,50 +161,46 @@ async fn waits_no_longer(opened: &StoreFixture, bucket: &str, limit: Limit, aske
     assert!(answer.allowed, "{}: {own} s later {answer:?}", case());
 }
 
-pub fn clock_set_back_keeps_no_answer_longer(opened: StoreFixture) {
-    wait(async {
-        let is_one = |limit: &Limit| limit.capacity() > 2 && limit.kind() != Kind::Concurrency;
-        for (which, limit) in limits(opened.buckets).into_iter().enumerate().filter(|(_, limit)| is_one(limit)) {
-            for back in STEPS_BACK {
-                for (way, asked) in [take_once(1, 1), take_once(2, 2)].into_iter().enumerate() {
-                    let (start, now) = (at(100_000), at(100_000 - back));
-                    let key = format!("answers {which} {back} {way}#it");
-                    let first = opened.one(start, &key, limit, take_once(1, 1)).await;
-                    assert_eq!((first.allowed, first.resolution), (true, Resolution::Done), "{limit:?}, {back} s back");
-                    let again = opened.one(now, &key, limit, asked).await;
-                    let expected = if way == 0 { Resolution::Repeated } else { Resolution::Different };
-                    assert_eq!(again.resolution, expected, "{limit:?}, {back} s back");
-                    let later = opened.one(now.plus(60 * SECOND), &key, limit, take_once(1, 1)).await;
-                    assert_eq!(
-                        later.resolution,
-                        Resolution::Done,
-                        "{limit:?}, {back} s back: it is forgotten after a minute"
-                    );
-                }
+pub async fn clock_set_back_keeps_no_answer_longer(opened: StoreFixture) {
+    let is_one = |limit: &Limit| limit.capacity() > 2 && limit.kind() != Kind::Concurrency;
+    for (which, limit) in limits(opened.buckets).into_iter().enumerate().filter(|(_, limit)| is_one(limit)) {
+        for back in STEPS_BACK {
+            for (way, asked) in [take_once(1, 1), take_once(2, 2)].into_iter().enumerate() {
+                let (start, now) = (at(100_000), at(100_000 - back));
+                let key = format!("answers {which} {back} {way}#it");
+                let first = opened.one(start, &key, limit, take_once(1, 1)).await;
+                assert_eq!((first.allowed, first.resolution), (true, Resolution::Done), "{limit:?}, {back} s back");
+                let again = opened.one(now, &key, limit, asked).await;
+                let expected = if way == 0 { Resolution::Repeated } else { Resolution::Different };
+                assert_eq!(again.resolution, expected, "{limit:?}, {back} s back");
+                let later = opened.one(now.plus(60 * SECOND), &key, limit, take_once(1, 1)).await;
+                assert_eq!(
+                    later.resolution,
+                    Resolution::Done,
+                    "{limit:?}, {back} s back: it is forgotten after a minute"
+                );
             }
         }
-    });
+    }
 }
 
-pub fn clock_set_back_keeps_no_commit_longer(opened: StoreFixture) {
-    wait(async {
-        let limits = reservable(opened.buckets).filter(|(_, limit)| limit.capacity() > 2);
-        for (which, limit) in limits {
-            for back in STEPS_BACK {
-                for (way, asked) in [commit(1), reserve(1, 30)].into_iter().enumerate() {
-                    let (start, now) = (at(100_000), at(100_000 - back));
-                    let key = format!("commits {which} {back} {way}#it");
-                    assert!(opened.one(start, &key, limit, reserve(1, 30)).await.allowed);
-                    assert_eq!(opened.one(start, &key, limit, commit(1)).await.resolution, Resolution::Done);
-                    assert_eq!(opened.one(now, &key, limit, asked).await.resolution, Resolution::Repeated);
-                    let later = opened.one(now.plus(60 * SECOND), &key, limit, commit(1)).await;
-                    assert_eq!(
-                        later.resolution,
-                        Resolution::Late,
-                        "{limit:?}, {back} s back: it is forgotten after a minute"
-                    );
-                }
+pub async fn clock_set_back_keeps_no_commit_longer(opened: StoreFixture) {
+    let limits = reservable(opened.buckets).filter(|(_, limit)| limit.capacity() > 2);
+    for (which, limit) in limits {
+        for back in STEPS_BACK {
+            for (way, asked) in [commit(1), reserve(1, 30)].into_iter().enumerate() {
+                let (start, now) = (at(100_000), at(100_000 - back));
+                let key = format!("commits {which} {back} {way}#it");
+                assert!(opened.one(start, &key, limit, reserve(1, 30)).await.allowed);
+                assert_eq!(opened.one(start, &key, limit, commit(1)).await.resolution, Resolution::Done);
+                assert_eq!(opened.one(now, &key, limit, asked).await.resolution, Resolution::Repeated);
+                let later = opened.one(now.plus(60 * SECOND), &key, limit, commit(1)).await;
+                assert_eq!(
+                    later.resolution,
+                    Resolution::Late,
+                    "{limit:?}, {back} s back: it is forgotten after a minute"
+                );
             }
         }
-    });
+    }
 }

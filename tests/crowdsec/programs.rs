@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::{fs, thread};
 
 use crate::clients::tool;
-use crate::support::{DIVVY, Killed, Log, Server, free_address, program, scrape, until};
+use crate::support::{DIVVY, Killed, Log, Server, free_address, memory_of, program, scrape, until};
 
 /// A running divvy-crowdsec, which serves bouncers on a free port.
 pub struct Sidecar {
@@ -50,9 +50,7 @@ impl Sidecar {
 
     /// Returns the memory in use (bytes).
     pub fn resident(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.0.id())).unwrap();
-        let number = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        number.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+        memory_of(self.process.0.id(), "VmRSS")
     }
 
     /// Ends it as systemd does. Returns whether it ended well.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rand::rngs::Xoshiro256PlusPlus as Rng;
 use rand::{RngExt, SeedableRng};
 
-use crate::support::{RedisServer, RespClient, RulesFile, Server, lasting_port, seed, setting, until};
+use crate::support::{Place, RedisServer, RespClient, Server, on_redis, seed, setting, until};
 
 const CLIENTS: usize = 4;
 /// The default number of kills.
@@ -46,11 +46,10 @@ fn join<T>(clients: Vec<JoinHandle<T>>) -> Vec<T> {
 /// Kills divvy again and again, in two durability modes by turns. The table is small and the journal short, so counters
 /// are evicted, and records outlive the journal.
 pub fn kill_divvy<C: Campaign>(rules: &str, flags: &[&str]) -> C {
-    let (rules, data) = (RulesFile::ini(rules), tempfile::tempdir().unwrap());
-    let mut rng = Rng::seed_from_u64(seed());
+    let (place, mut rng) = (Place::new(rules), Rng::seed_from_u64(seed()));
     let serve = |durability: &str| {
-        let store = ["--cache-memory", "1Mi", "--max-journal", "1Mi", "--data-dir", data.path().to_str().unwrap()];
-        Server::start(&[&[rules.path(), "--durability", durability], &store[..], flags].concat())
+        let store = ["--durability", durability, "--cache-memory", "1Mi", "--max-journal", "1Mi"];
+        place.on_disk(&[&store, flags].concat())
     };
     let never = Arc::new(AtomicBool::new(false));
     let mut server = serve("wal");
@@ -68,11 +67,8 @@ pub fn kill_divvy<C: Campaign>(rules: &str, flags: &[&str]) -> C {
 /// Kills a Redis that keeps everything that it acknowledges, again and again. divvy waits for Redis's disk, even if it is
 /// busy, because a late answer must not look like a lost one.
 pub fn kill_redis<C: Campaign>(rules: &str, flags: &[&str]) -> C {
-    let rules = RulesFile::ini(rules);
-    let mut redis = RedisServer::start_with(lasting_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
-    let (url, mut rng) = (redis.url(), Rng::seed_from_u64(seed()));
-    let store = [rules.path(), "--store", "redis", "--redis-url", &url, "--redis-timeout", "20000"];
-    let server = Server::start(&[&store[..], flags].concat());
+    let (mut redis, mut rng) = (RedisServer::durable(), Rng::seed_from_u64(seed()));
+    let server = Server::serving(rules, &[&on_redis(&redis.url()), flags].concat());
     let mut campaign = C::begin(&server);
     for _ in 0..setting(C::VARIABLE, KILLS) {
         let stop = Arc::new(AtomicBool::new(false));

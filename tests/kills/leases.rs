@@ -8,7 +8,7 @@ use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus as Rng;
 
 use super::campaign::{Campaign, kill_divvy, kill_redis, send};
-use crate::support::{RespClient, Server};
+use crate::support::{RespClient, Server, words};
 
 /// Low enough that some requests are denied.
 const LEASES: usize = 40;
@@ -40,9 +40,8 @@ fn reserve(name: &str) -> String {
 }
 
 fn read_reserved(reply: &str) -> LeaseStatus {
-    let words: Vec<_> = reply.trim_matches(['[', ']']).split(' ').collect();
-    match words.as_slice() {
-        ["1", _, _, id] => LeaseStatus::Held { id: (*id).to_owned() },
+    match words(reply)[..] {
+        ["1", _, _, id] => LeaseStatus::Held { id: id.to_owned() },
         ["0", ..] => LeaseStatus::Denied,
         _ => LeaseStatus::Unknown,
     }
@@ -118,8 +117,7 @@ impl Campaign for Leases {
             }
         }
         assert!(held.len() <= LEASES, "{} are held", held.len());
-        let peek = client.command("DIVVY.PEEK job=x");
-        assert_eq!(peek.split(' ').nth(1), Some((LEASES - held.len()).to_string().as_str()), "{peek}");
+        assert_eq!(client.left("job=x"), (LEASES - held.len()) as u64);
         for id in &held {
             assert_eq!(client.command(&format!("DIVVY.RELEASE {id}")), "1", "an acknowledged lease was lost");
         }

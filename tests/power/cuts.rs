@@ -20,14 +20,13 @@ use divvy::rules::Operation;
 use divvy::store::{Backend, Durability, RocksOptions, RocksStore, Store};
 use rand::rngs::Xoshiro256PlusPlus as Rng;
 use rand::{RngExt, SeedableRng};
-use tempfile::TempDir;
 
 use super::disk::{CUT_EFFECTS, CutEffect, FileSystem, Model, Names};
 use super::in_memory;
 use super::interposed;
 use super::trace::{Event, Moment, Trace};
 use crate::conformance::wait;
-use crate::support::{RulesFile, Server, expanded, seed, setting};
+use crate::support::{Place, Server, expanded, seed, setting};
 
 const RULES: &str = "
 [kind=kept user=*] creditLimit=1000000000 resetSeconds=360000 actorField=user
@@ -59,7 +58,6 @@ struct Acknowledgment {
 
 /// The recorded runs of the servers: changes to files, and acknowledgements.
 struct Recording {
-    _place: TempDir,
     data: PathBuf,
     trace: Trace,
     /// Acknowledgements in order, each with the number of events before it.
@@ -80,20 +78,15 @@ fn user_name(user: usize) -> String {
 }
 
 fn record(durability: &str) -> Recording {
-    let place = tempfile::tempdir().unwrap();
-    let root = place.path().canonicalize().unwrap().join("root");
-    let (data, backups) = (root.join("data"), root.join("backups"));
-    fs::create_dir_all(&data).unwrap();
-    fs::create_dir(&backups).unwrap();
-    let rules = RulesFile::ini(RULES);
+    let (place, traces) = (Place::new(RULES), tempfile::tempdir().unwrap());
+    ["data", "backups"].iter().for_each(|name| fs::create_dir(place.path(name)).unwrap());
     let (mut trace, mut acknowledged, mut asked) = (Trace::default(), Vec::new(), vec![0; USERS]);
     for process in 0..PROCESSES {
-        let file = place.path().join(format!("trace.{process}"));
-        let mut command = interposed(&root);
+        let file = traces.path().join(format!("trace.{process}"));
+        let mut command = interposed(place.dir());
         command.env("DIVVY_POWER_TRACE", &file).env("RUST_LOG", "error");
-        let args = [rules.path(), "--data-dir", data.to_str().unwrap(), "--durability", durability];
-        let bounds = ["--max-counters", MAX_COUNTERS, "--backup-dir", backups.to_str().unwrap()];
-        let server = Server::start_as(&mut command, &[&args[..], &bounds].concat());
+        let flags = ["--durability", durability, "--max-counters", MAX_COUNTERS];
+        let server = place.on_disk_as(&mut command, &flags);
         let stop = Arc::new(AtomicBool::new(false));
         let clients: Vec<_> = (0..CLIENTS).map(|client| count(&server, client, process, &file, &stop)).collect();
         let churn = churn(&server, process, &stop);
@@ -126,7 +119,7 @@ fn record(durability: &str) -> Recording {
     }
     let mut acknowledged: Vec<_> = acknowledged.into_iter().map(|one| (trace.events_by(one.by), one)).collect();
     acknowledged.sort_by_key(|(happened, _)| *happened);
-    Recording { _place: place, data, trace, acknowledged, asked }
+    Recording { data: place.path("data").into(), trace, acknowledged, asked }
 }
 
 /// Sends hits of a client's own users until it is stopped or the server is gone.

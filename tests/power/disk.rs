@@ -71,34 +71,19 @@ struct Inode {
     pending: Vec<(usize, Change)>,
 }
 
+/// A name that is removed, a name that is set to an inode, or both at once.
 #[derive(Debug, Clone)]
-enum NameChange {
-    Set { name: String, inode: usize },
-    Remove { name: String },
-    Move { from: String, to: String, inode: usize },
+struct NameChange {
+    removed: Option<String>,
+    set: Option<(String, usize)>,
 }
 
 impl NameChange {
-    fn inode(&self) -> Option<usize> {
-        match self {
-            Self::Set { inode, .. } | Self::Move { inode, .. } => Some(*inode),
-            Self::Remove { .. } => None,
-        }
-    }
-
     fn apply(&self, names: &mut BTreeMap<String, usize>) {
-        match self {
-            Self::Set { name, inode } => {
-                names.insert(name.clone(), *inode);
-            }
-            Self::Remove { name } => {
-                names.remove(name);
-            }
-            Self::Move { from, to, inode } => {
-                names.remove(from);
-                names.insert(to.clone(), *inode);
-            }
+        if let Some(name) = &self.removed {
+            names.remove(name);
         }
+        names.extend(self.set.clone());
     }
 }
 
@@ -203,21 +188,21 @@ impl<'a> FileSystem<'a> {
             Event::Link { from, to } => {
                 if let (Some(from), Some(to)) = (self.name(from), self.name(to)) {
                     let inode = self.names[&from];
-                    self.rename(index, NameChange::Set { name: to, inode });
+                    self.rename(index, NameChange { removed: None, set: Some((to, inode)) });
                 }
             }
-            Event::Rename { from, to } => match (self.name(from), self.name(to)) {
-                (Some(from), Some(to)) => {
-                    let inode = self.names[&from];
-                    self.rename(index, NameChange::Move { from, to, inode });
+            Event::Rename { from, to } => {
+                let (removed, to) = (self.name(from), self.name(to));
+                assert!(removed.is_some() || to.is_none(), "{to:?} comes from elsewhere");
+                if let Some(from) = &removed {
+                    let set = to.map(|to| (to, self.names[from]));
+                    self.rename(index, NameChange { removed, set });
                 }
-                (Some(name), None) => self.rename(index, NameChange::Remove { name }),
-                (None, Some(name)) => panic!("{name} comes from elsewhere"),
-                (None, None) => {}
-            },
+            }
             Event::Unlink { path } => {
-                if let Some(name) = self.name(&Some(path.clone())) {
-                    self.rename(index, NameChange::Remove { name });
+                let removed = self.name(&Some(path.clone()));
+                if removed.is_some() {
+                    self.rename(index, NameChange { removed, set: None });
                 }
             }
             Event::MakeDirectory | Event::RemoveDirectory => {}
@@ -255,7 +240,7 @@ impl<'a> FileSystem<'a> {
                 assert!(flags & O_CREAT != 0, "{name} was opened and never made");
                 self.inodes.push(Inode::default());
                 let inode = self.inodes.len() - 1;
-                self.rename(index, NameChange::Set { name, inode });
+                self.rename(index, NameChange { removed: None, set: Some((name, inode)) });
                 inode
             }
         };
@@ -286,7 +271,8 @@ impl<'a> FileSystem<'a> {
             apply(&mut file.durable, &change, &self.trace.bytes);
         }
         if self.model.names == Names::Ordered {
-            let own = |(index, change): &(usize, NameChange)| *index < began && change.inode() == Some(inode);
+            let is_of_file = |change: &NameChange| change.set.as_ref().is_some_and(|(_, own)| *own == inode);
+            let own = |(index, change): &(usize, NameChange)| *index < began && is_of_file(change);
             let last = self.pending_names.iter().rposition(own);
             self.names_reached_disk(last.map_or(0, |last| last + 1));
         }

@@ -4,10 +4,9 @@
 //! `DIVVY_TEST_OUTAGES` sets how often each kind of call fails (default 1), `DIVVY_TEST_OUTAGE_SECONDS` the duration of
 //! long outages (default 3), and `DIVVY_TEST_SEED` selects the errors.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
@@ -15,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::Xoshiro256PlusPlus as Rng;
 use rand::{RngExt, SeedableRng};
-use tempfile::TempDir;
+use tempfile::NamedTempFile;
 
 use super::in_memory;
 use super::interposed;
-use crate::support::{LineClient, RulesFile, Server, http, parse_verdict, seed, setting};
+use crate::support::{LineClient, Place, Server, http, parse_verdict, seed, setting};
 
 const RULES: &str = "
 [kind=kept user=*] creditLimit=1000000000 resetSeconds=360000 actorField=user
@@ -58,38 +57,40 @@ const ALL_CALLS: u32 = (1 << 11) - 1;
 const HALVES: u32 = 1 << 31;
 
 /// Faults injected into writers: `struct faults` in interpose.c.
-struct Faults(File);
+struct Faults(NamedTempFile);
 
 impl Faults {
-    fn new(path: &Path) -> Self {
-        let file = File::options().read(true).write(true).create_new(true).open(path).unwrap();
-        file.write_all_at(&[0; 12], 0).unwrap();
-        Self(file)
+    fn new() -> Self {
+        let faults = Self(NamedTempFile::new().unwrap());
+        faults.write(&[0; 12], 0);
+        faults
+    }
+
+    fn write(&self, bytes: &[u8], offset: u64) {
+        self.0.as_file().write_all_at(bytes, offset).unwrap();
     }
 
     fn begin(&self, error: u32, calls: u32) {
-        self.0.write_all_at(&calls.to_le_bytes(), 4).unwrap();
-        self.0.write_all_at(&error.to_le_bytes(), 0).unwrap();
+        self.write(&calls.to_le_bytes(), 4);
+        self.write(&error.to_le_bytes(), 0);
     }
 
     fn end(&self) {
-        self.0.write_all_at(&0u32.to_le_bytes(), 0).unwrap();
+        self.write(&0u32.to_le_bytes(), 0);
     }
 
     /// Returns the number of calls that have failed.
     fn met(&self) -> u32 {
         let mut word = [0; 4];
-        self.0.read_exact_at(&mut word, 8).unwrap();
+        self.0.as_file().read_exact_at(&mut word, 8).unwrap();
         u32::from_le_bytes(word)
     }
 }
 
 /// A data directory on a disk that can fail, and the credits counted there.
 struct FailingDirectory {
-    _place: TempDir,
-    root: PathBuf,
+    place: Place,
     faults: Faults,
-    rules: RulesFile,
     durability: &'static str,
     credits: Arc<UserCredits>,
     backups: u32,
@@ -103,22 +104,17 @@ struct UserCredits {
 
 impl FailingDirectory {
     fn new(durability: &'static str) -> Self {
-        let place = in_memory();
-        let root = place.path().canonicalize().unwrap().join("root");
-        fs::create_dir_all(root.join("data")).unwrap();
-        fs::create_dir(root.join("backups")).unwrap();
-        let faults = Faults::new(&place.path().join("faults"));
+        let place = Place::within(in_memory(), RULES);
+        ["data", "backups"].iter().for_each(|name| fs::create_dir(place.path(name)).unwrap());
         let counts = || (0..CLIENTS * USERS_EACH).map(|_| AtomicU64::new(0)).collect();
         let credits = Arc::new(UserCredits { requested: counts(), acknowledged: counts() });
-        Self { _place: place, root, faults, rules: RulesFile::ini(RULES), durability, credits, backups: 0 }
+        Self { place, faults: Faults::new(), durability, credits, backups: 0 }
     }
 
     fn serve(&self, flags: &[&str]) -> Server {
-        let mut command = interposed(&self.root);
-        command.env("DIVVY_POWER_FAULTS", self._place.path().join("faults")).env("RUST_LOG", "off");
-        let (data, backups) = (self.root.join("data"), self.root.join("backups"));
-        let args = [self.rules.path(), "--data-dir", data.to_str().unwrap(), "--durability", self.durability];
-        Server::start_as(&mut command, &[&args[..], &["--backup-dir", backups.to_str().unwrap()], flags].concat())
+        let mut command = interposed(self.place.dir());
+        command.env("DIVVY_POWER_FAULTS", self.faults.0.path()).env("RUST_LOG", "off");
+        self.place.on_disk_as(&mut command, &[&["--durability", self.durability], flags].concat())
     }
 
     /// Lets the calls fail for a while under load, and waits until the same process serves again. Returns an error if
@@ -192,37 +188,35 @@ fn count(server: &Server, client: usize, credits: &Arc<UserCredits>, stop: &Arc<
     })
 }
 
-/// Waits until hits are accepted and the server reports that it is ready.
-fn until_served(server: &Server) -> Result<(), String> {
+/// Waits until `is_done` is true of a reply.
+fn await_reply(mut ask: impl FnMut() -> String, is_done: impl Fn(&str) -> bool) -> Result<(), String> {
     let begun = Instant::now();
-    let mut client = server.line();
     loop {
-        client.send(b"HIT kind=kept user=probe\n");
-        let reply = client.read_line();
-        if parse_verdict(&reply).is_some() && http::get(server.http, "/readyz").status == 200 {
+        let reply = ask();
+        if is_done(&reply) {
             return Ok(());
         }
         if begun.elapsed() > RECOVERY {
-            return Err(format!("not served again after {RECOVERY:?}: {}", reply.trim_end()));
+            return Err(format!("after {RECOVERY:?}: {}", reply.trim_end()));
         }
         thread::sleep(Duration::from_millis(20));
     }
 }
 
+/// Waits until hits are accepted and the server reports that it is ready.
+fn until_served(server: &Server) -> Result<(), String> {
+    let mut client = server.line();
+    let hit = || {
+        client.send(b"HIT kind=kept user=probe\n");
+        client.read_line()
+    };
+    await_reply(hit, |reply| parse_verdict(reply).is_some() && http::get(server.http, "/readyz").status == 200)
+}
+
 /// Waits until everything acknowledged is written. A listing writes the rest.
 fn until_written(server: &Server) -> Result<(), String> {
-    let begun = Instant::now();
     let mut client = server.resp();
-    loop {
-        let listed = client.command("DIVVY.COUNTERS kind=kept user=*");
-        if listed.starts_with('[') {
-            return Ok(());
-        }
-        if begun.elapsed() > RECOVERY {
-            return Err(format!("not written after {RECOVERY:?}: {listed}"));
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
+    await_reply(|| client.command("DIVVY.COUNTERS kind=kept user=*"), |reply| reply.starts_with('['))
 }
 
 fn fail_at_every_call(durability: &'static str) {

@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 
 use super::page;
-use crate::support::{RespClient, RulesFile, Server, on_every_store, seed, setting};
+use crate::support::{Place, RespClient, Server, on_every_store, seed, setting, words};
 
 /// Credits of each rule.
 const CREDITS: u64 = 30;
@@ -199,9 +199,8 @@ impl Actor {
                 let reply = ask(format!("DIVVY.RESERVE {operation} AMOUNT {cost}{ttl}"));
                 assert_eq!(reply.starts_with("[1 "), is_allowed, "{label} {counter:?}: {reply}");
                 if is_allowed {
-                    let id = reply.trim_end_matches(']').rsplit(' ').next().unwrap();
                     counter.set_used(counter.used());
-                    counter.held.insert(id.to_owned(), (cost, counter.capacity()));
+                    counter.held.insert(words(&reply)[3].to_owned(), (cost, counter.capacity()));
                 }
             }
             21 => {
@@ -294,8 +293,7 @@ impl Shared {
         if rng.random() {
             assert!(client.command("DIVVY.HIT by=fixed user=all").starts_with("[1 "));
         } else {
-            let reserved = client.command("DIVVY.RESERVE by=fixed user=all AMOUNT 5 TTL 3600");
-            let id = reserved.trim_end_matches(']').rsplit(' ').next().unwrap();
+            let (_, id) = client.reserve("by=fixed user=all AMOUNT 5 TTL 3600");
             assert!(client.command(&format!("DIVVY.COMMIT {id} COST 1")).ends_with(" settled]"));
         }
         self.answered.fetch_add(1, SeqCst);
@@ -376,8 +374,8 @@ fn status_equals_a_model_under_load_on_every_store() {
 
 #[test]
 fn status_is_the_same_after_a_restart_and_a_kill() {
-    let (rules, data) = (RulesFile::ini(&rules()), tempfile::tempdir().unwrap());
-    let serve = || Server::start(&[&[rules.path(), "--data-dir", data.path().to_str().unwrap()], &ARGS[..]].concat());
+    let place = Place::new(&rules());
+    let serve = || place.on_disk(&ARGS);
     let server = serve();
     let actors = run("RocksDB", &server);
     server.terminate();

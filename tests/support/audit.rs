@@ -1,56 +1,51 @@
 //! A server with an audit log.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::ops::Deref;
+use std::path::Path;
 
 use serde_json::Value;
 
-use super::redis::until;
-use super::{LineClient, RespClient, Server, http};
+use super::{LineClient, Place, Server, Site, http, until};
 
 pub const PASSWORD: &str = "correct horse";
-pub const RULES: &str = "[user=*]\ncreditLimit = 10\nresetSeconds = 2592000\nactorField = user\nlabel = by-user\n\n\
-                     [default]\ncreditLimit = 0\n";
+pub const RULES: &str = "
+[user=*] creditLimit=10 resetSeconds=2592000 actorField=user label=by-user
+[default] creditLimit=0
+";
 
-/// A server with an audit log in a directory.
-pub struct Audited {
-    pub dir: tempfile::TempDir,
-    pub server: Server,
+/// A server of [`RULES`] with the audit log `audit/log` in its directory.
+pub struct Audited(pub Site);
+
+impl Deref for Audited {
+    type Target = Site;
+
+    fn deref(&self) -> &Site {
+        &self.0
+    }
 }
 
 impl Audited {
-    /// Serves [`RULES`]. The audit log is `audit/log` in the directory.
-    pub fn serving(options: &[&str]) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join("audit")).unwrap();
-        let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-        fs::write(path("rules.ini"), RULES).unwrap();
-        let (rules, log) = (path("rules.ini"), path("audit/log"));
-        let mut args = vec![rules.as_str(), "--audit-log", &log];
-        let (data, backups) = (path("data"), path("backups"));
-        if !options.contains(&"--redis-url") {
-            args.extend(["--data-dir", &data, "--backup-dir", &backups]);
-        }
-        let server = Server::start(&[&args, options].concat());
-        Self { dir, server }
-    }
-
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    pub fn resp(&self) -> RespClient {
-        RespClient::connect(self.server.resp)
+    pub fn serving(flags: &[&str]) -> Self {
+        let place = Place::new(RULES);
+        fs::create_dir(place.path("audit")).unwrap();
+        let store = ["--audit-log", "DIR/audit/log", "--data-dir", "DIR/data", "--backup-dir", "DIR/backups"];
+        Self(Site::start(place, &[&store, flags].concat()))
     }
 
     /// Waits for this many lines, and returns all of them.
     pub fn lines(&self, count: usize) -> Vec<Value> {
-        until(|| read(&self.path("audit/log")).len() >= count);
-        read(&self.path("audit/log"))
+        lines(&self.path("audit/log"), count)
     }
 }
 
-pub fn read(path: &Path) -> Vec<Value> {
+/// Waits for this many lines of an audit log, and returns all of them.
+pub fn lines(path: impl AsRef<Path>, count: usize) -> Vec<Value> {
+    until(|| read(&path).len() >= count);
+    read(&path)
+}
+
+pub fn read(path: impl AsRef<Path>) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap_or_default();
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     whole.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()

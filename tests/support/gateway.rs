@@ -89,42 +89,17 @@ impl Gateway {
         for _ in 0..limit {
             assert_eq!(self.post("/login").status, 200);
         }
-        for path in [
-            "/login",
-            "/login?next=/",
-            "//login",
-            "///login",
-            "/%6cogin",
-            "/log%69n",
-            "/./login",
-            "/x/../login",
-            "/x/%2e%2e/login",
-            "/%2e/login",
-            "/login/",
-            "/login//",
-            "/login/.",
-            "/login?plan=pro&cost=0",
-            "/a//../../login",
-        ] {
+        let paths = "/login /login?next=/ //login ///login /%6cogin /log%69n /./login /x/../login /x/%2e%2e/login \
+                     /%2e/login /login/ /login// /login/. /login?plan=pro&cost=0 /a//../../login";
+        for path in paths.split_whitespace() {
             assert_ne!(self.post(path).status, 200, "{path}");
         }
-        for header in [
-            "X-Original-URI: /harmless",
-            "X-Original-URI:",
-            "X-Original-URL: http://app/harmless",
-            "X-Original-Method: GET",
-            "X-Original-Host: other",
-            "X-Forwarded-Uri: /harmless",
-            "X-Forwarded-Method: GET",
-            "X-Forwarded-Host: other",
-            "X-Forwarded-For: 6.6.6.6",
-            "X-Real-IP: 6.6.6.6",
-            "X-Request-Id: one",
-            "Forwarded: for=6.6.6.6;host=other",
-            "X-HTTP-Method-Override: GET",
-            "X-Envoy-Original-Path: /harmless",
-            "X-Rewrite-URL: /harmless",
-        ] {
+        let headers = "X-Original-URI: /harmless|X-Original-URI:|X-Original-URL: http://app/harmless|\
+                       X-Original-Method: GET|X-Original-Host: other|X-Forwarded-Uri: /harmless|\
+                       X-Forwarded-Method: GET|X-Forwarded-Host: other|X-Forwarded-For: 6.6.6.6|X-Real-IP: 6.6.6.6|\
+                       X-Request-Id: one|Forwarded: for=6.6.6.6;host=other|X-HTTP-Method-Override: GET|\
+                       X-Envoy-Original-Path: /harmless|X-Rewrite-URL: /harmless";
+        for header in headers.split('|') {
             assert_ne!(self.post_with(format!("\r\n{header}").as_bytes(), "/login").status, 200, "{header}");
         }
         assert_eq!(self.post("/elsewhere").status, 200);

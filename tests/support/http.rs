@@ -1,5 +1,6 @@
 //! A client that implements just enough of HTTP/1.1.
 
+use std::fmt::Display;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
@@ -61,27 +62,30 @@ impl HttpClient {
     }
 
     pub fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> Response {
-        self.send(&encode("GET", path, headers, b""));
-        self.read_response()
+        self.ask("GET", path, headers, "")
     }
 
     /// Posts JSON.
-    pub fn post(&mut self, path: &str, json: &str) -> Response {
+    pub fn post(&mut self, path: &str, json: impl Display) -> Response {
         self.send_json("POST", path, json)
     }
 
     /// Puts JSON.
-    pub fn put(&mut self, path: &str, json: &str) -> Response {
+    pub fn put(&mut self, path: &str, json: impl Display) -> Response {
         self.send_json("PUT", path, json)
     }
 
     pub fn delete(&mut self, path: &str) -> Response {
-        self.send(&encode("DELETE", path, &[], b""));
-        self.read_response()
+        self.ask("DELETE", path, &[], "")
     }
 
-    fn send_json(&mut self, method: &str, path: &str, json: &str) -> Response {
-        self.send(&encode(method, path, &[("content-type", "application/json")], json.as_bytes()));
+    fn send_json(&mut self, method: &str, path: &str, json: impl Display) -> Response {
+        self.ask(method, path, &[("content-type", "application/json")], json)
+    }
+
+    /// Sends a request with these headers and this body. Returns the response.
+    pub fn ask(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Display) -> Response {
+        self.send(&encode(method, path, headers, body.to_string().as_bytes()));
         self.read_response()
     }
 

@@ -1,6 +1,7 @@
 //! A client for HTTP/2 and gRPC. It sends many requests on one connection at a time, each with its own credentials.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use divvy::server::grpc::Rpc;
@@ -34,10 +35,16 @@ pub struct Http2Response {
 
 impl Http2Client {
     pub fn connect(address: SocketAddr) -> Self {
+        Self::connect_with_window(address, 65_535)
+    }
+
+    /// Connects a client that lets the server send this many bytes ahead on each stream.
+    pub fn connect_with_window(address: SocketAddr, window: u32) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let requests = runtime.block_on(async {
             let stream = TcpStream::connect(address).await.unwrap();
             let mut builder = h2::client::Builder::new();
+            builder.initial_window_size(window);
             // A busy client may read hundreds of replies at once.
             builder.data_frame_budget(usize::MAX);
             let (requests, connection) = builder.handshake(stream).await.unwrap();
@@ -51,6 +58,19 @@ impl Http2Client {
     pub fn send_all(&self, requests: Vec<Request<Bytes>>) -> Vec<Http2Response> {
         let sending = requests.into_iter().map(|request| send(self.requests.clone(), request));
         self.runtime.block_on(join_all(sending))
+    }
+
+    /// Sends all requests at once, and reads nothing. The responses are left to [`Http2Client::turn`].
+    pub fn send_unread(&self, requests: Vec<Request<Bytes>>) {
+        for request in requests {
+            self.runtime.spawn(send(self.requests.clone(), request));
+        }
+        self.turn();
+    }
+
+    /// Drives the connection for a moment.
+    pub fn turn(&self) {
+        self.runtime.block_on(tokio::time::sleep(Duration::from_millis(5)));
     }
 
     /// Sends the requests without the second halves of their bodies, and calls `between` when the server has read all of that.

@@ -17,6 +17,7 @@ pub mod programs;
 pub mod redis;
 pub mod seed;
 pub mod sentinel;
+pub mod site;
 pub mod slow_application;
 pub mod stores;
 
@@ -25,16 +26,20 @@ pub use self::gateway::{Gateway, application, free_address};
 #[cfg(feature = "full")]
 pub use self::grpc::Caller;
 pub use self::http::{HttpClient, Response};
-pub use self::log::{Log, ReloadingServer};
+pub use self::log::Log;
 pub use self::metrics::{number, scrape};
-pub use self::programs::{Answering, Killed, done, output, refused, restore, run, run_at};
-pub use self::redis::{Proxy, RedisCluster, RedisServer, free_port, lasting_port, on_redis, until};
+pub use self::programs::{
+    Answering, Killed, disk_usage, divvy_with, done, done_at, memory_of, on_a_terminal, output, output_for, refused,
+    restore, run, run_at,
+};
+pub use self::redis::{Proxy, RedisCluster, RedisServer, free_port, lasting_port, on_redis};
 pub use self::seed::{seed, setting};
+pub use self::site::{Place, Site};
 pub use self::stores::{on_each_store, on_every_store, on_local_stores};
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -108,12 +113,6 @@ impl Server {
         Self::start(&[rules, "--store", "memory"])
     }
 
-    /// Serves `rules` from the RocksDB in `data_dir`.
-    pub fn on_disk(rules: &str, data_dir: &Path, durability: &str) -> Self {
-        let data_dir = data_dir.to_str().unwrap();
-        Self::start(&[rules, "--data-dir", data_dir, "--durability", durability])
-    }
-
     pub fn start(args: &[&str]) -> Self {
         Self::start_as(&mut divvy(), args)
     }
@@ -159,18 +158,11 @@ impl Server {
     /// stays as it was set.
     pub fn start_logged(command: &mut Command, log: &Log, args: &[&str]) -> Self {
         let mut child = spawn(command, args);
-        let deadline = Instant::now() + PATIENCE;
-        let serving = loop {
-            if let Some(line) = log.text().lines().find(|line| line.contains("serving")) {
-                break line.to_owned();
-            }
-            if let Some(status) = child.try_wait().unwrap() {
-                panic!("divvy serve ended at start, {status}:\n{}", log.text());
-            }
-            assert!(Instant::now() < deadline, "no server in:\n{}", log.text());
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        let [line, resp, http, grpc] = ["line", "resp", "http", "grpc"].map(|front| address_of(front, &serving));
+        until(|| log.count("serving") > 0 || child.try_wait().unwrap().is_some());
+        let text = log.text();
+        let serving = text.lines().find(|line| line.contains("serving"));
+        let serving = serving.unwrap_or_else(|| panic!("divvy serve ended at start:\n{text}"));
+        let [line, resp, http, grpc] = ["line", "resp", "http", "grpc"].map(|front| address_of(front, serving));
         let stdout = child.stdout.take().map(BufReader::new);
         Self { child, stdout, line, resp, http, grpc, announced: Vec::new(), rules: None }
     }
@@ -214,24 +206,17 @@ impl Server {
 
     /// Returns the peak resident memory in bytes.
     pub fn peak_resident(&self) -> u64 {
-        self.status("VmHWM:") * 1024
+        memory_of(self.pid(), "VmHWM")
     }
 
     /// Returns the resident memory in bytes.
     pub fn resident(&self) -> u64 {
-        self.status("VmRSS:") * 1024
+        memory_of(self.pid(), "VmRSS")
     }
 
     /// Returns the number of threads.
-    pub fn threads(&self) -> u64 {
-        self.status("Threads:")
-    }
-
-    /// Returns a number from the process's status in /proc.
-    fn status(&self, name: &str) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let number = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        number.trim().trim_end_matches(" kB").parse().unwrap()
+    pub fn threads(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap().count()
     }
 }
 
@@ -307,6 +292,28 @@ pub fn parse_verdict(line: &str) -> Option<(bool, u64, u64)> {
     words.next().is_none().then_some(verdict)
 }
 
+/// Returns the words of a reply that is a list, such as `[1 9 60]`.
+pub fn words(reply: &str) -> Vec<&str> {
+    reply.trim_matches(['[', ']']).split(' ').collect()
+}
+
+/// Waits until `condition` holds.
+pub fn until(condition: impl FnMut() -> bool) {
+    assert!(eventually(condition), "waited in vain");
+}
+
+/// Waits until `condition` holds. Returns false if that takes too long.
+pub fn eventually(mut condition: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    while !condition() {
+        if start.elapsed() >= PATIENCE {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    true
+}
+
 /// Sends a command over RESP on a new connection. Returns its reply.
 pub fn resp(server: &Server, command: &str) -> String {
     server.resp().command(command)
@@ -336,6 +343,39 @@ impl RespClient {
 
     pub fn send(&mut self, bytes: &[u8]) {
         self.stream.get_mut().write_all(bytes).unwrap();
+    }
+
+    /// Sends the commands at once, each in one line. Returns the replies.
+    pub fn pipeline<T: AsRef<str>>(&mut self, commands: impl IntoIterator<Item = T>) -> Vec<String> {
+        let commands: Vec<_> = commands.into_iter().collect();
+        self.send(commands.iter().map(|command| format!("{}\r\n", command.as_ref())).collect::<String>().as_bytes());
+        commands.iter().map(|_| self.read_reply()).collect()
+    }
+
+    /// Sends a hit over RESP. Returns `(allowed, credit, reset)`.
+    pub fn hit(&mut self, pairs: &str) -> (bool, u64, u64) {
+        let reply = self.command(&format!("DIVVY.HIT {pairs}"));
+        let numbers: Vec<u64> = words(&reply).iter().map(|word| word.parse().expect(&reply)).collect();
+        (numbers[0] == 1, numbers[1], numbers[2])
+    }
+
+    /// Returns the credits left for an operation.
+    pub fn left(&mut self, pairs: &str) -> u64 {
+        let reply = self.command(&format!("DIVVY.PEEK {pairs}"));
+        words(&reply)[1].parse().expect(&reply)
+    }
+
+    /// Returns the balance for an operation, which is negative if more than the limit was used.
+    pub fn balance(&mut self, pairs: &str) -> i64 {
+        let reply = self.command(&format!("DIVVY.CHARGE {pairs} COST 0"));
+        words(&reply)[0].parse().expect(&reply)
+    }
+
+    /// Makes a reservation, which must be allowed. Returns the credits left, and its id.
+    pub fn reserve(&mut self, pairs_and_options: &str) -> (u64, String) {
+        let reply = self.command(&format!("DIVVY.RESERVE {pairs_and_options}"));
+        let ["1", left, _, id] = words(&reply)[..] else { panic!("{pairs_and_options}: {reply}") };
+        (left.parse().unwrap(), id.to_owned())
     }
 
     /// Sends a command with its words separated by spaces. Returns its reply as redis-cli would show it on one line.

@@ -12,12 +12,21 @@ use std::time::{Duration, Instant};
 use divvy::store::DEFAULT_REDIS_TIMEOUT;
 use tempfile::TempDir;
 
-use super::PATIENCE;
+use super::{LineClient, until};
 
 /// The default timeout of servers for Redis.
 pub const TIMEOUT: Duration = DEFAULT_REDIS_TIMEOUT;
 /// Delay that a busy machine may add to a reply.
 pub const SLACK: Duration = Duration::from_millis(1500);
+
+/// Sends a hit to a server on Redis, and returns its reply, which must arrive in time.
+pub fn hit_in_time(client: &mut LineClient, pairs: &str) -> String {
+    let sent = Instant::now();
+    client.send(format!("HIT {pairs}\n").as_bytes());
+    let reply = client.read_line();
+    assert!(sent.elapsed() < TIMEOUT + SLACK, "{reply:?} took {:?}", sent.elapsed());
+    reply
+}
 
 /// Ends redis-server when its standard input ends, which happens when the test process ends for any reason. A server
 /// that all tests share is never dropped. The script waits for the end, because a restarted server needs the port.
@@ -38,6 +47,11 @@ impl RedisServer {
         Self::start_with(free_port(), &[])
     }
 
+    /// Starts a server that keeps everything that it acknowledges. It finds its port free when it starts again.
+    pub fn durable() -> Self {
+        Self::start_with(lasting_port(), &["--appendonly", "yes", "--appendfsync", "always"])
+    }
+
     pub fn start_with(port: u16, extra: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let extra: Vec<String> = extra.iter().map(|word| word.to_string()).collect();
@@ -54,6 +68,13 @@ impl RedisServer {
     /// Returns the output of redis-cli.
     pub fn cli(&self, words: &[&str]) -> String {
         cli(self.port, words)
+    }
+
+    /// Returns a number in a section of `INFO`.
+    pub fn info(&self, section: &str, name: &str) -> u64 {
+        let info = self.cli(&["INFO", section]);
+        let number = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        number.unwrap().trim().parse().unwrap()
     }
 
     /// Returns the output of redis-cli for commands on its standard input, one per line, on one connection.
@@ -325,13 +346,4 @@ fn free_cluster_port() -> u16 {
 /// Returns the flags of a server that counts in this Redis, and waits for it as long as a busy machine needs.
 pub fn on_redis(url: &str) -> [&str; 6] {
     ["--store", "redis", "--redis-timeout", "20000", "--redis-url", url]
-}
-
-/// Waits until `condition` holds.
-pub fn until(mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < PATIENCE, "waited in vain");
-        thread::sleep(Duration::from_millis(20));
-    }
 }

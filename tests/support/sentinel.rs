@@ -4,7 +4,8 @@ use std::process::{Child, Command};
 
 use tempfile::TempDir;
 
-use super::redis::{RedisServer, cli, free_port, guarded, start, until};
+use super::redis::{RedisServer, cli, free_port, guarded, start};
+use super::until;
 
 pub const MASTER: &str = "main";
 pub const PASSWORD: &str = "secret";

@@ -2,60 +2,42 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::process::Output;
 
 use divvy::access::{MAX_TOKEN_BYTES, TokenKeys};
 
 use super::Guarded;
-use crate::support::{Log, Server, divvy};
-
-fn token(arguments: &[&str]) -> Output {
-    divvy().arg("token").args(arguments).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-/// Returns the error of a failing command, which prints nothing on standard output.
-fn error(output: &Output) -> String {
-    assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
-    text(&output.stderr)
-}
+use crate::support::{Log, Place, Server, divvy, divvy_with, done, output, run};
 
 #[test]
 fn printed_token_reads_the_status() {
     let guarded = Guarded::start(&[]);
     guarded.hit(&["api=1 user=ann", "export=1 user=ann"]);
-    let file = guarded.key_file();
-    let file = file.to_str().unwrap();
-    let made = token(&["--actor", "user=ann", "--ttl", "1h", "--token-key-file", file]);
-    assert!(made.status.success() && made.stderr.is_empty(), "{made:?}");
-    assert_eq!(guarded.status("user=ann", text(&made.stdout).trim_end()).1.len(), 2);
-    let made =
-        token(&["--actor", "user=ann", "--rules", "exp*", "--rules", "x", "--ttl", "7d", "--token-key-file", file]);
-    assert_eq!(guarded.status("user=ann", text(&made.stdout).trim_end()).1, [("exports".to_owned(), 1)]);
-    let made = divvy().args(["token", "--actor", "user=ann", "--ttl", "1h"]).env("DIVVY_TOKEN_KEY_FILE", file).output();
-    assert_eq!(guarded.status("user=ann", text(&made.unwrap().stdout).trim_end()).0, 200);
+    let file = guarded.path("keys");
+    let used = |token: &str| guarded.status("user=ann", token.trim_end()).1;
+    let printed = run(&format!("token --actor user=ann --ttl 1h --token-key-file {file}"));
+    assert_eq!((printed.0, used(&printed.1).len(), printed.2.as_str()), (0, 2, ""));
+    let printed = done(&format!("token --actor user=ann --rules 'exp*' --rules x --ttl 7d --token-key-file {file}"));
+    assert_eq!(used(&printed), [("exports".to_owned(), 1)]);
+    let mut by_variable = divvy_with("token --actor user=ann --ttl 1h");
+    let (_, printed, _) = output(by_variable.env("DIVVY_TOKEN_KEY_FILE", file));
+    assert_eq!(used(&printed).len(), 2);
 }
 
 #[test]
 fn key_file_that_everyone_can_read_is_warned_of() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("keys");
-    fs::write(&path, TokenKeys::generate().unwrap()).unwrap();
-    let file = path.to_str().unwrap();
+    let place = Place::with("", &[("keys", &TokenKeys::generate().unwrap())]);
+    let file = place.path("keys");
     let warning = format!("{file}: every user of this machine can read it; run `chmod o-r {file}`");
     for (mode, is_warned_of) in [(0o640, false), (0o644, true)] {
-        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-        let made = token(&["--actor", "user=ann", "--ttl", "1h", "--token-key-file", file]);
-        assert!(made.status.success() && text(&made.stdout).starts_with("v4.local."), "{made:?}");
-        assert_eq!(text(&made.stderr) == format!("warning: {warning}\n"), is_warned_of, "{made:?}");
+        fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+        let (code, printed, error) = run(&format!("token --actor user=ann --ttl 1h --token-key-file {file}"));
+        assert!(code == 0 && printed.starts_with("v4.local."), "{printed}{error}");
+        assert_eq!(error == format!("warning: {warning}\n"), is_warned_of, "{error}");
 
         let mut command = divvy();
         let log = Log::of(&mut command);
         command.env("DIVVY_REQUIREPASS", "x").env("RUST_LOG", "info");
-        let server = Server::start_as(&mut command, &["--store", "memory", "--token-key-file", file]);
+        let server = Server::start_as(&mut command, &["--store", "memory", "--token-key-file", &file]);
         assert!(server.terminate().success());
         assert_eq!(log.count(&warning), usize::from(is_warned_of));
     }
@@ -64,11 +46,9 @@ fn key_file_that_everyone_can_read_is_warned_of() {
 #[test]
 fn key_command_prints_lines_of_a_key_file() {
     for variable in [None, Some("none")] {
-        let mut command = divvy();
-        command.args(["token", "key"]).envs(variable.map(|file| ("DIVVY_TOKEN_KEY_FILE", file)));
-        let made = command.output().unwrap();
-        assert!(made.status.success() && made.stderr.is_empty(), "{made:?}");
-        let lines = text(&made.stdout);
+        let mut command = divvy_with("token key");
+        let (code, lines, error) = output(command.envs(variable.map(|file| ("DIVVY_TOKEN_KEY_FILE", file))));
+        assert_eq!((code, error.as_str()), (0, ""));
         assert!(lines.starts_with("# k4.lid.") && lines.lines().count() == 2, "{lines}");
         assert_eq!(TokenKeys::parse(&lines, "keys").unwrap().ids().count(), 1);
     }
@@ -76,24 +56,26 @@ fn key_command_prints_lines_of_a_key_file() {
 
 #[test]
 fn mistakes_are_named() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("keys");
-    fs::write(&path, TokenKeys::generate().unwrap()).unwrap();
-    let file = path.to_str().unwrap();
-    let long = format!("user={}", "x".repeat(MAX_TOKEN_BYTES));
+    let place = Place::with("", &[("keys", &TokenKeys::generate().unwrap())]);
+    let file = place.path("keys");
+    let error = |arguments: &str| {
+        let (code, out, error) = run(&format!("token {arguments}"));
+        assert!(code != 0 && out.is_empty(), "{arguments}: {out}");
+        error
+    };
+    let long = "x".repeat(MAX_TOKEN_BYTES);
     for (arguments, expected) in [
-        (&["--actor", "user=ann", "--ttl", "8d", "--token-key-file", file][..], "from 1s to 1w"),
-        (&["--actor", "user", "--ttl", "1h", "--token-key-file", file], "expected key=value"),
-        (&["--actor", "user=a", "user=b", "--ttl", "1h", "--token-key-file", file], "has the field \"user\" twice"),
-        (&["--actor", &long, "--ttl", "1h", "--token-key-file", file], "it is longer than 4096 bytes"),
-        (&["--actor", "user=ann", "--ttl", "1h"], "--token-key-file <FILE>"),
-        (&["--actor", "user=ann", "--ttl", "1h", "--token-key-file", "/none"], "error: /none: cannot read the file"),
+        (format!("--actor user=ann --ttl 8d --token-key-file {file}"), "from 1s to 1w"),
+        (format!("--actor user --ttl 1h --token-key-file {file}"), "expected key=value"),
+        (format!("--actor user=a user=b --ttl 1h --token-key-file {file}"), "has the field \"user\" twice"),
+        (format!("--actor user={long} --ttl 1h --token-key-file {file}"), "it is longer than 4096 bytes"),
+        ("--actor user=ann --ttl 1h".to_owned(), "--token-key-file <FILE>"),
+        ("--actor user=ann --ttl 1h --token-key-file /none".to_owned(), "error: /none: cannot read the file"),
     ] {
-        let error = error(&token(arguments));
-        assert!(error.contains(expected), "{arguments:?}: {error}");
+        assert!(error(&arguments).contains(expected), "{arguments}: {}", error(&arguments));
     }
-    fs::write(&path, "k4.local.x\n\nk4.local.y\n").unwrap();
-    let error = error(&token(&["--actor", "user=ann", "--ttl", "1h", "--token-key-file", file]));
+    place.write("keys", "k4.local.x\n\nk4.local.y\n");
+    let error = error(&format!("--actor user=ann --ttl 1h --token-key-file {file}"));
     assert_eq!(error.lines().count(), 2, "{error}");
     assert!(error.starts_with(&format!("error: {file}:1: this key is damaged")), "{error}");
 }

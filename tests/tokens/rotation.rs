@@ -14,37 +14,31 @@ fn new_key() -> String {
     TokenKeys::generate().unwrap()
 }
 
-fn reload(guarded: &Guarded, text: &str, outcome: &str, count: usize) {
-    std::fs::write(guarded.key_file(), text).unwrap();
-    guarded.server.signal("-HUP");
-    guarded.log.await_count(count, outcome);
-}
-
 #[test]
 fn keys_are_replaced_without_an_interruption() {
     let guarded = Guarded::start(&[]);
-    let (old, new) = (std::fs::read_to_string(guarded.key_file()).unwrap(), new_key());
+    let (old, new) = (std::fs::read_to_string(guarded.path("keys")).unwrap(), new_key());
     let of_old = guarded.token(&[("user", "ann")]);
     let of_new = TokenKeys::parse(&new, "new").unwrap().seal(&grant(&[("user", "ann")], &[])).unwrap();
     let statuses = || [&of_old, &of_new].map(|token| guarded.status("user=ann", token).0);
     assert_eq!(statuses(), [200, 401]);
-    reload(&guarded, &(old.clone() + &new), IN_FORCE, 1);
+    guarded.replace("keys", &(old.clone() + &new), IN_FORCE);
     assert_eq!(statuses(), [200, 200]);
-    reload(&guarded, &(new.clone() + &old), IN_FORCE, 2);
+    guarded.replace("keys", &(new.clone() + &old), IN_FORCE);
     assert_eq!(statuses(), [200, 200]);
-    reload(&guarded, &new, IN_FORCE, 3);
+    guarded.replace("keys", &new, IN_FORCE);
     assert_eq!(statuses(), [401, 200]);
 
-    reload(&guarded, &(old.clone() + "nonsense\n"), "not loaded; the previous keys stay in force", 1);
+    guarded.replace("keys", &(old.clone() + "nonsense\n"), "not loaded; the previous keys stay in force");
     assert_eq!(statuses(), [401, 200]);
-    let problem = format!("{}:3: this is not a key", guarded.key_file().display());
+    let problem = format!("{}:3: this is not a key", guarded.path("keys"));
     assert!(guarded.log.count(&problem) > 0);
     for secret in [&old, &new].map(|lines| lines.lines().last().unwrap()) {
         assert!(secret.starts_with("k4.local.") && guarded.log.count(secret) == 0, "no key is logged");
     }
     let metrics = guarded.request("GET", "/metrics", PASSWORD).body;
     assert!(metrics.contains("\ndivvy_access_reloads_failed_total 1\n"));
-    reload(&guarded, &new, "keys: reloaded, unchanged", 1);
+    guarded.replace("keys", &new, "keys: reloaded, unchanged");
     assert_eq!(statuses(), [401, 200]);
     // The audit log, which is a part of the log here.
     guarded.log.await_count(5, "tokens.reload");
@@ -74,7 +68,7 @@ fn removed_key_serves_no_later_request_under_load() {
             });
         }
         until(|| served.load(SeqCst) > 20 * CUSTOMERS);
-        reload(&guarded, &new_key(), IN_FORCE, 1);
+        guarded.replace("keys", &new_key(), IN_FORCE);
         is_removed.store(true, SeqCst);
     });
 }

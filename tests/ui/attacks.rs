@@ -3,7 +3,6 @@
 use serde_json::json;
 
 use super::{RULES, Site, line, open_site, password};
-use crate::support::redis::until;
 use crate::support::{LineClient, audit, http};
 
 const LIMIT: &str = "/v1/limits?rule=search&actor=bob";
@@ -95,10 +94,8 @@ fn action_takes_effect_and_the_audit_log_names_the_user() {
     assert!(!LineClient::connect(site.server.line).hit("api=search user=bob").0, "the limit is in force");
     assert_eq!(ann.send("DELETE", LIMIT, &[], "").status, 401);
     assert_eq!(ann.api("DELETE", "/v1/counters?rule=search&actor=bob", "").status, 200);
-    let path = site.path("audit.log");
-    until(|| audit::read(&path).len() >= 4);
     let of = |line: serde_json::Value| json!([line["user"], line["front"], line["what"], line["status"]]);
-    let lines: Vec<_> = audit::read(&path).into_iter().map(of).collect();
+    let lines: Vec<_> = audit::lines(site.path("audit.log"), 4).into_iter().map(of).collect();
     let expected = [
         json!(["bob", "http", "limit.set", "refused"]),
         json!(["ann", "http", "limit.set", "done"]),

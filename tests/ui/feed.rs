@@ -168,10 +168,10 @@ fn lost_right_ends_the_stream_and_a_new_scope_changes_it() {
     let ann = site.logged_in("ann");
     let mut events = ann.feed("");
     assert_eq!(events.next_named("rules")["total"], 4);
-    site.replace("users.acl", &line("ann", "+@read ~label:try"), "the new users are in force", 1);
+    site.replace("users.acl", &line("ann", "+@read ~label:try"), "the new users are in force");
     let event = events.rules_until(|event| event["total"] == 1);
     assert_eq!(event["rules"][0]["operation"], "api=try", "with all facts");
-    site.replace("users.acl", &line("ann", "+@hit ~*"), "the new users are in force", 2);
+    site.replace("users.acl", &line("ann", "+@hit ~*"), "the new users are in force");
     assert_eq!(events.next_named("end"), json!({}));
     assert_eq!(events.next(), None);
     assert_eq!(ann.session()["user"], "ann", "the session goes on");
@@ -186,14 +186,14 @@ fn reload_of_thousands_of_rules_reaches_open_pages() {
         rules.map(rule).collect::<String>() + "[default]\ncreditLimit = 0\nresetSeconds = 0\n"
     };
     let site = Site::start(&line("ann", "+@all ~*"), &["--threads", "1"]);
-    site.replace("rules.ini", &rules(0..10_000, 2), "rules are in force", 1);
+    site.replace("rules.ini", &rules(0..10_000, 2), "rules are in force");
     let ann = site.logged_in("ann");
     let mut events = ann.feed("?search=a9999&rule=a5000");
     events.rules_until(|event| event["total"] == 10_001);
     hit(&site.server, "api=a9999", 5);
     events.rules_until(|event| event["rules"][0]["hits"].as_u64() > Some(0));
     // All rules move, and all limits change.
-    site.replace("rules.ini", &rules(1..10_001, 3), "rules are in force", 2);
+    site.replace("rules.ini", &rules(1..10_001, 3), "rules are in force");
     let event = events.rules_until(|event| event["rules"][0]["index"] == 9_998);
     assert_eq!((&event["matching"], &event["rules"][0]["limit"]), (&json!(1), &json!("allows 3 in 3600 s")));
     let kept = event["rules"][0]["history"]["hits"].as_array().unwrap().iter().map(|hits| hits.as_u64().unwrap());

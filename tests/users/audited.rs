@@ -4,8 +4,7 @@ use serde_json::{Value, json};
 
 use super::scopes::{REFUSED, RULES};
 use super::{Guarded, line};
-use crate::support::audit::read;
-use crate::support::until;
+use crate::support::audit::lines;
 
 const USERS: [(&str, &str); 3] = [("op", "+@all ~*"), ("a", "+@all ~label:a-*"), ("app", "+@hit ~*")];
 
@@ -15,13 +14,9 @@ fn file() -> String {
 
 /// Starts a server with an audit log, and returns it with the log's lines after `change`.
 fn lines_after(change: impl FnOnce(&Guarded), count: usize) -> Vec<Value> {
-    let dir = tempfile::tempdir().unwrap();
-    let log = dir.path().join("audit.log");
-    let args = ["--audit-log", log.to_str().unwrap(), "--reload-interval", "0"];
-    let guarded = Guarded::with_rules(RULES, &file(), &args);
+    let guarded = Guarded::with_rules(RULES, &file(), &["--audit-log", "DIR/audit.log"]);
     change(&guarded);
-    until(|| read(&log).len() >= count);
-    read(&log)
+    lines(guarded.path("audit.log"), count)
 }
 
 /// Returns the user, the front, the status, the kind of change, and the error of a line.
@@ -77,8 +72,8 @@ fn changes_and_refused_attempts_name_the_user() {
 fn reload_of_the_access_file_names_the_users_that_changed() {
     let change = |guarded: &Guarded| {
         let changed = line("op", "+@all ~*") + &line("a", "+@hit ~label:a-*") + &line("new", "+@hit ~*");
-        guarded.reload(&changed, "the new users are in force", 1);
-        guarded.reload(&(changed + "user x on +@nonsense\n"), "not loaded; the previous users stay in force", 1);
+        guarded.reload(&changed, "the new users are in force");
+        guarded.reload(&(changed + "user x on +@nonsense\n"), "not loaded; the previous users stay in force");
     };
     let lines = lines_after(change, 4);
     let access: Vec<_> = lines.iter().filter(|line| line["what"] == "access.reload").collect();

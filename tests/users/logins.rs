@@ -5,7 +5,7 @@ use std::process::Command;
 use divvy::access::{Category, SlowHash};
 
 use super::{Guarded, line, only, password};
-use crate::clients::{drive_by_node_as, drive_by_redis_py_as, run};
+use crate::clients::{drive_by_node, drive_by_python, run};
 use crate::support::Server;
 use crate::support::http::{encode, request};
 
@@ -98,7 +98,7 @@ fn requirepass_is_the_password_of_the_user_default() {
     let token = http_status(&guarded, "Bearer open sesame");
     assert_eq!(token, 200);
     // The file cannot define the user, too.
-    guarded.reload(&line("default", "+@hit ~*"), "not loaded; the previous users stay in force", 1);
+    guarded.reload(&line("default", "+@hit ~*"), "not loaded; the previous users stay in force");
     // The audit log is in the log, and names the first problem, too.
     assert_eq!(guarded.log.count("--requirepass defines the user default already"), 2);
     assert_eq!(http_status(&guarded, "Bearer open sesame"), 200);
@@ -113,19 +113,14 @@ fn http_status(guarded: &Guarded, authorization: &str) -> u16 {
 fn popular_clients_log_in_as_a_user() {
     let guarded = Guarded::start(&(line("app", "+@hit ~*") + &slow("all", "+@all ~*")), &[]);
     let login = [&password("all"), "all"];
-    drive_by_node_as("ioredis", &guarded.server, &login);
-    drive_by_node_as("node-redis", &guarded.server, &login);
-    drive_by_redis_py_as(&guarded.server, &login);
+    drive_by_node("ioredis", &guarded.server, &login);
+    drive_by_node("node-redis", &guarded.server, &login);
+    drive_by_python("redis", &guarded.server, &login);
     let port = guarded.server.resp.port().to_string();
     let mut command = Command::new("redis-cli");
     command.args(["-p", &port, "--no-auth-warning", "--user", "app", "--pass", &password("app"), "-3"]);
-    assert_eq!(
-        run({
-            command.args(["DIVVY.PEEK", "method=GET", "path=/status"]);
-            command
-        }),
-        "1\n1000\n0\n"
-    );
+    command.args(["DIVVY.PEEK", "method=GET", "path=/status"]);
+    assert_eq!(run(command), "1\n1000\n0\n");
 }
 
 const IN_FORCE: &str = "the new users are in force";
@@ -136,18 +131,18 @@ const HIT: &str = "DIVVY.HIT method=GET path=/status";
 fn file_is_loaded_as_a_whole_or_not_at_all() {
     let guarded = Guarded::start(&line("app", "+@hit ~*"), &[]);
     let mut app = guarded.resp("app");
-    guarded.reload(&(line("ann", "+@hit ~*") + "user app on +@nonsense\n"), NOT_LOADED, 1);
+    guarded.reload(&(line("ann", "+@hit ~*") + "user app on +@nonsense\n"), NOT_LOADED);
     assert_eq!(app.command(HIT), "[1 999 60]");
     let login = |name: &str| guarded.server.resp().command_of(&[b"AUTH", name.as_bytes(), password(name).as_bytes()]);
     assert!(login("ann").starts_with("-WRONGPASS"), "no part of the file is in force");
-    let problem = format!("{}:2: there is no category nonsense", guarded.path().display());
+    let problem = format!("{}:2: there is no category nonsense", guarded.path("users.acl"));
     // The audit log is in the log, and names the first problem, too.
     assert_eq!(guarded.log.count(&problem), 2);
     let metrics = crate::support::http::get(guarded.server.http, "/metrics").body;
     assert!(metrics.contains("\ndivvy_access_reloads_failed_total 1\n"));
 
-    guarded.reload(&line("app", "+@hit ~*"), "users.acl: reloaded, unchanged", 1);
-    guarded.reload(&(line("ann", "+@hit ~*") + &line("app", "+@read ~*")), IN_FORCE, 1);
+    guarded.reload(&line("app", "+@hit ~*"), "users.acl: reloaded, unchanged");
+    guarded.reload(&(line("ann", "+@hit ~*") + &line("app", "+@read ~*")), IN_FORCE);
     assert_eq!(login("ann"), "OK");
     assert!(app.command(HIT).starts_with("-NOPERM"));
     assert!(app.command("DIVVY.RULES").starts_with('['));
@@ -161,13 +156,13 @@ fn transaction_is_checked_again_when_it_is_executed() {
     for command in [HIT, "DIVVY.LIMIT GET default x", "PING", HIT] {
         assert_eq!(app.command(command), "QUEUED");
     }
-    guarded.reload(&line("app", "+@hit ~*"), IN_FORCE, 1);
+    guarded.reload(&line("app", "+@hit ~*"), IN_FORCE);
     let reply = app.command("EXEC");
     let refused = "-NOPERM User app has no permissions to run the 'divvy.limit|get' command";
     assert_eq!(reply, format!("[[1 999 60] {refused} PONG [1 998 60]]"));
 
     app.command("MULTI");
     app.command(HIT);
-    guarded.reload(&only(Category::Hit), IN_FORCE, 2);
+    guarded.reload(&only(Category::Hit), IN_FORCE);
     assert_eq!(app.command("EXEC"), "-NOAUTH Authentication required.");
 }

@@ -146,7 +146,7 @@ fn no_request_after_a_revocation_is_served_on_any_front() {
             }
             until(|| served.iter().all(|(_, served)| served.load(SeqCst) > 5 * AT_ONCE));
             begins.store(true, SeqCst);
-            guarded.reload(&file_after, IN_FORCE, 1);
+            guarded.reload(&file_after, IN_FORCE);
             is_revoked.store(true, SeqCst);
         });
         for (front, served) in &served {
@@ -177,7 +177,7 @@ fn streams_whose_bodies_end_after_a_revocation_are_refused() {
         let grpc = Http2Client::connect(guarded.server.grpc);
         let mut over_grpc = Vec::new();
         let over_http = http.send_late([requests, vec![put]].concat(), || {
-            over_grpc = grpc.send_late(vec![ask("grpc"), ask("grpc")], || guarded.reload(&file_after, IN_FORCE, 1));
+            over_grpc = grpc.send_late(vec![ask("grpc"), ask("grpc")], || guarded.reload(&file_after, IN_FORCE));
         });
         for (index, response) in over_http.iter().enumerate() {
             // A batch that is not atomic refuses each of its hits.

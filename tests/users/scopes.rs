@@ -88,10 +88,7 @@ pub fn fill(guarded: &Guarded) -> Ids {
     for limit in ["a-user bob", "b-user bob", "b-user ann"] {
         assert_eq!(all.command(&format!("DIVVY.LIMIT SET {limit} 900")), "OK");
     }
-    let mut reserve = |api: &str| {
-        let reply = all.command(&format!("DIVVY.RESERVE api={api} user=bob AMOUNT 5 TTL 60"));
-        reply.trim_end_matches(']').rsplit(' ').next().unwrap().to_owned()
-    };
+    let mut reserve = |api: &str| all.reserve(&format!("api={api} user=bob AMOUNT 5 TTL 60")).1;
     let ids = Ids { open: reserve("both"), released: reserve("b") };
     assert_eq!(all.command(&format!("DIVVY.RELEASE {}", ids.released)), "1");
     ids
