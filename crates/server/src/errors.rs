@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 
 use parking_lot::Mutex;
 
-use crate::net::front::Protocol;
+use crate::net::protocol::Protocol;
 use divvy_core::clock::{Clock, Timestamp};
 use divvy_limiter::{ErrorClass, LimiterError, Remedy};
 use divvy_telemetry::logging::{Escaped, LogThrottle};

@@ -7,7 +7,7 @@
 //! | [`operations`] | what operators ask for, and its lines in the audit log |
 //! | [`errors`] | texts of errors for clients; the last error of each kind |
 //! | [`mod@health`] | readiness, and tasks that restart after a panic |
-//! | [`reload_log`] | the last reloads of the rules |
+//! | [`recent_reloads`] | the last reloads of the rules |
 //! | [`mod@line`] | the front for Divvy's line protocol |
 //! | [`resp`] | the front for Redis clients |
 //! | [`http`] | the HTTP front: `transport` serves connections, `routes` leads requests to their endpoints in `api`, and those of the live page to its crate |
@@ -30,7 +30,7 @@ mod line;
 mod net;
 mod operations;
 pub mod protocol;
-mod reload_log;
+mod recent_reloads;
 mod resp;
 
 #[cfg(test)]
@@ -65,7 +65,7 @@ use self::net::work::{MAX_AT_ONCE, WorkSlots};
 pub use self::net::{auth, sessions, tls};
 use self::operations::Operations;
 use self::protocol::{DEFAULT_MAX_PAIRS, resp::Limits as RespLimits};
-pub use self::reload_log::{Reload, ReloadLog};
+pub use self::recent_reloads::{Reload, ReloadLog};
 use self::resp::RespFront;
 use divvy_access::audit::AuditLog;
 use divvy_limiter::Limiter;

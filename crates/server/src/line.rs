@@ -11,7 +11,7 @@ use super::Limits;
 use super::errors::{self, Terms};
 use super::net::auth::{Gate, Guard};
 use super::net::connection::{self, ConnectionContext, Cut, NextStep, Output, Session};
-use super::net::front::{Front, Protocol};
+use super::net::protocol::{Front, Protocol};
 use super::net::memory::{self, BufferMemory, RequestMemory, pooled};
 use super::net::stream::Stream;
 use crate::protocol::line::{

@@ -21,7 +21,7 @@ use super::messages::envoy::r#type::v3::RateLimitUnit;
 use crate::errors::{self, Terms};
 use crate::http::{Answer, RateLimitHeaders};
 use crate::net::auth::Origin;
-use crate::net::front::Protocol;
+use crate::net::protocol::Protocol;
 use crate::net::memory::{self, BufferMemory, RequestMemory, SMALL, pooled};
 use divvy_core::algorithm::{FixedWindow, Limit};
 use divvy_core::clock::{NANOS_PER_SECOND, ceil_seconds};

@@ -9,8 +9,8 @@ use prost::Message;
 use tonic::Status;
 use tonic::metadata::MetadataValue;
 
-use crate::http::transport::bounds::Incoming;
-use crate::http::transport::reply::Reply;
+use crate::http::transport::request_body::Incoming;
+use crate::http::transport::response_body::Reply;
 
 /// The code that the files in proto/ compile to.
 #[allow(clippy::all, clippy::allow_attributes_without_reason, missing_docs, reason = "generated")]

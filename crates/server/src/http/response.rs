@@ -10,10 +10,10 @@ use hyper::{Response, StatusCode};
 use serde::Serialize;
 use tonic::Status;
 
-use super::transport::reply::Reply;
+use super::transport::response_body::Reply;
 use crate::errors::{self, Terms};
 use crate::net::auth::Origin;
-use crate::net::front::Protocol;
+use crate::net::protocol::Protocol;
 use divvy_limiter::{ErrorClass, LimiterError, RefusedMember};
 use divvy_telemetry::metrics::{Bound, ErrorKind, Metrics};
 

@@ -25,7 +25,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::connection::{self, ConnectionContext};
-use super::front::Front;
+use super::protocol::Front;
 use super::memory::BufferMemory;
 use super::stream::{Plain, Stream};
 use super::tls::{NoHandshake, Tls};

@@ -3,7 +3,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | [`accept`] | listening sockets, accept loops, bounds on open connections, worker threads |
-//! | [`front`] | what a front is, and clients on the wrong port |
+//! | [`protocol`] | what a front is, and clients on the wrong port |
 //! | [`stream`], [`tls`] | a connection's bytes, with or without TLS |
 //! | [`connection`] | a connection's life: read, answer, write; the [`Session`](connection::Session) is the protocol's side |
 //! | [`auth`], [`sessions`] | logins, and where requests come from; logins of browsers |
@@ -13,7 +13,7 @@
 pub mod accept;
 pub mod auth;
 pub mod connection;
-pub mod front;
+pub mod protocol;
 pub mod memory;
 pub mod sessions;
 pub mod stream;

@@ -22,7 +22,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::connection;
-use super::front::Protocol;
+use super::protocol::Protocol;
 use super::stream::HANDSHAKE;
 use divvy_core::files;
 use divvy_telemetry::logging::{Escaped, LogThrottle};

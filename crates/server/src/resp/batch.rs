@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::client::Client;
-use super::commands::write_limiter_error;
+use super::single_commands::write_limiter_error;
 use crate::http::api::answer::Answer;
 use crate::net::connection::Output;
 use crate::net::memory::{BudgetExceeded, MAX_ITEM, RequestMemory};

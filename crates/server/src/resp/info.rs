@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::client::Clients;
-use super::commands::{TERMS, write_limiter_error};
+use super::single_commands::{TERMS, write_limiter_error};
 use crate::net::auth::Guard;
 use crate::net::memory::BufferMemory;
 use crate::net::work::WorkSlots;

@@ -4,14 +4,14 @@
 //! |---|---|
 //! | [`session`] | one connection: decodes requests, and answers them in order |
 //! | [`batch`] | the requests of one read that need the limiter, applied together |
-//! | [`commands`] | commands that are answered alone: about the connection, the rules, the users, the server; operations of operators |
+//! | [`single_commands`] | commands that are answered alone: about the connection, the rules, the users, the server; operations of operators |
 //! | [`transaction`] | `MULTI`, `EXEC` and the requests between them |
 //! | [`client`] | one client's state; all clients, for `CLIENT LIST` |
 //! | [`info`] | `INFO` and what else clients ask about the server |
 
 mod batch;
 mod client;
-mod commands;
+mod single_commands;
 mod info;
 mod session;
 mod transaction;
@@ -28,7 +28,7 @@ use self::session::RespSession;
 use super::Limits;
 use super::net::auth::Guard;
 use super::net::connection::{self, ConnectionContext};
-use super::net::front::{Front, Protocol};
+use super::net::protocol::{Front, Protocol};
 use super::net::memory::BufferMemory;
 use super::net::stream::Stream;
 use super::net::work::WorkSlots;

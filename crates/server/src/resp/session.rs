@@ -7,7 +7,7 @@ use bytes::{Buf, BytesMut};
 
 use super::batch::Batch;
 use super::client::{Client, NO_AUTH};
-use super::commands::{answer_alone, answer_client, count_limit, exceeded_limit, record_refusal, write_error};
+use super::single_commands::{answer_alone, answer_client, count_limit, exceeded_limit, record_refusal, write_error};
 use super::info::RespState;
 use super::transaction::{
     EXEC_ABORTED, EXEC_WITH_ARGUMENTS, EXEC_WITHOUT_MULTI, Execution, Transaction, begin_or_end,
@@ -16,7 +16,7 @@ use super::transaction::{
 use crate::net::auth::Gate;
 use crate::net::connection::{Cut, NextStep, Output, Session};
 use crate::net::memory::{self, BudgetExceeded, RequestMemory, SMALL, pooled};
-use crate::protocol::command::table::{self, Spec, find_request, is_optional};
+use crate::protocol::command::command_rows::{self, Spec, find_request, is_optional};
 use crate::protocol::command::{Command, CommandError};
 use crate::protocol::resp::{Arguments, Decoder, ReplyWriter};
 use divvy_telemetry::metrics::{ErrorKind, RequestKind, RequestTally};
@@ -388,7 +388,7 @@ impl RespSession {
 
 /// Returns whether a request requires a login. Without a login, unknown commands are answered like known ones.
 fn needs_login(request: Arguments) -> bool {
-    let spec = table::find(request.word(0));
+    let spec = command_rows::find(request.word(0));
     spec.is_none_or(|spec| !spec.flags.contains(&"no_auth"))
 }
 

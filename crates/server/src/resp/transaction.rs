@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use super::client::Client;
-use super::commands::write_error;
+use super::single_commands::write_error;
 use super::info::RespState;
 use crate::net::memory::{BudgetExceeded, Share};
-use crate::protocol::command::table::Spec;
+use crate::protocol::command::command_rows::Spec;
 use crate::protocol::command::{Command, CommandError, Mistake};
 use crate::protocol::resp::{Arguments, Queue, QueuedRequest, ReplyWriter};
 use divvy_limiter::Policy;

@@ -17,7 +17,7 @@ use crate::http::{ApiSettings, BodyBounds, CheckOperation, CheckSettings, HttpFr
 use crate::interruption::{WAYS, poll_then_drop};
 use crate::line::LineFront;
 use crate::net::connection::{ConnectionContext, Timeouts};
-use crate::net::front::Front;
+use crate::net::protocol::Front;
 use crate::net::memory::BufferMemory;
 use crate::net::stream::{Plain, Stream};
 use crate::net::work::{MAX_AT_ONCE, WorkSlots};

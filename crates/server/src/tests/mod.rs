@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::net::connection::Timeouts;
-use crate::net::front::Protocol;
+use crate::net::protocol::Protocol;
 use crate::net::stream::{Plain, Stream};
 use divvy_access::{Authority, Digest, Users, parse};
 use divvy_core::clock::Clock;

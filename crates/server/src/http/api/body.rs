@@ -13,8 +13,8 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Vi
 use serde_path_to_error::{Path, Segment, Track};
 
 use crate::http::response::{JSON, Problem};
-use crate::http::transport::bounds::Incoming;
-use crate::http::transport::reply::BoxError;
+use crate::http::transport::request_body::Incoming;
+use crate::http::transport::response_body::BoxError;
 use divvy_core::json::{self, Object};
 use divvy_core::rules::Operation;
 use divvy_telemetry::metrics::Bound;

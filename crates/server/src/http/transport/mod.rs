@@ -3,13 +3,13 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | [`bounds`] | the library's settings; bounds on request bodies |
-//! | [`reply`] | bodies of responses; memory of calls, and of replies that the client has not read |
+//! | [`request_body`] | the library's settings; bounds on request bodies |
+//! | [`response_body`] | bodies of responses; memory of calls, and of replies that the client has not read |
 //! | [`timed_stream`] | how long a client may be slow, even while it reads a stream of events, and how much of its input is read in one run |
 //! | [`wakeups`] | fewer wake-ups and timers than the library alone would cause |
 
-pub mod bounds;
-pub mod reply;
+pub mod request_body;
+pub mod response_body;
 pub mod timed_stream;
 mod wakeups;
 
@@ -29,8 +29,8 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio_util::sync::CancellationToken;
 
-use self::bounds::{Incoming, StreamBounds, builder, discard, is_flood};
-use self::reply::{AccountedBody, Call, Reply, UnsentReplies, refuse};
+use self::request_body::{Incoming, StreamBounds, builder, discard, is_flood};
+use self::response_body::{AccountedBody, Call, Reply, UnsentReplies, refuse};
 use self::timed_stream::{Requests, TimedStream};
 use self::wakeups::ConnectionWaker;
 use crate::net::auth::Origin;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::*;
-use crate::net::front::Protocol;
+use crate::net::protocol::Protocol;
 use crate::net::memory::BufferMemory;
 use crate::tests::{connect, timeouts};
 

@@ -1,6 +1,6 @@
 //! The replies to `COMMAND`, its subcommands and `HELP`, from the table, in the format that clients expect.
 
-use super::table::{Spec, commands, find_full};
+use super::command_rows::{Spec, commands, find_full};
 use crate::protocol::resp::{Arguments, ReplyWriter};
 use divvy_access::Category;
 

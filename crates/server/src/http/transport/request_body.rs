@@ -19,7 +19,7 @@ use hyper_util::server::conn::auto::Builder;
 use parking_lot::Mutex;
 use tokio::time::{Sleep, timeout};
 
-use super::reply::BoxError;
+use super::response_body::BoxError;
 use super::wakeups::{self, OneTimer};
 use crate::http::response::Problem;
 use crate::net::connection::{Cut, Timeouts};

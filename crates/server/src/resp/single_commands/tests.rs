@@ -10,7 +10,7 @@ use super::super::RespFront;
 use super::*;
 use crate::net::auth::Guard;
 use crate::net::connection::ConnectionContext;
-use crate::net::front::{Front, Protocol};
+use crate::net::protocol::{Front, Protocol};
 use crate::net::memory::BufferMemory;
 use crate::net::work::{MAX_AT_ONCE, WorkSlots};
 use crate::operations::Operations;

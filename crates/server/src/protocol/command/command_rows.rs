@@ -4,8 +4,8 @@
 
 use std::borrow::Cow;
 
-use super::bucket::{Verb, throttle, token_bucket};
-use super::{AclAsk, Command, CommandError, MAX_ECHOED, Mistake, Pairs, PricedOperation, Question, echo, pairs, parse};
+use super::bucket_commands::{Verb, throttle, token_bucket};
+use super::{AclAsk, Command, CommandError, MAX_ECHOED, Mistake, Pairs, PricedOperation, Question, connection_commands, echo, hit_commands};
 use crate::protocol::resp::Arguments;
 use divvy_access::Category;
 use divvy_api::{self as api, Endpoint};
@@ -318,7 +318,7 @@ pub(super) static COMMANDS: &[Spec] = &[
         "divvy.peek",
         -1,
         RequestKind::Peek,
-        pairs::peek,
+        hit_commands::peek,
         "Returns what DIVVY.HIT would return, without taking credit.",
     )
     .flagged(READ),
@@ -343,7 +343,7 @@ pub(super) static COMMANDS: &[Spec] = &[
         "divvy.reserve",
         -3,
         RequestKind::Reserve,
-        pairs::reserve,
+        hit_commands::reserve,
         "Reserves n credits with AMOUNT n, for a number of seconds with TTL, under the client's own name with ID. \
          Leases last as long as their rule says. Returns allowed (0 or 1), the credits left, the seconds until \
          there are more, and the reservation's id.",
@@ -352,7 +352,7 @@ pub(super) static COMMANDS: &[Spec] = &[
         "divvy.commit",
         4,
         RequestKind::Commit,
-        pairs::commit,
+        hit_commands::commit,
         "Counts the used credits of a reservation, n of them with COST n, and releases the rest. Returns the \
          balance, the seconds until there are more, and settled, late or repeated.",
     ),
@@ -368,7 +368,7 @@ pub(super) static COMMANDS: &[Spec] = &[
         "divvy.renew",
         -2,
         RequestKind::Renew,
-        pairs::renew,
+        hit_commands::renew,
         "Extends a reservation by the seconds of TTL from now, or by its original time. A lease lasts as long as its \
              rule says. Returns the seconds until it expires, or 0 if it does not exist anymore.",
     )
@@ -434,12 +434,12 @@ pub(super) static COMMANDS: &[Spec] = &[
             "Takes evenly spaced credit. Returns limited (0 or 1), capacity, credits left, seconds to retry and reset.",
         )
     },
-    Spec::connection("ping", -1, parse::ping, "Returns PONG, or its argument.").flagged(&["fast"]),
+    Spec::connection("ping", -1, connection_commands::ping, "Returns PONG, or its argument.").flagged(&["fast"]),
     Spec::connection("echo", 2, |words| Ok(Command::Echo(words.word(0))), "Returns its argument."),
-    Spec::connection("hello", -1, parse::hello, "Selects the version of the protocol, and describes the server.")
+    Spec::connection("hello", -1, connection_commands::hello, "Selects the version of the protocol, and describes the server.")
         .flagged(NO_AUTH),
-    Spec::connection("auth", -2, parse::auth, "Authenticates the connection.").flagged(NO_AUTH),
-    Spec::connection("select", 2, parse::select, "Selects the database. There is only database 0."),
+    Spec::connection("auth", -2, connection_commands::auth, "Authenticates the connection.").flagged(NO_AUTH),
+    Spec::connection("select", 2, connection_commands::select, "Selects the database. There is only database 0."),
     Spec::connection("quit", -1, |_| Ok(Command::Quit), "Closes the connection.").flagged(NO_AUTH),
     Spec::connection("reset", 1, |_| Ok(Command::ResetConnection), "Resets the connection to its initial state.")
         .flagged(NO_AUTH),
@@ -500,11 +500,11 @@ pub(super) static SUBCOMMANDS: &[Spec] = &[
     Spec::of(&api::GET_ALLOW),
     Spec::of(&api::REMOVE_ALLOW),
     Spec::of(&api::FIND_ALLOWS),
-    Spec::connection("setname", 3, parse::client_set_name, "Names the connection.").below("client"),
+    Spec::connection("setname", 3, connection_commands::client_set_name, "Names the connection.").below("client"),
     Spec::connection("getname", 2, |_| Ok(Command::ClientGetName), "Returns the connection's name.").below("client"),
     Spec {
         support: Support::Optional,
-        ..Spec::connection("setinfo", 4, parse::client_set_info, "Sets the client library's name or version.")
+        ..Spec::connection("setinfo", 4, connection_commands::client_set_info, "Sets the client library's name or version.")
     }
     .below("client"),
     Spec::connection("id", 2, |_| Ok(Command::ClientId), "Returns the connection's number.").below("client"),
@@ -516,18 +516,18 @@ pub(super) static SUBCOMMANDS: &[Spec] = &[
         ..Spec::connection(
             "list",
             -2,
-            parse::client_list,
+            connection_commands::client_list,
             "Reports on all connections to this listener, or on those of a TYPE or with the given IDs.",
         )
     }
     .below("client"),
-    Spec::connection("reply", 3, parse::client_reply, "Turns replies ON or OFF, or SKIPs the next one.")
+    Spec::connection("reply", 3, connection_commands::client_reply, "Turns replies ON or OFF, or SKIPs the next one.")
         .below("client"),
-    Spec::connection("no-evict", 3, parse::client_switch, "Does nothing: divvy never evicts clients.").below("client"),
+    Spec::connection("no-evict", 3, connection_commands::client_switch, "Does nothing: divvy never evicts clients.").below("client"),
     Spec::connection(
         "no-touch",
         3,
-        parse::client_switch,
+        connection_commands::client_switch,
         "Does nothing: commands never change how recently a counter was used.",
     )
     .below("client"),
@@ -544,8 +544,8 @@ pub(super) static SUBCOMMANDS: &[Spec] = &[
         "Documents the named commands, or all.",
     )
     .below("command"),
-    Spec::server("info", -2, parse::command_info, "Describes the named commands, or all.").below("command"),
-    Spec::server("list", -2, parse::command_list, "Lists the commands' names.").below("command"),
+    Spec::server("info", -2, connection_commands::command_info, "Describes the named commands, or all.").below("command"),
+    Spec::server("list", -2, connection_commands::command_list, "Lists the commands' names.").below("command"),
     Spec::server(
         "get",
         -3,
@@ -562,5 +562,5 @@ pub(super) static SUBCOMMANDS: &[Spec] = &[
         ..Spec::server("getuser", 3, |words| Ok(Command::Acl(AclAsk::GetUser(words.word(0)))), "Describes a user.")
     }
     .below("acl"),
-    Spec::server("cat", -2, parse::acl_categories, "Lists the categories, or the commands of one.").below("acl"),
+    Spec::server("cat", -2, connection_commands::acl_categories, "Lists the categories, or the commands of one.").below("acl"),
 ];

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::parse::{ParseResult, integer};
+use super::connection_commands::{ParseResult, integer};
 use super::{Command, CommandError, echo};
 use crate::protocol::resp::Arguments;
 use divvy_core::rules::Operation;

@@ -20,7 +20,7 @@ use crate::net::memory::BudgetExceeded;
 use crate::net::work::WorkSlot;
 use crate::operations::{self, Operator};
 use crate::protocol::command::describe::{self, commands_of};
-use crate::protocol::command::table::{Spec, find_request, is_optional};
+use crate::protocol::command::command_rows::{Spec, find_request, is_optional};
 use crate::protocol::command::{AclAsk, Command, CommandError, Mistake, Pairs, START};
 use crate::protocol::resp::{Arguments, ProtocolError, ReplyWriter, Version};
 use divvy_access::audit::Change;
