@@ -42,7 +42,8 @@ pub enum NoHandshake {
 pub struct Tls {
     current: ArcSwap<Configs>,
     failed: Counter,
-    requires_certificates: bool,
+    /// Whether clients need a certificate.
+    pub requires_certificates: bool,
 }
 
 /// Configurations with the same certificate, one for each choice of protocols.
@@ -61,11 +62,6 @@ impl Configs {
 }
 
 impl Tls {
-    /// Returns whether clients need a certificate.
-    pub fn requires_certificates(&self) -> bool {
-        self.requires_certificates
-    }
-
     /// Performs the handshake.
     ///
     /// # Errors

@@ -5,10 +5,10 @@
 //! client ids or settings.
 
 mod bucket_commands;
+pub mod command_rows;
+mod connection_commands;
 pub mod describe;
 mod hit_commands;
-mod connection_commands;
-pub mod command_rows;
 #[cfg(test)]
 mod tests;
 
@@ -16,9 +16,9 @@ use std::borrow::Cow;
 use std::fmt;
 
 pub use self::bucket_commands::BucketAsk;
+use self::connection_commands::client_id;
 pub use self::describe::Question;
 pub use self::hit_commands::{Pairs, PricedOperation, ReserveAsk};
-use self::connection_commands::client_id;
 use crate::protocol::resp::{Arguments, Version};
 use divvy_access::Category;
 use divvy_api::{ArgumentError, Endpoint, Kind};

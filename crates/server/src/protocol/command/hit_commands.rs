@@ -181,6 +181,18 @@ pub(super) fn repeated(field: &[u8]) -> CommandError {
     CommandError::argument(format!("ERR the field '{}' is given twice", echo(field)))
 }
 
+pub(super) fn hit(arguments: Arguments<'_>) -> ParseResult<'_> {
+    PricedOperation::read(arguments).map(Command::Hit)
+}
+
+pub(super) fn charge(arguments: Arguments<'_>) -> ParseResult<'_> {
+    PricedOperation::read(arguments).map(Command::Charge)
+}
+
+pub(super) fn refund(arguments: Arguments<'_>) -> ParseResult<'_> {
+    PricedOperation::read(arguments).map(Command::Refund)
+}
+
 /// Parses the arguments of a peek. It needs no id, because it may be repeated.
 pub(super) fn peek(arguments: Arguments<'_>) -> ParseResult<'_> {
     match PricedOperation::read(arguments)? {
