@@ -274,6 +274,7 @@ fn each_mistaken_request_is_explained() {
 }
 
 const GET: &[u8] = b"GET /v1/rules HTTP/1.1\r\nhost: divvy\r\n\r\n";
+const HTTP_2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 const HIT: &[u8] = b"HIT path=/a\n";
 const TLS: &[u8] = b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03";
@@ -286,6 +287,7 @@ const PORTS: &[(&str, &[u8], &str)] = &[
         PING,
         "-ERR this is divvy's line protocol port: RESP has a port of its own (--resp-listen, 9049 by default)",
     ),
+    ("line", HTTP_2, "this is divvy's line protocol port: gRPC has a port of its own (--grpc-listen, 8323 by default)"),
     ("line", TLS, "this port does not speak TLS"),
     ("resp", GET, "this is divvy's RESP port: HTTP has a port of its own"),
     ("resp", TLS, "this port does not speak TLS"),
@@ -293,6 +295,7 @@ const PORTS: &[(&str, &[u8], &str)] = &[
     ("http", HIT, "ERR unknown \"this is divvy's HTTP port: the line protocol has a port of its own (--listen, 8321"),
     ("http", TLS, "this port does not speak TLS: use http:"),
     ("grpc", GET, "this is divvy's gRPC port: HTTP has a port of its own"),
+    ("grpc", PING, "-ERR this is divvy's gRPC port: RESP has a port of its own (--resp-listen, 9049 by default)"),
     ("grpc", HIT, "ERR unknown \"this is divvy's gRPC port"),
     ("grpc", TLS, "this port does not speak TLS"),
 ];

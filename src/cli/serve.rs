@@ -30,7 +30,7 @@ use divvy_limiter::Limiter;
 use divvy_limiter::store::Store;
 #[cfg(feature = "ui")]
 use divvy_server::http::page::Page;
-use divvy_server::{self as server, Drain, Fronts, Health, ReloadLog, Settings, keep_running};
+use divvy_server::{self as server, Drain, Fronts, Health, RecentReloads, Settings, keep_running};
 use divvy_telemetry::logging;
 use divvy_telemetry::metrics::{Metrics, Statsd, Task};
 
@@ -139,7 +139,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         logging::dropped_lines,
     );
     let StopSignals { draining, at_once } = StopSignals::on_signal(&metrics)?;
-    let reloads = args.http.has_page(&metrics_path)?.then(ReloadLog::new);
+    let reloads = args.http.has_page(&metrics_path)?.then(RecentReloads::new);
     if reloads.is_some() {
         metrics.hits.count_each_rule();
     }
@@ -152,7 +152,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     // the store.
     let fronts = args.listen.bind(inherited).await?;
     let sessions = args.http.sessions(&fronts, secured.http.is_some(), &users)?;
-    let (access, watched_access) = args.access.guards(users, sessions, &metrics)?;
+    let (guards, watched_access) = args.access.guards(users, sessions, &metrics)?;
     tokio::select! {
         () = choice.wait_for_lock() => {}
         () = draining.cancelled() => return Ok(ExitCode::SUCCESS),
@@ -160,7 +160,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let store = choice.open(clock)?;
     announce(args, &fronts, &choice, rules.as_ref().map(|(_, rules)| rules))?;
 
-    warn_of_open_fronts(&fronts, &access, &secured);
+    warn_of_open_fronts(&fronts, &guards, &secured);
     let statsd = statsd.map(|options| Statsd::start(options, Arc::clone(&metrics)));
     let in_force = |(mut file, rules): (RulesFile, RuleSet)| {
         file.reloads.clone_from(&reloads);
@@ -175,7 +175,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let health = Health::start(&limiter, draining.clone()).context("cannot start the server's threads")?;
     #[cfg(feature = "ui")]
     let page = reloads.map(|reloads| -> Arc<dyn Page> {
-        let (limiter, guard, health) = (Arc::clone(&limiter), access.http.clone(), Arc::clone(&health));
+        let (limiter, guard, health) = (Arc::clone(&limiter), guards.http.clone(), Arc::clone(&health));
         page::create(args, &choice, reloads, limiter, guard, health, limits)
     });
     #[cfg(not(feature = "ui"))]
@@ -183,7 +183,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let settings = Settings {
         limits,
         drain: Drain { delay: args.drain_delay.0, timeout: args.drain_timeout.0 },
-        access,
+        guards,
         audit: Arc::clone(&audit),
         tls: secured,
         api: args.http.settings(),

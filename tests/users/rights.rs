@@ -4,7 +4,7 @@
 mod table;
 
 use divvy::access::Category;
-use divvy::protocol::command::table::commands;
+use divvy::protocol::command::command_rows::commands;
 use divvy::server::grpc::Rpc;
 
 use self::table::{LISTINGS, OF_CONNECTIONS, OPERATIONS, Operation, PUBLIC, RESTRICTED, expand, operations, parts};

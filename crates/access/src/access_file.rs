@@ -57,15 +57,10 @@ pub(super) fn read(path: &Path, max_bytes: u64) -> Result<String, Report> {
 pub fn parse(text: &str, file: &str, password: Option<&Digest>) -> Result<AccessFile, Report> {
     let mut problems = Problems::new(file);
     let mut lines: Vec<(usize, User)> = Vec::new();
-    let mut is_blank = true;
-    for (index, line) in text.strip_prefix('\u{feff}').unwrap_or(text).lines().enumerate() {
-        let (number, line) = (index + 1, line.trim());
-        if !line.is_empty() && !line.starts_with('#') {
-            is_blank = false;
-            lines.extend(parse_line(line, number, &mut problems).map(|user| (number, user)));
-        }
+    for (number, line) in numbered_lines(text) {
+        lines.extend(parse_line(line, number, &mut problems).map(|user| (number, user)));
     }
-    if is_blank {
+    if numbered_lines(text).next().is_none() {
         // A file that is read while it is being written must not remove all users.
         problems.file_error("there are no users", "add a line such as `user NAME on #HASH +@hit ~*`");
     }
@@ -81,6 +76,12 @@ pub fn parse(text: &str, file: &str, password: Option<&Digest>) -> Result<Access
     }
     let users = lines.into_iter().map(|(_, user)| user).collect();
     Ok(AccessFile { users, warnings: Report::from(problems).warnings })
+}
+
+/// Returns the lines of a file with their numbers, without white space around them, empty lines and comments.
+pub(super) fn numbered_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = text.strip_prefix('\u{feff}').unwrap_or(text).lines().map(str::trim);
+    (1..).zip(lines).filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
 }
 
 /// Parses a line; `None` if it does not name a user.

@@ -2,7 +2,6 @@
 
 use std::collections::hash_map::{Entry, RandomState};
 use std::collections::{HashMap, HashSet};
-use std::future::Future;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
@@ -104,7 +103,7 @@ impl Authority {
     /// replaced. A user who is gone, off, or without the credential has no rights then. Returns whether the users were
     /// replaced.
     #[inline]
-    pub fn refresh(&self, identity: &mut Identity) -> bool {
+    pub fn refresh(&self, identity: &mut ClientIdentity) -> bool {
         let revision = self.revision.load(Ordering::Acquire);
         let is_outdated = identity.revision != revision;
         if is_outdated {
@@ -114,32 +113,32 @@ impl Authority {
     }
 
     #[cold]
-    fn renew(&self, identity: &mut Identity, revision: u64) {
+    fn renew(&self, identity: &mut ClientIdentity, revision: u64) {
         let users = self.users.load();
         let user = identity.user.as_ref().and_then(|user| users.still(&user.name, &identity.credential));
         identity.renew(user, revision);
     }
 
     /// Returns the identity of a client with these credentials if they were verified before.
-    pub fn recall(&self, given: &Given<'_>) -> Option<Identity> {
+    pub fn recall(&self, given: &Given<'_>) -> Option<ClientIdentity> {
         let revision = self.revision.load(Ordering::Acquire);
-        self.users.load().recall(given).map(|login| Identity::new(login, revision))
+        self.users.load().verified.get(given).map(|login| ClientIdentity::new(login, revision))
     }
 
     /// Returns the identity of a client that has to log in first.
-    pub fn unknown(&self) -> Identity {
-        Identity {
+    pub fn unknown(&self) -> ClientIdentity {
+        ClientIdentity {
             revision: self.revision.load(Ordering::Acquire),
             rights: Categories::NONE,
             scope: Scope::nothing(),
-            ..Identity::OPEN
+            ..ClientIdentity::OPEN
         }
     }
 
     /// Returns the identity of a client with a certificate with this name.
-    pub fn by_certificate(&self, name: &Arc<str>) -> Option<Identity> {
+    pub fn by_certificate(&self, name: &Arc<str>) -> Option<ClientIdentity> {
         let revision = self.revision.load(Ordering::Acquire);
-        self.users.load().by_certificate(name).map(|login| Identity::new(login, revision))
+        self.users.load().by_certificate(name).map(|login| ClientIdentity::new(login, revision))
     }
 
     /// Verifies credentials from this address. The answer to a failing attempt takes longer, whether the user exists or
@@ -154,7 +153,7 @@ impl Authority {
         address: Option<IpAddr>,
         failed: impl FnOnce(),
         left: impl Future<Output = ()>,
-    ) -> Result<Identity, LoginError> {
+    ) -> Result<ClientIdentity, LoginError> {
         // The revision is read before the users. So if they are replaced in between, the identity is outdated at its first use.
         let revision = self.revision.load(Ordering::Acquire);
         let users = self.users.load_full();
@@ -165,7 +164,7 @@ impl Authority {
             let _pausing = unless_left(left, self.pauses.acquire()).await?;
             tokio::time::sleep(self.pause).await;
         }
-        verified.map(|login| Identity::new(login, revision))
+        verified.map(|login| ClientIdentity::new(login, revision))
     }
 
     /// Returns whether a bearer token has to be verified as a token for one actor.
@@ -180,11 +179,11 @@ impl Authority {
         token: &[u8],
         now: Timestamp,
         failed: impl FnOnce(TokenError),
-    ) -> Option<Identity> {
+    ) -> Option<ClientIdentity> {
         let revision = self.revision.load(Ordering::Acquire);
         let keys = self.token_keys.as_ref()?.load_full();
         match keys.open(token, now) {
-            Ok(grant) => Some(Identity::of_token(grant, revision)),
+            Ok(grant) => Some(ClientIdentity::of_token(grant, revision)),
             Err(error) => {
                 failed(error);
                 // The semaphore is never closed.
@@ -202,7 +201,7 @@ impl Authority {
         (address, revision): (Option<IpAddr>, u64),
         mut left: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<Login, LoginError> {
-        if let Some(login) = users.recall(given) {
+        if let Some(login) = users.verified.get(given) {
             return Ok(login);
         }
         let check = match users.check_digests(given) {
@@ -211,7 +210,7 @@ impl Authority {
         };
         let place = self.checks.enter(address, given, revision)?;
         // Many requests with the same credentials may have waited for their turn.
-        let known = |place: &Place| match users.recall(given) {
+        let known = |place: &Place| match users.verified.get(given) {
             Some(login) => Some(Ok(login)),
             None => place.are_wrong().then_some(Err(LoginError::Wrong)),
         };
@@ -232,7 +231,7 @@ impl Authority {
         match login {
             Some(login) => {
                 place.set_right();
-                users.remember(given, &login);
+                users.verified.insert(given, &login);
                 Ok(login)
             }
             None => {
@@ -260,7 +259,7 @@ async fn unless_left<T>(
 
 /// A client's identity. It is valid for one version of the users: see [`Authority::refresh`].
 #[derive(Debug, Clone)]
-pub struct Identity {
+pub struct ClientIdentity {
     /// `None` for a client without a name.
     user: Option<Arc<ActiveUser>>,
     credential: Credential,
@@ -274,7 +273,7 @@ pub struct Identity {
 #[error("the category {0} is needed")]
 pub struct Forbidden(pub Category);
 
-impl Identity {
+impl ClientIdentity {
     /// The identity of a client without a name that may do everything.
     pub const OPEN: Self = Self {
         user: None,
@@ -285,7 +284,7 @@ impl Identity {
     };
 
     fn new(Login { user, credential }: Login, revision: u64) -> Self {
-        let (rights, scope) = (user.rights(), user.compiled_scope().clone());
+        let (rights, scope) = (user.rights(), user.compiled_scope.clone());
         Self { user: Some(user), credential, rights, scope, revision }
     }
 
@@ -297,7 +296,7 @@ impl Identity {
         let name = format!("token:{}", scope.actor_text().unwrap_or_default());
         let rights = Categories::NONE.with(Category::Status);
         let user = ActiveUser::new(User { is_on: true, granted: rights, scope, ..User::new(&name) });
-        let scope = user.compiled_scope().clone();
+        let scope = user.compiled_scope.clone();
         Self { user: Some(Arc::new(user)), credential: Credential::ActorToken, rights, scope, revision }
     }
 
@@ -347,7 +346,7 @@ impl Identity {
         self.revision = revision;
         match user {
             Some(user) => {
-                (self.rights, self.scope) = (user.rights(), user.compiled_scope().clone());
+                (self.rights, self.scope) = (user.rights(), user.compiled_scope.clone());
                 self.user = Some(Arc::clone(user));
             }
             None => self.revoke(),

@@ -1,7 +1,7 @@
 //! Users, their credentials and their rights.
 //!
-//! A front logs clients in with the [`Authority`], and gets an [`Identity`]. Before each request it brings the identity
-//! up to date, and asks it whether it [may](Identity::may) send a request of this category. That is the only check of
+//! A front logs clients in with the [`Authority`], and gets an [`ClientIdentity`]. Before each request it brings the identity
+//! up to date, and asks it whether it [may](ClientIdentity::may) send a request of this category. That is the only check of
 //! categories. Scopes are checked later, where the rules of a request are known.
 //!
 //! | module | purpose |
@@ -23,7 +23,7 @@ mod user;
 mod users;
 
 pub use self::access_file::{AccessFile, load, parse};
-pub use self::authority::{Authority, Forbidden, Identity, LoginError};
+pub use self::authority::{Authority, ClientIdentity, Forbidden, LoginError};
 pub use self::tokens::{MAX_TOKEN_BYTES, MAX_TOKEN_TTL, TokenError, TokenGrant, TokenKeys};
 pub use self::user::{
     BadPassword, Categories, Category, DEFAULT_USER, Digest, Grants, MAX_PASSWORD_BYTES, ScopeText, SlowHash, User,

@@ -173,13 +173,7 @@ impl TokenKeys {
     pub fn parse(text: &str, file: &str) -> Result<Self, Report> {
         let mut problems = Problems::new(file);
         let mut keys: Vec<(usize, TokenKey)> = Vec::new();
-        let mut has_lines = false;
-        for (index, line) in text.strip_prefix('\u{feff}').unwrap_or(text).lines().enumerate() {
-            let (number, line) = (index + 1, line.trim());
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
-            has_lines = true;
+        for (number, line) in access_file::numbered_lines(text) {
             match SymmetricKey::try_from(line).map(TokenKey::new) {
                 Err(_) => problems.error(number, describe_mistake(line), ADVICE),
                 Ok(None) => problems.error(number, "this key has no id", ADVICE),
@@ -195,7 +189,7 @@ impl TokenKeys {
                 },
             }
         }
-        if !has_lines {
+        if access_file::numbered_lines(text).next().is_none() {
             problems.file_error("there is no key in this file", ADVICE);
         }
         if problems.has_errors() {

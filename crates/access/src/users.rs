@@ -25,7 +25,8 @@ pub struct Users {
     /// Hashes of unknown passwords. For each cost, there are as many as the greatest number of hashes that a user has with
     /// this cost. So each failing attempt checks hashes with the same costs, whether the user exists or not.
     decoys: Vec<Arc<SlowHash>>,
-    verified: Verified,
+    /// Credentials that were verified before.
+    pub(super) verified: Verified,
     /// Number of the version, from 0.
     version: u64,
 }
@@ -96,11 +97,6 @@ impl Users {
         user.has(credential).then_some(user)
     }
 
-    /// Returns the login with credentials that were verified before.
-    pub fn recall(&self, given: &Given<'_>) -> Option<Login> {
-        self.verified.get(given)
-    }
-
     /// Checks the SHA-256 hashes. If they do not decide, returns the argon2id hashes to check, if there are any.
     pub fn check_digests(&self, given: &Given<'_>) -> Result<Login, Option<SlowCheck>> {
         if given.secret().len() > MAX_PASSWORD_BYTES {
@@ -134,11 +130,6 @@ impl Users {
         }
         let hashes = own.iter().map(|hash| Arc::new(hash.clone())).chain(decoys).collect();
         Some(SlowCheck { hashes, candidate: candidate.map(|user| (Arc::clone(user), own.len())) })
-    }
-
-    /// Remembers a login that [`SlowCheck::run`] found.
-    pub fn remember(&self, given: &Given<'_>, login: &Login) {
-        self.verified.insert(given, login);
     }
 }
 
@@ -194,7 +185,8 @@ fn decoys<'a>(users: impl Iterator<Item = &'a Arc<ActiveUser>>) -> Result<Vec<Ar
 #[derive(Debug)]
 pub struct ActiveUser {
     user: User,
-    scope: Scope,
+    /// Its scope, which all its clients share.
+    pub(super) compiled_scope: Scope,
     /// Each credential, and the version of the users since which the user is on and has it.
     since: OnceLock<Vec<(Credential, u64)>>,
 }
@@ -202,7 +194,7 @@ pub struct ActiveUser {
 impl ActiveUser {
     /// Compiles the scope of a user.
     pub fn new(user: User) -> Self {
-        Self { scope: user.scope.compile(), user, since: OnceLock::new() }
+        Self { compiled_scope: user.scope.compile(), user, since: OnceLock::new() }
     }
 
     /// Returns the version of the users since which the user is on and has the credential.
@@ -234,11 +226,6 @@ impl ActiveUser {
             Credential::Certificate(name) => self.certificates.contains(name),
         }
     }
-
-    /// Returns the compiled scope, which all clients of the user share.
-    pub fn compiled_scope(&self) -> &Scope {
-        &self.scope
-    }
 }
 
 impl Deref for ActiveUser {
@@ -264,7 +251,7 @@ pub struct Login {
 
 /// Verified credentials, by a keyed hash of 128 bits: memory contains no password, and no hash that a client can
 /// compute. They belong to one version of the users.
-struct Verified {
+pub(super) struct Verified {
     /// `None` if the system had no random bytes. Nothing is remembered then.
     key: Option<[u8; KEY_BYTES]>,
     logins: RwLock<HashMap<u128, Login>>,

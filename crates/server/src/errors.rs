@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 
 use parking_lot::Mutex;
 
-use crate::net::front::Protocol;
+use crate::net::protocol::Protocol;
 use divvy_core::clock::{Clock, Timestamp};
 use divvy_limiter::{ErrorClass, LimiterError, Remedy};
 use divvy_telemetry::logging::{Escaped, LogThrottle};
@@ -155,18 +155,9 @@ impl Terms {
 
 /// Describes an error for a client, with a hint in the front's terms. The server's paths are removed from errors of the store.
 pub fn describe(error: &impl LimiterError, terms: &Terms) -> String {
-    let text = match error.class() {
-        ErrorClass::StoreFailure => hide_paths(error),
-        // In these errors, any slashes come from the client.
-        ErrorClass::RulesMistake
-        | ErrorClass::BadRequest
-        | ErrorClass::UnsuitableRule
-        | ErrorClass::UnnamedLease
-        | ErrorClass::Forbidden
-        | ErrorClass::NotFound
-        | ErrorClass::ReusedName
-        | ErrorClass::Full => error.to_string(),
-    };
+    // In other errors, any slashes come from the client.
+    let is_of_store = error.class() == ErrorClass::StoreFailure;
+    let text = if is_of_store { hide_paths(error) } else { error.to_string() };
     match error.remedy().and_then(|remedy| terms.hint(remedy)) {
         Some(hint) => format!("{text} ({hint})"),
         None => text,

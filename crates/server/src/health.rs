@@ -7,7 +7,6 @@
 
 #![expect(clippy::disallowed_methods, reason = "how old the result of a probe is")]
 
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;

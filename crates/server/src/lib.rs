@@ -7,7 +7,8 @@
 //! | [`operations`] | what operators ask for, and its lines in the audit log |
 //! | [`errors`] | texts of errors for clients; the last error of each kind |
 //! | [`mod@health`] | readiness, and tasks that restart after a panic |
-//! | [`reload_log`] | the last reloads of the rules |
+//! | [`limits`], [`server_context`] | bounds for clients; the state that all fronts share |
+//! | [`recent_reloads`] | the last reloads of the rules |
 //! | [`mod@line`] | the front for Divvy's line protocol |
 //! | [`resp`] | the front for Redis clients |
 //! | [`http`] | the HTTP front: `transport` serves connections, `routes` leads requests to their endpoints in `api`, and those of the live page to its crate |
@@ -26,12 +27,14 @@ mod errors;
 pub mod grpc;
 mod health;
 pub mod http;
+mod limits;
 mod line;
 mod net;
 mod operations;
 pub mod protocol;
-mod reload_log;
+mod recent_reloads;
 mod resp;
+mod server_context;
 
 #[cfg(test)]
 #[path = "../../../tests/support/interruption.rs"]
@@ -51,22 +54,20 @@ use tokio_util::task::TaskTracker;
 use self::grpc::GrpcFront;
 pub use self::grpc::GrpcSettings;
 pub use self::health::{Health, keep_running, survive};
+use self::http::HttpFront;
 use self::http::page::Page;
-pub use self::http::{ApiSettings, DEFAULT_METRICS_PATH, InvalidMetricsPath, StreamBounds, check_metrics_path};
-use self::http::{BodyBounds, HttpFront};
+pub use self::http::{ApiSettings, DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
+pub use self::limits::{DEFAULT_MAX_BODY, DEFAULT_MAX_BUFFER_MEMORY, DEFAULT_MAX_CONNECTIONS, Limits, StreamBounds};
 use self::line::LineFront;
-use self::net::accept::{Acceptor, Admission, MAX_PARTINGS, Workers};
+use self::net::accept::{Acceptor, ConnectionBounds, MAX_PARTINGS, Workers};
 pub use self::net::accept::{BLOCKING_KEEP_ALIVE, MAX_BLOCKING_THREADS, bind, default_threads};
-use self::net::auth::Access;
+use self::net::auth::FrontGuards;
 pub use self::net::connection::{DEFAULT_REQUEST_TIMEOUT, DEFAULT_WRITE_TIMEOUT, Timeouts};
-use self::net::memory::BufferMemory;
 use self::net::tls::Tls;
-use self::net::work::{MAX_AT_ONCE, WorkSlots};
 pub use self::net::{auth, sessions, tls};
-use self::operations::Operations;
-use self::protocol::{DEFAULT_MAX_PAIRS, resp::Limits as RespLimits};
-pub use self::reload_log::{Reload, ReloadLog};
+pub use self::recent_reloads::{RecentReloads, RulesReload};
 use self::resp::RespFront;
+use self::server_context::ServerContext;
 use divvy_access::audit::AuditLog;
 use divvy_limiter::Limiter;
 
@@ -75,68 +76,6 @@ use divvy_limiter::Limiter;
 const DRAIN_GRACE: Duration = Duration::from_millis(250);
 /// How long connections may be busy after that before they are closed.
 pub const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Maximum number of open connections of all fronts.
-pub const DEFAULT_MAX_CONNECTIONS: u32 = 10_000;
-/// Maximum length of the body of an HTTP request, and of a gRPC message (bytes).
-pub const DEFAULT_MAX_BODY: usize = 64 * 1024;
-/// Budget for the buffers of all connections, without the free part of each (bytes).
-pub const DEFAULT_MAX_BUFFER_MEMORY: usize = 128 * 1024 * 1024;
-/// Output of a connection after which it writes before it answers more (bytes). One write of this size keeps a fast network busy.
-const MAX_OUTPUT: usize = 256 * 1024;
-
-/// Bounds for clients.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Maximum number of open connections of all fronts.
-    pub max_connections: usize,
-    /// Maximum number from one address, or from one IPv6 network of 64 bits; `None` if only the total is bounded.
-    pub max_connections_per_address: Option<usize>,
-    /// Maximum length of a line, without its terminator (bytes).
-    pub max_line: usize,
-    /// Maximum number of pairs in an operation.
-    pub max_pairs: usize,
-    /// Output of a connection after which it writes before it answers more (bytes). A single reply may be longer.
-    pub max_output: usize,
-    /// Budget for the buffers of all connections, without the free part of each (bytes).
-    pub max_buffer_memory: usize,
-    /// Maximum length of the body of an HTTP request, and of a gRPC message (bytes).
-    pub max_body: usize,
-    /// Bounds on requests of the RESP front.
-    pub resp: RespLimits,
-    /// HTTP/2 connections of the HTTP front.
-    pub http_streams: StreamBounds,
-    /// Connections of the gRPC front.
-    pub grpc_streams: StreamBounds,
-    /// Timeouts of all connections.
-    pub timeouts: Timeouts,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            max_connections: DEFAULT_MAX_CONNECTIONS as usize,
-            max_connections_per_address: None,
-            max_line: protocol::line::DEFAULT_MAX_LINE,
-            max_pairs: DEFAULT_MAX_PAIRS,
-            max_output: MAX_OUTPUT,
-            max_buffer_memory: DEFAULT_MAX_BUFFER_MEMORY,
-            max_body: DEFAULT_MAX_BODY,
-            resp: RespLimits::default(),
-            http_streams: StreamBounds::HTTP,
-            grpc_streams: StreamBounds::GRPC,
-            timeouts: Timeouts::default(),
-        }
-    }
-}
-
-#[cfg(test)]
-impl Limits {
-    /// Returns small bounds for tests, with these timeouts.
-    pub(crate) fn for_tests(timeouts: Timeouts) -> Self {
-        Self { max_connections: 10, max_line: 1000, max_pairs: 10, timeouts, ..Self::default() }
-    }
-}
 
 /// Timing of the shutdown.
 #[derive(Debug, Clone, Copy)]
@@ -155,7 +94,7 @@ pub struct Settings {
     /// Timing of the shutdown.
     pub drain: Drain,
     /// Guards of the fronts.
-    pub access: Access,
+    pub guards: FrontGuards,
     /// The log of changes by operators.
     pub audit: Arc<AuditLog>,
     /// TLS of the fronts.
@@ -170,31 +109,24 @@ pub struct Settings {
     pub metrics_path: String,
 }
 
-/// The listening sockets of the fronts; `None` for a front that is not served.
-#[derive(Debug, Default)]
-pub struct Fronts {
-    /// Socket of the line protocol.
-    pub line: Option<TcpListener>,
-    /// Socket of RESP, for Redis clients.
-    pub resp: Option<TcpListener>,
-    /// Socket of HTTP: the API, health and metrics.
-    pub http: Option<TcpListener>,
-    /// Socket of gRPC: the services of Envoy and Kuadrant.
-    pub grpc: Option<TcpListener>,
+/// A value for each front.
+#[derive(Debug, Clone, Default)]
+pub struct PerFront<T> {
+    /// The line protocol.
+    pub line: T,
+    /// RESP, for Redis clients.
+    pub resp: T,
+    /// HTTP: the API, health and metrics.
+    pub http: T,
+    /// gRPC: the services of Envoy and Kuadrant.
+    pub grpc: T,
 }
 
+/// The listening sockets of the fronts; `None` for a front that is not served.
+pub type Fronts = PerFront<Option<TcpListener>>;
+
 /// The TLS settings of the fronts; `None` for plain TCP.
-#[derive(Debug, Clone, Default)]
-pub struct Secured {
-    /// TLS settings of the line protocol.
-    pub line: Option<Arc<Tls>>,
-    /// TLS settings of RESP.
-    pub resp: Option<Arc<Tls>>,
-    /// TLS settings of HTTP.
-    pub http: Option<Arc<Tls>>,
-    /// TLS settings of gRPC.
-    pub grpc: Option<Arc<Tls>>,
-}
+pub type Secured = PerFront<Option<Arc<Tls>>>;
 
 /// Serves until `draining` is cancelled and the drain's delay has passed. Then answers the requests that have been received,
 /// within the drain's timeout. Without a `page`, there is no live page.
@@ -209,47 +141,24 @@ pub async fn run(
     health: Arc<Health>,
     draining: CancellationToken,
 ) -> io::Result<()> {
-    let Settings { limits, drain, access, audit, tls, api, grpc, threads, metrics_path } = settings;
-    let metrics = Arc::clone(limiter.metrics());
-    let memory = BufferMemory::new(limits.max_buffer_memory, Arc::clone(&metrics));
+    let Settings { limits, drain, guards, audit, tls, api, grpc, threads, metrics_path } = settings;
+    let server = ServerContext::new(limiter, audit, limits, health);
     let stopping = CancellationToken::new();
     let acceptor = Acceptor {
         workers: Workers::start(threads)?,
-        admission: Admission::new(limits.max_connections, limits.max_connections_per_address),
-        memory: Arc::clone(&memory),
-        metrics: Arc::clone(&metrics),
+        bounds: ConnectionBounds::new(limits.max_connections, limits.max_connections_per_address),
+        memory: Arc::clone(&server.memory),
+        metrics: Arc::clone(server.limiter.metrics()),
         connections: TaskTracker::new(),
         partings: Arc::new(Semaphore::new(MAX_PARTINGS)),
         limits,
         stopping: stopping.clone(),
         closing: CancellationToken::new(),
     };
-    let slots = WorkSlots::new(MAX_AT_ONCE);
-    let operations = Operations::new(Arc::clone(&limiter), audit);
-    let resp = RespFront::new(
-        Arc::clone(&limiter),
-        operations.clone(),
-        limits,
-        access.resp.clone(),
-        fronts.resp.as_ref(),
-        Arc::clone(&memory),
-        slots.clone(),
-    );
-    let line = LineFront::new(Arc::clone(&limiter), limits, access.line.clone(), Arc::clone(&memory));
-    let bounds = BodyBounds { timeouts: limits.timeouts, memory, expansion: 1 };
-    let http = HttpFront::new(
-        Arc::clone(&limiter),
-        operations,
-        limits,
-        bounds.clone(),
-        &access,
-        api,
-        &metrics_path,
-        slots,
-        Arc::clone(&health),
-        page.clone(),
-    );
-    let grpc = GrpcFront::new(Arc::clone(&limiter), limits, grpc, bounds, access.grpc, health)?;
+    let line = LineFront::new(&server, guards.line.clone());
+    let resp = RespFront::new(&server, guards.resp.clone(), fronts.resp.as_ref());
+    let grpc = GrpcFront::new(&server, guards.grpc.clone(), grpc)?;
+    let http = HttpFront::new(&server, guards, api, metrics_path, page.clone());
     let stop = async {
         draining.cancelled().await;
         tokio::time::sleep(drain.delay).await;

@@ -1,19 +1,19 @@
 //! The front for the line protocol: a session that answers `HIT`s.
 
 use std::fmt::Display;
-use std::future::Future;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
 
-use super::Limits;
 use super::errors::{self, Terms};
+use super::limits::Limits;
+use super::net::accept::Front;
 use super::net::auth::{Gate, Guard};
 use super::net::connection::{self, ConnectionContext, Cut, NextStep, Output, Session};
-use super::net::front::{Front, Protocol};
 use super::net::memory::{self, BufferMemory, RequestMemory, pooled};
+use super::net::protocol::Protocol;
 use super::net::stream::Stream;
+use super::server_context::ServerContext;
 use crate::protocol::line::{
     ErrorCode, LineDecoder, RequestError, parse_auth, parse_request, write_error, write_verdict, write_welcome,
 };
@@ -44,8 +44,9 @@ pub struct LineFront {
 }
 
 impl LineFront {
-    /// Creates the front. `guard` logs clients in. The memory of requests in work comes from `memory`.
-    pub fn new(limiter: Arc<Limiter>, limits: Limits, guard: Option<Arc<Guard>>, memory: Arc<BufferMemory>) -> Self {
+    /// Creates the front. `guard` logs clients in.
+    pub fn new(server: &ServerContext, guard: Option<Arc<Guard>>) -> Self {
+        let ServerContext { limiter, limits, memory, .. } = server.clone();
         Self { requests: limiter.metrics().requests.front(Protocol::Line.front()), limiter, limits, guard, memory }
     }
 }
@@ -54,12 +55,11 @@ impl Front for LineFront {
     const PROTOCOL: Protocol = Protocol::Line;
 
     fn serve(
-        &self,
+        self: &Arc<Self>,
         stream: Stream,
-        peer: SocketAddr,
         context: ConnectionContext,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let session = LineSession::new(self, Gate::new(self.guard.clone(), peer, stream.certificate_name()));
+        let session = LineSession::new(self, Gate::new(self.guard.clone(), context.peer, stream.certificate_name()));
         connection::serve(stream, session, self.limits.timeouts, context)
     }
 }
@@ -169,7 +169,7 @@ impl Session for LineSession {
         let mut owed = 0;
         let (next, too_long) = loop {
             if replies.len() == MAX_BATCH
-                || owed >= self.limits.max_output
+                || owed >= self.limits.write_threshold
                 || !self.request_memory.fits(builder.plan().weight())
             {
                 break (NextStep::Continue, None);

@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 use super::errors;
 use super::net::work::{MAX_AT_ONCE, WorkSlot, WorkSlots};
 use divvy_access::audit::{Action, AuditLog, Caller, Change, PendingChange, State, Unavailable};
-use divvy_access::{Authority, Category, DEFAULT_USER, Identity, User};
+use divvy_access::{Authority, Category, ClientIdentity, DEFAULT_USER, User};
 use divvy_api::{Arguments, Edit, Endpoint, Inspection, Task};
 use divvy_core::clock::ceil_seconds;
 use divvy_core::rules::{MatchPolicy, Rule, SettingValue};
@@ -34,9 +34,10 @@ use divvy_limiter::{
 #[derive(Clone)]
 pub struct Operations {
     limiter: Arc<Limiter>,
-    audit: Arc<AuditLog>,
+    /// The audit log, also for attempts that are refused before they begin.
+    pub audit: Arc<AuditLog>,
     /// Bounds the changes at a time. They share no slots with other work, because a change may wait for the audit log.
-    slots: WorkSlots,
+    pub slots: WorkSlots,
     /// Held from reading what applies to an actor until it is changed, so that the audit log has the state before the change.
     exceptions: Arc<Mutex<()>>,
     started: Instant,
@@ -47,40 +48,52 @@ pub struct Operations {
 pub struct Operator {
     /// The client for the audit log.
     pub caller: Caller,
-    /// The rules and the actor that its user may use.
-    pub scope: Scope,
     /// The check that its request passed; `None` if the front is open to all clients.
-    pub admission: Option<Admission>,
+    pub passed_check: Option<PassedCheck>,
 }
 
 /// A check of rights that a request passed.
 #[derive(Debug, Clone)]
-pub struct Admission {
+pub struct PassedCheck {
     /// The authority that knows the rights of all users.
     pub authority: Arc<Authority>,
     /// The identity of the client.
-    pub identity: Identity,
+    pub identity: ClientIdentity,
     /// The category of the request.
     pub category: Category,
 }
 
+impl PassedCheck {
+    /// Brings the rights of the client up to date. A client who has lost the category has no rights anymore.
+    pub fn refresh(&mut self) {
+        if self.authority.refresh(&mut self.identity) && self.identity.may(self.category).is_err() {
+            self.identity.revoke();
+        }
+    }
+}
+
 impl Operator {
+    /// Returns the rules and the actor that its user could use when the request passed its check.
+    fn scope(&self) -> &Scope {
+        static EVERYTHING: Scope = Scope::EVERYTHING;
+        self.passed_check.as_ref().map_or(&EVERYTHING, |check| check.identity.scope())
+    }
+
     /// Returns the rules and the actor that its user may use now. The change may have waited for the audit log since its
     /// request was admitted.
     ///
     /// # Errors
     /// The user has lost the right to make the change.
     fn current_scope(&self) -> Result<Scope, Refusal> {
-        let Some(Admission { authority, identity, category }) = &self.admission else { return Ok(self.scope.clone()) };
-        let mut identity = identity.clone();
-        authority.refresh(&mut identity);
-        identity.may(*category).map_err(|_| Refusal::OutOfScope)?;
-        Ok(identity.scope().clone())
+        let Some(mut check) = self.passed_check.clone() else { return Ok(Scope::EVERYTHING) };
+        check.refresh();
+        check.identity.may(check.category).map_err(|_| Refusal::OutOfScope)?;
+        Ok(check.identity.scope().clone())
     }
 }
 
 /// Returns the name for the audit log of a client with this identity. `None` if the client has not logged in.
-pub fn caller_name(identity: &Identity) -> Option<Arc<str>> {
+pub fn caller_name(identity: &ClientIdentity) -> Option<Arc<str>> {
     identity.is_admitted().then(|| identity.name().unwrap_or(DEFAULT_USER).into())
 }
 
@@ -147,12 +160,6 @@ impl Operations {
         Self { limiter, audit, slots, exceptions: Arc::default(), started }
     }
 
-    /// Returns the slots for changes.
-    #[cfg(test)]
-    pub fn slots(&self) -> &WorkSlots {
-        &self.slots
-    }
-
     /// Waits for a slot for the operation: one of `others`, unless it is a change.
     pub async fn take_slot(&self, endpoint: &Endpoint, others: &WorkSlots) -> WorkSlot {
         match endpoint.task {
@@ -161,11 +168,6 @@ impl Operations {
             Task::Change(..) => self.slots.take().await,
             Task::Read(_) => others.take().await,
         }
-    }
-
-    /// Returns the audit log, for attempts that are refused before they begin.
-    pub fn audit(&self) -> &Arc<AuditLog> {
-        &self.audit
     }
 
     /// Carries the operation out, and returns its reply; null if there is nothing to show. `policy` has the rules for it, or `None`
@@ -264,7 +266,7 @@ impl<'a> Request<'a> {
         operator: &Operator,
         started: Instant,
     ) -> Result<Value, OperationError> {
-        let (scope, failed) = (&operator.scope, |error| OperationError::of(&error));
+        let (scope, failed) = (operator.scope(), |error| OperationError::of(&error));
         match inspection {
             Inspection::Exceptions(kind) if self.names_one() => {
                 let found = self.limiter.exception_of(self.of(kind), scope).map_err(failed)?;
@@ -558,8 +560,8 @@ fn number(digits: &str) -> Option<Number> {
 
 /// Returns the lines of the users that the operator's login knows; without logins, the line of the user who may do everything.
 fn users_value(operator: &Operator) -> Value {
-    let users: Vec<_> = match &operator.admission {
-        Some(admission) => admission.authority.users().sorted().iter().map(|user| user.to_string()).collect(),
+    let users: Vec<_> = match &operator.passed_check {
+        Some(check) => check.authority.users().sorted().iter().map(|user| user.to_string()).collect(),
         None => vec![User::unrestricted().to_string()],
     };
     json!({ "users": users })

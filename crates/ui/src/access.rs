@@ -18,11 +18,11 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::Ui;
-use divvy_access::{Category, DEFAULT_USER, Given, Identity, LoginError};
+use divvy_access::{Category, ClientIdentity, DEFAULT_USER, Given, LoginError};
 use divvy_server::auth::Guard;
 use divvy_server::http::page::{
-    Answered, Origin, PageBody, Problem, Refusal, Reply, body, check_category, check_origin, empty, host_in_uri, json,
-    recognize, too_many_logins,
+    Answered, PageBody, Problem, Refusal, Reply, RequestOrigin, body, check_category, check_origin, empty, host_in_uri,
+    json, recognize, too_many_logins,
 };
 use divvy_server::http::session_cookie;
 use divvy_server::sessions::{OpenSession, SessionKey};
@@ -114,7 +114,7 @@ fn is_local(host: &[u8]) -> bool {
 /// The user who looks at the page.
 #[derive(Debug, Clone)]
 pub struct Viewer {
-    identity: Identity,
+    identity: ClientIdentity,
     /// The session, unless the browser shows who it is with each request.
     session: Option<SessionKey>,
 }
@@ -122,15 +122,15 @@ pub struct Viewer {
 impl Viewer {
     /// Returns the name of the user; `None` if the server has no users of their own, so that all viewers share one account.
     pub fn account(&self, ui: &Ui) -> Option<&str> {
-        ui.guard.as_ref().filter(|guard| guard.has_users()).and_then(|_| self.identity.name())
+        ui.guard.as_ref().filter(|guard| guard.has_users).and_then(|_| self.identity.name())
     }
 
     /// Returns the user with the rights that it has now; `None` if it has lost the category. Records a use of its session.
-    pub fn renew(&mut self, ui: &Ui, category: Category, now: Instant) -> Option<&Identity> {
+    pub fn renew(&mut self, ui: &Ui, category: Category, now: Instant) -> Option<&ClientIdentity> {
         if let (Some(guard), Some(key)) = (&ui.guard, self.session) {
-            self.identity = guard.sessions()?.renew(key, guard.authority(), now)?.identity;
+            self.identity = guard.sessions.as_ref()?.renew(key, &guard.authority, now)?.identity;
         } else if let Some(guard) = &ui.guard {
-            guard.authority().refresh(&mut self.identity);
+            guard.authority.refresh(&mut self.identity);
         }
         self.identity.may(category).is_ok().then_some(&self.identity)
     }
@@ -143,8 +143,8 @@ impl Viewer {
 async fn recognize_viewer(
     guard: &Guard,
     head: &Parts,
-    origin: &Origin,
-) -> Result<(Identity, Option<OpenSession>), Refusal> {
+    origin: &RequestOrigin,
+) -> Result<(ClientIdentity, Option<OpenSession>), Refusal> {
     let mut session = None;
     let by_session = || {
         session = session_cookie::open(guard, &head.headers);
@@ -158,8 +158,8 @@ async fn recognize_viewer(
 ///
 /// # Errors
 /// The client is not logged in, or lacks the category.
-pub async fn admit(ui: &Ui, category: Category, head: &Parts, origin: &Origin) -> Result<Viewer, Problem> {
-    let Some(guard) = &ui.guard else { return Ok(Viewer { identity: Identity::OPEN, session: None }) };
+pub async fn admit(ui: &Ui, category: Category, head: &Parts, origin: &RequestOrigin) -> Result<Viewer, Problem> {
+    let Some(guard) = &ui.guard else { return Ok(Viewer { identity: ClientIdentity::OPEN, session: None }) };
     let admitted = async {
         let (identity, session) = recognize_viewer(guard, head, origin).await?;
         check_category(guard, &identity, category)?;
@@ -169,8 +169,8 @@ pub async fn admit(ui: &Ui, category: Category, head: &Parts, origin: &Origin) -
 }
 
 /// `GET /ui/api/session`: the user who looks at the page. Nobody has to be logged in for that.
-pub async fn show(ui: &Ui, head: &Parts, origin: &Origin) -> Answered {
-    let Some(guard) = &ui.guard else { return describe(ui, Some(&Identity::OPEN), None) };
+pub async fn show(ui: &Ui, head: &Parts, origin: &RequestOrigin) -> Answered {
+    let Some(guard) = &ui.guard else { return describe(ui, Some(&ClientIdentity::OPEN), None) };
     match recognize_viewer(guard, head, origin).await {
         Ok((identity, session)) => describe(ui, Some(&identity), session.map(|session| session.token).as_deref()),
         Err(_) => describe(ui, None, None),
@@ -187,8 +187,8 @@ struct Login {
 
 /// `POST /ui/api/login`: begins a session. Each login begins a new one, so an id that an attacker knows is worth nothing.
 #[expect(clippy::disallowed_methods, reason = "when the session begins")]
-pub async fn log_in(ui: &Ui, head: &Parts, body: &mut PageBody<'_>, origin: &Origin) -> Answered {
-    let Some((guard, sessions)) = ui.guard.as_ref().and_then(|guard| Some((guard, guard.sessions()?))) else {
+pub async fn log_in(ui: &Ui, head: &Parts, body: &mut PageBody<'_>, origin: &RequestOrigin) -> Answered {
+    let Some((guard, sessions)) = ui.guard.as_ref().and_then(|guard| Some((guard, guard.sessions.as_deref()?))) else {
         return Err(Problem::new(StatusCode::CONFLICT, "this server has no users, so nobody can log in"));
     };
     let body = body::read(&head.headers, body, ui.limits.max_body).await?;
@@ -196,7 +196,7 @@ pub async fn log_in(ui: &Ui, head: &Parts, body: &mut PageBody<'_>, origin: &Ori
     let name = login.user.as_deref().unwrap_or(DEFAULT_USER).as_bytes();
     let given = Given::User { name, password: login.password.as_bytes() };
     // The server drops the request of a client that leaves.
-    let identity = guard.log_in(&given, Some(origin.peer()), pending()).await.map_err(|error| match error {
+    let identity = guard.log_in(&given, Some(origin.peer), pending()).await.map_err(|error| match error {
         LoginError::QueueFull => too_many_logins(),
         LoginError::Wrong | LoginError::ClientLeft => {
             Problem::unauthenticated("the user or the password is wrong", "a login of the page failed")
@@ -216,7 +216,7 @@ pub async fn log_in(ui: &Ui, head: &Parts, body: &mut PageBody<'_>, origin: &Ori
 /// `POST /ui/api/logout`: ends the session.
 pub fn log_out(ui: &Ui, headers: &HeaderMap) -> Response<Reply> {
     let mut response = empty(StatusCode::NO_CONTENT);
-    if let Some(sessions) = ui.guard.as_ref().and_then(|guard| guard.sessions()) {
+    if let Some(sessions) = ui.guard.as_ref().and_then(|guard| guard.sessions.as_deref()) {
         session_cookie::end(sessions, headers);
         response.headers_mut().extend(session_cookie::clear(sessions).map(|cookie| (SET_COOKIE, cookie)));
     }
@@ -227,7 +227,7 @@ pub fn log_out(ui: &Ui, headers: &HeaderMap) -> Response<Reply> {
 const CHANGES: [Category; 4] = [Category::Limits, Category::Block, Category::Forget, Category::Backup];
 
 /// Describes the user, and the facts about the server that every page shows.
-fn describe(ui: &Ui, identity: Option<&Identity>, token: Option<&str>) -> Answered {
+fn describe(ui: &Ui, identity: Option<&ClientIdentity>, token: Option<&str>) -> Answered {
     let has_users = ui.guard.is_some();
     let may = |category: &Category| {
         let is_left_out = !has_users && CHANGES.contains(category);
@@ -235,7 +235,7 @@ fn describe(ui: &Ui, identity: Option<&Identity>, token: Option<&str>) -> Answer
     };
     let store = ui.limiter.store();
     json(&json!({
-        "user": identity.and_then(Identity::name),
+        "user": identity.and_then(ClientIdentity::name),
         // Whether a login is needed.
         "login": identity.is_none(),
         "can": Category::ALL.into_iter().filter(may).map(Category::name).collect::<Vec<_>>(),
@@ -247,7 +247,7 @@ fn describe(ui: &Ui, identity: Option<&Identity>, token: Option<&str>) -> Answer
             // Whether other servers may share the store.
             "shared": store.is_shared(),
             // Whether there is a password, and no users.
-            "passwordOnly": ui.guard.as_ref().is_some_and(|guard| !guard.has_users()),
+            "passwordOnly": ui.guard.as_ref().is_some_and(|guard| !guard.has_users),
             // Whether actors are ranked.
             "top": ui.limiter.ranks_actors(),
         },

@@ -19,7 +19,7 @@ use super::history::Sample;
 use super::rules::{Candidates, View};
 use divvy_access::Category;
 use divvy_limiter::Scope;
-use divvy_server::Reload;
+use divvy_server::RulesReload;
 use divvy_server::http::page::{Answered, Endless, Problem, Reply, of_type};
 
 /// Seconds after which a page without a stream may try again.
@@ -53,7 +53,7 @@ struct EventStream {
     view: View,
     samples: watch::Receiver<Arc<Sample>>,
     health: watch::Receiver<Option<Arc<str>>>,
-    reloads: watch::Receiver<Vec<Reload>>,
+    reloads: watch::Receiver<Vec<RulesReload>>,
     /// Number of the sample in the last event.
     last: u64,
     /// The rules that the page may show, and the indexes of those in the last event.

@@ -34,9 +34,9 @@ use divvy_access::{Category, Digest};
 use divvy_limiter::Limiter;
 use divvy_server::auth::Guard;
 use divvy_server::http::page::{
-    Answered, Origin, Page, PageBody, Problem, Reply, WorkSlots, empty, not_found, of_type,
+    Answered, Page, PageBody, Problem, Reply, RequestOrigin, WorkSlots, empty, not_found, of_type,
 };
-use divvy_server::{Health, Limits, ReloadLog, keep_running};
+use divvy_server::{Health, Limits, RecentReloads, keep_running};
 use divvy_telemetry::metrics::{FrontRequests, RequestKind, Task};
 
 /// Default maximum number of open streams of all pages.
@@ -64,7 +64,7 @@ pub struct UiSettings {
     /// Maximum number of limits of single actors.
     pub max_actor_limits: u64,
     /// The last reloads of the rules.
-    pub reloads: Arc<ReloadLog>,
+    pub reloads: Arc<RecentReloads>,
 }
 
 /// The state that all routes of the page share.
@@ -111,7 +111,7 @@ impl Ui {
         self: &Arc<Self>,
         head: &Parts,
         body: &mut PageBody<'_>,
-        origin: &Origin,
+        origin: &RequestOrigin,
         requests: &FrontRequests,
     ) -> Answered {
         access::check(self, head)?;
@@ -154,7 +154,7 @@ impl Page for Ui {
         self: Arc<Self>,
         head: &'a Parts,
         body: &'a mut PageBody<'a>,
-        origin: &'a Origin,
+        origin: &'a RequestOrigin,
         requests: &'a FrontRequests,
     ) -> BoxFuture<'a, Response<Reply>> {
         Box::pin(async move {

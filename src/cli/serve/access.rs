@@ -19,7 +19,7 @@ use divvy_access::audit::{Action, AuditLog, Change, State};
 use divvy_access::{self as access, Authority, TokenKeys, User, Users, check_password};
 use divvy_core::config::{Problem, Report};
 use divvy_core::files;
-use divvy_server::auth::{Access, Guard};
+use divvy_server::auth::{FrontGuards, Guard};
 use divvy_server::sessions::Sessions;
 use divvy_server::tls::{Files, Reloader, Tls};
 use divvy_server::{Fronts, Secured};
@@ -146,9 +146,9 @@ impl AccessArgs {
         users: AccessUsers,
         sessions: Option<Arc<Sessions>>,
         metrics: &Metrics,
-    ) -> anyhow::Result<(Access, Option<WatchedAccess>)> {
+    ) -> anyhow::Result<(FrontGuards, Option<WatchedAccess>)> {
         if !users.are_required() {
-            return Ok((Access::default(), None));
+            return Ok((FrontGuards::default(), None));
         }
         let AccessUsers { password, file, token_keys } = users;
         let users = file.iter().flat_map(|file| &file.in_force.users).chain(&password).cloned();
@@ -159,17 +159,19 @@ impl AccessArgs {
         let new_guard = |front| Guard::new(Arc::clone(&authority), front, has_users, &metrics.access);
         let guard = |front| Some(Arc::new(new_guard(front)));
         let unless = |open, front| if self.open.contains(&open) { None } else { guard(front) };
-        let access = Access {
+        let mut http = new_guard("http");
+        http.sessions = sessions;
+        let guards = FrontGuards {
             line: unless(Open::Line, "line"),
             resp: guard("resp"),
             grpc: unless(Open::Grpc, "grpc"),
-            http: Some(Arc::new(new_guard("http").with_sessions(sessions))),
+            http: Some(Arc::new(http)),
             hit: unless(Open::Hit, "http"),
             check: unless(Open::Check, "http"),
             metrics: unless(Open::Metrics, "http"),
         };
         let is_watched = file.is_some() || token_keys.is_some();
-        Ok((access, is_watched.then_some(WatchedAccess { users: file, token_keys, authority })))
+        Ok((guards, is_watched.then_some(WatchedAccess { users: file, token_keys, authority })))
     }
 
     /// Loads the files; `None` if TLS is not configured.
@@ -212,22 +214,22 @@ fn password_in(path: &Path) -> anyhow::Result<User> {
 }
 
 /// Warns about listeners that are reachable from the network without authentication.
-pub fn warn_of_open_fronts(fronts: &Fronts, access: &Access, tls: &Secured) {
+pub fn warn_of_open_fronts(fronts: &Fronts, guards: &FrontGuards, tls: &Secured) {
     let reached = |listener: &Option<TcpListener>, has_password: bool, tls: &Option<Arc<Tls>>| {
-        let is_open = !has_password && !tls.as_ref().is_some_and(|tls| tls.requires_certificates());
+        let is_open = !has_password && !tls.as_ref().is_some_and(|tls| tls.requires_certificates);
         let address = listener.as_ref().filter(|_| is_open)?.local_addr().ok()?;
         (!is_loopback(address.ip())).then_some(address)
     };
     for (front, address) in [
-        ("RESP", reached(&fronts.resp, access.resp.is_some(), &tls.resp)),
-        ("HTTP", reached(&fronts.http, access.http.is_some(), &tls.http)),
-        ("gRPC", reached(&fronts.grpc, access.grpc.is_some(), &tls.grpc)),
+        ("RESP", reached(&fronts.resp, guards.resp.is_some(), &tls.resp)),
+        ("HTTP", reached(&fronts.http, guards.http.is_some(), &tls.http)),
+        ("gRPC", reached(&fronts.grpc, guards.grpc.is_some(), &tls.grpc)),
     ] {
         if let Some(address) = address {
             tracing::warn!(front, %address, "no authentication: any client that reaches this address can spend credits and read counters; set --requirepass or --access-file");
         }
     }
-    if let Some(address) = reached(&fronts.line, access.line.is_some(), &tls.line) {
+    if let Some(address) = reached(&fronts.line, guards.line.is_some(), &tls.line) {
         // Only a notice, because Button's Divvy has no passwords.
         tracing::info!(%address, "no authentication: any client that reaches the line protocol's address can send hits");
     }
@@ -403,7 +405,7 @@ impl<T: Credentials> WatchedFile<T> {
         let before = T::state(self.in_force.entries().len());
         if loaded.as_ref().is_ok_and(|(new, _)| *new == self.in_force) {
             if was_bad || reason == Reason::Asked {
-                audit.pend(reason.caller(), change).complete(Some(before.clone()), Some(before));
+                audit.begin_unconditionally(reason.caller(), change).complete(Some(before.clone()), Some(before));
                 tracing::info!("{file}: reloaded, unchanged");
             }
             return;
@@ -414,7 +416,7 @@ impl<T: Credentials> WatchedFile<T> {
             Ok((new, _)) => (new, audit.begin_at_once(reason.caller(), change)),
             Err(report) => {
                 let error = report.errors.first().map(ToString::to_string).unwrap_or_default();
-                audit.pend(reason.caller(), change).refuse(&error);
+                audit.begin_unconditionally(reason.caller(), change).refuse(&error);
                 return self.refuse(None, metrics);
             }
         };
@@ -473,11 +475,11 @@ pub fn reload_tls(reloader: &mut Reloader, reason: Reason, audit: &Arc<AuditLog>
     let change = Change::new(Action::TlsReload).with("file", reloader.certificate().to_string_lossy());
     match loaded {
         Ok(()) => {
-            audit.pend(reason.caller(), change).complete(None, None);
+            audit.begin_unconditionally(reason.caller(), change).complete(None, None);
             tracing::info!("loaded the new TLS certificate: new connections use it");
         }
         Err(error) => {
-            audit.pend(reason.caller(), change).refuse(&error);
+            audit.begin_unconditionally(reason.caller(), change).refuse(&error);
             metrics.access.tls_reloads_failed.inc();
             tracing::error!(reason = error, "cannot load the new TLS files: the old ones stay in use");
         }

@@ -103,7 +103,7 @@ impl HttpArgs {
                 trusted_hops: self.trusted_hops,
                 deny_status: self.deny_status,
             },
-            origins: self.cors_origin.iter().cloned().collect(),
+            origins: self.cors_origin.clone(),
         }
     }
 

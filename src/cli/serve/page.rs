@@ -8,7 +8,7 @@ use super::store::StoreChoice;
 use divvy_limiter::Limiter;
 use divvy_limiter::store::RocksOptions;
 use divvy_server::auth::Guard;
-use divvy_server::{Health, Limits, ReloadLog};
+use divvy_server::{Health, Limits, RecentReloads};
 use divvy_ui::{DEFAULT_STREAMS, Ui, UiSettings};
 
 /// Write-ahead log that does not count toward `--max-disk` (bytes).
@@ -18,7 +18,7 @@ const WAL_ALLOWANCE: u64 = 192 << 20;
 pub fn create(
     args: &ServeArgs,
     store: &StoreChoice,
-    reloads: Arc<ReloadLog>,
+    reloads: Arc<RecentReloads>,
     limiter: Arc<Limiter>,
     guard: Option<Arc<Guard>>,
     health: Arc<Health>,

@@ -14,7 +14,7 @@ use divvy_core::rules::diff::{Change, CounterChange, diff, find_abandoned, find_
 use divvy_core::rules::{RuleSet, Spellings};
 use divvy_limiter::exceptions::ExceptionKind;
 use divvy_limiter::{CounterNames, Limiter, Policy};
-use divvy_server::{Reload, ReloadLog};
+use divvy_server::{RecentReloads, RulesReload};
 use divvy_telemetry::metrics::Metrics;
 
 /// Maximum number of changes that are logged individually at a load. The summary counts all of them.
@@ -33,7 +33,7 @@ pub struct RulesFile {
     /// Whether the last load failed.
     has_failed: bool,
     /// Reloads for the live page.
-    pub reloads: Option<Arc<ReloadLog>>,
+    pub reloads: Option<Arc<RecentReloads>>,
     /// Counts abandoned counters, which takes longer than a reload. Without it, they are not counted.
     pub runtime: Option<Handle>,
 }
@@ -134,8 +134,8 @@ impl RulesFile {
             limiter.metrics().config.confirmed(limiter.now().as_nanos());
             if was_bad || reason == Reason::Asked {
                 let state = Some(describe(before.rules()));
-                audit.pend(reason.caller(), change()).complete(state.clone(), state);
-                self.show(Reload::succeeded(seconds(&limiter), ["unchanged"].iter()));
+                audit.begin_unconditionally(reason.caller(), change()).complete(state.clone(), state);
+                self.show(RulesReload::succeeded(seconds(&limiter), ["unchanged"].iter()));
                 tracing::info!("{file}: reloaded, unchanged");
             }
             return;
@@ -146,8 +146,8 @@ impl RulesFile {
             Err(report) => {
                 limiter.metrics().config.refused(limiter.now().as_nanos());
                 let first = report.errors.first().map(ToString::to_string).unwrap_or_default();
-                audit.pend(reason.caller(), change()).refuse(first);
-                self.show(Reload::refused(seconds(&limiter), report.errors.iter()));
+                audit.begin_unconditionally(reason.caller(), change()).refuse(first);
+                self.show(RulesReload::refused(seconds(&limiter), report.errors.iter()));
                 return tracing::error!("{file}: not loaded; the previous rules stay in force");
             }
         };
@@ -156,7 +156,7 @@ impl RulesFile {
             Err(error) => {
                 limiter.metrics().config.refused(limiter.now().as_nanos());
                 tracing::error!("{file}: not loaded; the previous rules stay in force: {error}");
-                self.show(Reload::refused(seconds(&limiter), [&error].iter()));
+                self.show(RulesReload::refused(seconds(&limiter), [&error].iter()));
                 self.has_failed = true;
                 return;
             }
@@ -178,7 +178,7 @@ impl RulesFile {
             let abandoned = abandoned.into_iter().map(|index| (index, has_cure(index))).collect();
             runtime.spawn(warn_of_abandoned(limiter, Arc::clone(&before), abandoned, file));
         }
-        self.show(Reload::succeeded(seconds(&limiter), differences.iter().map(with_sign)));
+        self.show(RulesReload::succeeded(seconds(&limiter), differences.iter().map(with_sign)));
         let orphaned = limiter.orphaned_exceptions(ExceptionKind::Limit);
         if orphaned > 0 {
             tracing::warn!(
@@ -191,7 +191,7 @@ impl RulesFile {
     }
 
     /// Shows a reload on the live page.
-    fn show(&self, reload: Reload) {
+    fn show(&self, reload: RulesReload) {
         if let Some(reloads) = &self.reloads {
             reloads.add(reload);
         }

@@ -149,7 +149,8 @@ pub struct Caller {
     user: Option<Arc<str>>,
     front: &'static str,
     address: Option<SocketAddr>,
-    is_stranger: bool,
+    /// Whether this is a client that has not authenticated, or a customer with a token.
+    pub(super) is_stranger: bool,
 }
 
 impl Caller {
@@ -172,11 +173,6 @@ impl Caller {
     /// Creates the caller for a signal to the process.
     pub const fn signal() -> Self {
         Self { user: None, front: "signal", address: None, is_stranger: false }
-    }
-
-    /// Returns whether this is a client that has not authenticated, or a customer with a token.
-    pub(super) fn is_stranger(&self) -> bool {
-        self.is_stranger
     }
 
     /// Returns whether this is a client, and not a file or a signal.

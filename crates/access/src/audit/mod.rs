@@ -76,7 +76,7 @@ impl AuditLog {
     /// # Errors
     /// The log is required, and cannot be written. The change must not be made, and its outcome is recorded.
     pub async fn begin(self: &Arc<Self>, caller: Caller, change: Change) -> Result<PendingChange, Unavailable> {
-        let mut pending = self.pend(caller, change);
+        let mut pending = self.begin_unconditionally(caller, change);
         let Some(writer) = self.required_writer() else { return Ok(pending) };
         let (report, is_written) = oneshot::channel();
         writer.push_attempt(pending.attempt(), |is_written| _ = report.send(is_written));
@@ -92,7 +92,7 @@ impl AuditLog {
     /// # Errors
     /// Same as [`AuditLog::begin`].
     pub fn begin_blocking(self: &Arc<Self>, caller: Caller, change: Change) -> Result<PendingChange, Unavailable> {
-        let mut pending = self.pend(caller, change);
+        let mut pending = self.begin_unconditionally(caller, change);
         let Some(writer) = self.required_writer() else { return Ok(pending) };
         let (report, is_written) = mpsc::channel();
         writer.push_attempt(pending.attempt(), move |is_written| _ = report.send(is_written));
@@ -102,7 +102,7 @@ impl AuditLog {
     /// Begins a change that must not wait for the log, such as one that takes rights away. A required log has a line about
     /// the attempt as soon as it can be written.
     pub fn begin_at_once(self: &Arc<Self>, caller: Caller, change: Change) -> PendingChange {
-        let mut pending = self.pend(caller, change);
+        let mut pending = self.begin_unconditionally(caller, change);
         if let Some(writer) = self.required_writer() {
             let ((report, is_written), metrics) = (mpsc::channel(), Arc::clone(&self.metrics));
             writer.push_attempt(pending.attempt(), move |is_written| _ = report.send(is_written));
@@ -114,14 +114,14 @@ impl AuditLog {
     }
 
     /// Records a change that is not refused even if the log is required, such as one that was made already.
-    pub fn pend(self: &Arc<Self>, caller: Caller, change: Change) -> PendingChange {
+    pub fn begin_unconditionally(self: &Arc<Self>, caller: Caller, change: Change) -> PendingChange {
         PendingChange { log: Arc::clone(self), caller, change, number: None, is_attempted: false, is_ended: false }
     }
 
     /// Records an attempt that was refused before it began. Those of one user, and those of all
-    /// [strangers](Caller::is_stranger) together, are recorded a few times a second.
+    /// strangers together, are recorded a few times a second.
     pub fn refuse(self: &Arc<Self>, caller: Caller, change: Change, error: impl Display) {
-        self.pend(caller, change).refuse(error);
+        self.begin_unconditionally(caller, change).refuse(error);
     }
 
     /// Adds a line about the refused attempts of each user that have none, unless one may follow in this second. Call it
@@ -130,7 +130,7 @@ impl AuditLog {
         let throttles: Vec<_> = self.refusals.lock().values().cloned().collect();
         for throttle in throttles {
             let Some((OmittedAttempt { caller, change, error }, before)) = throttle.take_omitted(now) else { continue };
-            let mut pending = self.pend(caller, change);
+            let mut pending = self.begin_unconditionally(caller, change);
             pending.is_ended = true;
             let omitted = (before > 0).then_some(before);
             if !pending.record_refusal(error.clone(), omitted) {
@@ -153,7 +153,7 @@ impl AuditLog {
     fn throttle_of(&self, caller: &Caller) -> Option<Arc<UserThrottle>> {
         let mut throttles = self.refusals.lock();
         let user = match caller {
-            _ if caller.is_stranger() => None,
+            _ if caller.is_stranger => None,
             _ if !caller.is_client() => return None,
             _ if throttles.len() >= MAX_THROTTLES && !throttles.contains_key(&Some(caller.user().into())) => Some(""),
             _ => Some(caller.user()),

@@ -4,6 +4,7 @@ use std::pin::pin;
 
 use futures_util::poll;
 use serde_json::Value;
+use tempfile::TempDir;
 
 use super::*;
 use crate::audit::Action;
@@ -11,6 +12,21 @@ use crate::audit::Action;
 fn in_file(path: &Path, is_required: bool) -> (Arc<AuditLog>, Arc<Metrics>) {
     let metrics = Metrics::new();
     (AuditLog::in_file(path.to_owned(), is_required, Clock::system(), Arc::clone(&metrics)).unwrap(), metrics)
+}
+
+/// An audit log in a file of its own.
+struct Fixture {
+    log: Arc<AuditLog>,
+    metrics: Arc<Metrics>,
+    path: PathBuf,
+    _dir: TempDir,
+}
+
+fn fixture(is_required: bool) -> Fixture {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.log");
+    let (log, metrics) = in_file(&path, is_required);
+    Fixture { log, metrics, path, _dir: dir }
 }
 
 fn operator() -> Caller {
@@ -51,9 +67,7 @@ fn state(metrics: &Metrics) -> (f64, f64) {
 
 #[tokio::test]
 async fn every_change_has_one_outcome_even_if_it_is_dropped() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("audit.log");
-    let (log, metrics) = in_file(&path, false);
+    let Fixture { log, metrics, path, _dir } = fixture(false);
     log.begin(operator(), change()).await.unwrap().complete(Some(State::exception(Some(3), None, None)), None);
     log.begin(operator(), change()).await.unwrap().refuse("no such rule");
     log.begin(operator(), change()).await.unwrap().fail(None, "the disk is full");
@@ -67,9 +81,7 @@ async fn every_change_has_one_outcome_even_if_it_is_dropped() {
 
 #[tokio::test]
 async fn required_log_has_the_attempt_before_the_change_begins() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("audit.log");
-    let (log, _) = in_file(&path, true);
+    let Fixture { log, path, _dir, .. } = fixture(true);
     let pending = log.begin(operator(), change()).await.unwrap();
     assert_eq!(lines(&path), [line(1, "attempted")]);
     pending.complete(None, None);
@@ -119,9 +131,7 @@ async fn failing_log_is_counted_and_refuses_changes_only_if_it_is_required() {
 
 #[tokio::test]
 async fn refused_attempts_cannot_fill_the_disk() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("audit.log");
-    let (log, metrics) = in_file(&path, false);
+    let Fixture { log, metrics, path, _dir } = fixture(false);
     // A flood of one second may fall into two.
     let most = |rate: u64| 2 * rate as usize;
     let mut before = 0;
@@ -145,7 +155,7 @@ async fn refused_attempts_cannot_fill_the_disk() {
     let count = added();
     assert!((1..=most(USER_PER_SECOND)).contains(&count), "{count}");
     log.refuse(user("bob"), change(), "NOPERM");
-    (0..100).for_each(|_| log.pend(user("ann"), change()).complete(None, None));
+    (0..100).for_each(|_| log.begin_unconditionally(user("ann"), change()).complete(None, None));
     (0..100).for_each(|_| log.refuse(Caller::file(), change(), "a mistake in the file"));
     log.finish().await;
     assert_eq!(added(), 201, "another user's attempt, and everything that is not one");
@@ -156,9 +166,7 @@ async fn refused_attempts_cannot_fill_the_disk() {
 
 #[tokio::test]
 async fn omitted_attempts_are_counted_in_a_later_line_of_their_user() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("audit.log");
-    let (log, _) = in_file(&path, false);
+    let Fixture { log, path, _dir, .. } = fixture(false);
     let throttle = log.throttle_of(&operator()).unwrap();
     throttle.lines.omit(7);
     log.refuse(stranger(), change(), "NOAUTH");
@@ -171,9 +179,7 @@ async fn omitted_attempts_are_counted_in_a_later_line_of_their_user() {
 
 #[tokio::test]
 async fn omitted_attempts_are_reported_even_if_no_line_follows() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("audit.log");
-    let (log, _) = in_file(&path, false);
+    let Fixture { log, path, _dir, .. } = fixture(false);
     let found = || {
         let parse = |line: &str| serde_json::from_str::<Value>(line).unwrap();
         fs::read_to_string(&path).unwrap().lines().map(parse).collect::<Vec<_>>()
@@ -199,9 +205,7 @@ async fn omitted_attempts_are_reported_even_if_no_line_follows() {
 
 #[tokio::test]
 async fn changes_that_must_not_wait_have_their_lines_when_the_log_can_be_written() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("audit.log");
-    let (log, metrics) = in_file(&path, true);
+    let Fixture { log, metrics, path, _dir } = fixture(true);
     let hold = log.hold_up();
     log.begin_at_once(Caller::file(), change()).complete(None, None);
     assert_eq!(lines(&path), []);
@@ -213,9 +217,7 @@ async fn changes_that_must_not_wait_have_their_lines_when_the_log_can_be_written
 
 #[tokio::test]
 async fn required_log_has_the_outcome_of_every_attempt() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("audit.log");
-    let (log, _) = in_file(&path, true);
+    let Fixture { log, path, _dir, .. } = fixture(true);
     for _ in 0..30 {
         log.begin(operator(), change()).await.unwrap().refuse("no such rule");
     }

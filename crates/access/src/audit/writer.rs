@@ -139,7 +139,7 @@ impl FileHealth {
         if std::mem::replace(&mut self.is_failing, result.is_err()) == result.is_err() {
             return;
         }
-        let file = file.path().display();
+        let file = file.path.display();
         match result {
             Ok(()) => CHANGED.say(|more| tracing::info!(%file, more, "the audit log can be written again")),
             Err(error) => {
@@ -176,11 +176,6 @@ impl AuditFile {
     /// Creates the handle, and opens nothing.
     pub fn new(path: PathBuf) -> Self {
         Self { path, open: None, is_new: false }
-    }
-
-    /// Returns the path.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Opens the file at the path, unless it is open.

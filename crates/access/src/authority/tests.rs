@@ -21,7 +21,7 @@ fn named<'a>(name: &'a str, password: &'a str) -> Given<'a> {
 }
 
 /// Logs a client in that waits.
-async fn log_in(authority: &Authority, given: &Given<'_>) -> Result<Identity, LoginError> {
+async fn log_in(authority: &Authority, given: &Given<'_>) -> Result<ClientIdentity, LoginError> {
     authority.log_in(given, None, || {}, pending()).await
 }
 
@@ -252,7 +252,7 @@ fn identity_without_a_name_has_all_rights_or_none() {
     let authority = authority("user a on +@all ~*");
     let mut unknown = authority.unknown();
     for category in Category::ALL {
-        assert!(Identity::OPEN.may(category).is_ok() && unknown.may(category).is_err());
+        assert!(ClientIdentity::OPEN.may(category).is_ok() && unknown.may(category).is_err());
     }
     assert!(!authority.refresh(&mut unknown));
     authority.replace(users("user a on +@all ~*"));

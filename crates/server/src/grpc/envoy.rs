@@ -10,7 +10,6 @@ use std::sync::Arc;
 use hyper::HeaderMap;
 use tonic::{Code as TonicCode, Status};
 
-use super::kuadrant::ReservingCalls;
 use super::messages::envoy::config::core::v3::HeaderValue;
 use super::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
@@ -18,11 +17,12 @@ use super::messages::envoy::service::ratelimit::v3::rate_limit_response::rate_li
 use super::messages::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use super::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use super::messages::envoy::r#type::v3::RateLimitUnit;
+use super::reserving_calls::ReservingCalls;
 use crate::errors::{self, Terms};
 use crate::http::{Answer, RateLimitHeaders};
-use crate::net::auth::Origin;
-use crate::net::front::Protocol;
-use crate::net::memory::{self, BufferMemory, RequestMemory, SMALL, pooled};
+use crate::net::auth::RequestOrigin;
+use crate::net::memory::{self, BufferMemory, RequestMemory, pooled};
+use crate::net::protocol::Protocol;
 use divvy_core::algorithm::{FixedWindow, Limit};
 use divvy_core::clock::{NANOS_PER_SECOND, ceil_seconds};
 use divvy_core::rules::Operation;
@@ -32,9 +32,6 @@ use divvy_limiter::{
     Verdict,
 };
 use divvy_telemetry::metrics::{Bound, ErrorKind, FrontRequests, RequestKind};
-
-/// A short call with at most this number of descriptors needs no permit for memory.
-const FEW: usize = 4;
 
 /// The services of Envoy and Kuadrant.
 pub(super) struct RateLimits {
@@ -53,7 +50,7 @@ pub(super) struct RpcCall<'a, M> {
     pub request: M,
     /// Length of the message.
     pub bytes: usize,
-    pub origin: &'a Origin,
+    pub origin: &'a RequestOrigin,
 }
 
 /// Settings of the services.
@@ -66,32 +63,28 @@ pub struct GrpcSettings {
 }
 
 impl RateLimits {
-    /// Waits for the memory of a call with this length and number of descriptors; returns `None` if it needs none.
-    pub(super) async fn request_memory(&self, bytes: usize, descriptors: usize) -> Option<RequestMemory> {
-        if bytes <= SMALL && descriptors <= FEW {
-            return None;
-        }
-        // Each descriptor includes the request's domain.
-        Box::pin(RequestMemory::wait_for_call(&self.memory, &self.limiter, bytes, descriptors)).await
-    }
-
     /// Answers and counts a call of Envoy's service.
     pub(super) async fn should_rate_limit(
         &self,
         call: &RpcCall<'_, RateLimitRequest>,
     ) -> Result<RateLimitResponse, Status> {
-        let RpcCall { request, bytes, origin } = call;
-        let request_memory = self.request_memory(*bytes, request.descriptors.len()).await;
-        let mut work = self.begin(origin);
-        let decided = self.decide(request, request_memory, &mut work).await;
-        self.done(work, RequestKind::Hit, origin, decided)
+        let (mut work, request_memory) = self.begin(call, &call.request.descriptors).await;
+        let decided = self.decide(&call.request, request_memory, &mut work).await;
+        self.done(work, RequestKind::Hit, call.origin, decided)
     }
 
-    /// Takes buffers from the pool, and begins a plan for the client of a call.
-    pub(super) fn begin(&self, origin: &Origin) -> Box<Work> {
+    /// Waits for the memory of a call with these descriptors, takes buffers from the pool, and begins a plan for the client.
+    pub(super) async fn begin<M>(
+        &self,
+        call: &RpcCall<'_, M>,
+        descriptors: &[RateLimitDescriptor],
+    ) -> (Box<Work>, Option<RequestMemory>) {
+        // Each descriptor includes the request's domain.
+        let waiting = RequestMemory::wait_for_call(&self.memory, &self.limiter, call.bytes, descriptors.len());
+        let request_memory = waiting.await;
         let mut work: Box<Work> = memory::take();
-        origin.begin(&self.limiter, &mut work.builder);
-        work
+        call.origin.begin(&self.limiter, &mut work.builder);
+        (work, request_memory)
     }
 
     /// Counts a call, and returns its buffers to the pool.
@@ -99,7 +92,7 @@ impl RateLimits {
         &self,
         mut work: Box<Work>,
         kind: RequestKind,
-        origin: &Origin,
+        origin: &RequestOrigin,
         decided: Result<T, Status>,
     ) -> Result<T, Status> {
         work.builder.release();
@@ -326,15 +319,8 @@ impl OwnLimit {
     pub const NAME: &'static str = "override";
 
     fn read(given: &RateLimitOverride) -> Option<Self> {
-        let unit = match RateLimitUnit::try_from(given.unit).ok()? {
-            RateLimitUnit::Unknown => return None,
-            RateLimitUnit::Second => Unit::Second,
-            RateLimitUnit::Minute => Unit::Minute,
-            RateLimitUnit::Hour => Unit::Hour,
-            RateLimitUnit::Day => Unit::Day,
-            RateLimitUnit::Month => Unit::Month,
-            RateLimitUnit::Year => Unit::Year,
-        };
+        // The unit in replies has the same names. An unknown one has no window.
+        let unit = Unit::from_str_name(RateLimitUnit::try_from(given.unit).ok()?.as_str_name())?;
         let window_ns = NonZeroU64::new(seconds(unit) * NANOS_PER_SECOND)?;
         Some(Self { requests_per_unit: given.requests_per_unit, unit, window_ns })
     }

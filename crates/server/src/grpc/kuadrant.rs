@@ -4,14 +4,8 @@
 //!
 //! Sources: `limitador-server/proto/kuadrantrls.proto` in <https://github.com/Kuadrant/limitador>, and
 //! <https://github.com/Kuadrant/architecture/blob/main/rfcs/0021-token-rate-limit-reservations.md>.
-//!
-//! A gateway that hangs up before it has the answer cannot end its reservations, so they are released on its behalf.
-
-use std::sync::Arc;
 
 use prost_types::Duration;
-use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use tonic::Status;
 
 use super::envoy::{InvalidRequest, RateLimits, RpcCall, Work, read_operation, refuse};
@@ -21,12 +15,11 @@ use super::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimit
 use super::messages::kuadrant::service::ratelimit::v1::{
     CommitRequest, CommitResponse, ReserveRequest, ReserveResponse,
 };
-use crate::net::auth::Origin;
+use crate::net::auth::RequestOrigin;
 use crate::net::memory::RequestMemory;
-use crate::net::work::{CallGuard, CallsInFlight};
 use divvy_core::clock::NANOS_PER_SECOND;
 use divvy_core::rules::Operation;
-use divvy_limiter::{Applied, Intent, Limiter, Plan, PlanBuilder, Refusal, Report, Scope, Settlement, Together};
+use divvy_limiter::{Intent, PlanBuilder, Refusal, Settlement, Together};
 use divvy_telemetry::metrics::RequestKind;
 
 impl RateLimits {
@@ -35,18 +28,16 @@ impl RateLimits {
         &self,
         call: &RpcCall<'_, RateLimitRequest>,
     ) -> Result<RateLimitResponse, Status> {
-        let RpcCall { request, bytes, origin } = call;
-        let _request_memory = self.request_memory(*bytes, request.descriptors.len()).await;
-        let mut work = self.begin(origin);
+        let RpcCall { request, origin, .. } = call;
+        let (mut work, _request_memory) = self.begin(call, &request.descriptors).await;
         let decided = self.look(request, &mut work).await;
         self.done(work, RequestKind::Peek, origin, decided)
     }
 
     /// Answers and counts a report.
     pub(super) async fn report(&self, call: &RpcCall<'_, RateLimitRequest>) -> Result<RateLimitResponse, Status> {
-        let RpcCall { request, bytes, origin } = call;
-        let _request_memory = self.request_memory(*bytes, request.descriptors.len()).await;
-        let mut work = self.begin(origin);
+        let RpcCall { request, origin, .. } = call;
+        let (mut work, _request_memory) = self.begin(call, &request.descriptors).await;
         let cost = |descriptor: &RateLimitDescriptor| reported_cost(request, descriptor);
         let decided = self.charge(Subject::new(&request.domain, &request.descriptors), cost, &mut work).await;
         let decided = decided.map(|()| RateLimitResponse { overall_code: Code::Ok.into(), ..Default::default() });
@@ -55,18 +46,16 @@ impl RateLimits {
 
     /// Answers and counts a call that reserves.
     pub(super) async fn reserve(&self, call: &RpcCall<'_, ReserveRequest>) -> Result<ReserveResponse, Status> {
-        let RpcCall { request, bytes, origin } = call;
-        let request_memory = self.request_memory(*bytes, request.descriptors.len()).await;
-        let mut work = self.begin(origin);
+        let RpcCall { request, origin, .. } = call;
+        let (mut work, request_memory) = self.begin(call, &request.descriptors).await;
         let decided = self.set_aside(request, request_memory, &mut work).await;
         self.done(work, RequestKind::Reserve, origin, decided)
     }
 
     /// Answers and counts a commit.
     pub(super) async fn commit(&self, call: &RpcCall<'_, CommitRequest>) -> Result<CommitResponse, Status> {
-        let RpcCall { request, bytes, origin } = call;
-        let _request_memory = self.request_memory(*bytes, request.descriptors.len()).await;
-        let mut work = self.begin(origin);
+        let RpcCall { request, origin, .. } = call;
+        let (mut work, _request_memory) = self.begin(call, &request.descriptors).await;
         let decided = self.settle(request, origin, &mut work).await;
         let decided = decided.map(|reservation_released| CommitResponse { reservation_released });
         self.done(work, RequestKind::Commit, origin, decided)
@@ -171,7 +160,7 @@ impl RateLimits {
 
     /// Commits a reservation. If the reservation does not exist, charges the amount as a report instead. Returns
     /// whether a reservation was released.
-    async fn settle(&self, request: &CommitRequest, origin: &Origin, work: &mut Work) -> Result<bool, Status> {
+    async fn settle(&self, request: &CommitRequest, origin: &RequestOrigin, work: &mut Work) -> Result<bool, Status> {
         let subject = Subject::new(&request.domain, &request.descriptors);
         // The request is checked even if the reservation exists, because it may be gone when the call is repeated.
         self.read(subject, &mut work.operation, |_, _| {})?;
@@ -286,73 +275,6 @@ pub fn ttl_seconds(ttl: &Duration) -> u32 {
     let nanos = i128::from(ttl.seconds) * i128::from(NANOS_PER_SECOND) + i128::from(ttl.nanos);
     let nanos = u128::try_from(nanos).unwrap_or(0);
     u32::try_from(nanos.div_ceil(u128::from(NANOS_PER_SECOND))).unwrap_or(u32::MAX)
-}
-
-/// Applies the plans of calls, and releases reservations whose ids never reached a gateway.
-pub(super) struct ReservingCalls {
-    limiter: Arc<Limiter>,
-    in_flight: CallsInFlight,
-}
-
-impl ReservingCalls {
-    pub(super) fn new(limiter: Arc<Limiter>) -> Self {
-        Self { limiter, in_flight: CallsInFlight::default() }
-    }
-
-    /// Applies a plan and answers its call. If the answer is an error, the call reserves nothing. The plan keeps its `request_memory`
-    /// until it has been applied.
-    ///
-    /// A plan with reservations is applied in its own task, because the gateway may hang up at any time, and only the
-    /// outcome shows which reservations to release. Until the release is done, the next call about the same reservation
-    /// waits: otherwise its answer could confirm a reservation that is about to be released.
-    pub(super) async fn apply<T, E>(
-        &self,
-        plan: Plan,
-        request_memory: Option<RequestMemory>,
-        answer: impl FnOnce(Report<'_>) -> Result<T, E>,
-    ) -> (Result<T, E>, Plan) {
-        let keys = plan.reservation_keys();
-        if keys.is_empty() {
-            let applied = self.limiter.apply(plan).await;
-            return (answer(applied.report()), applied.into());
-        }
-        // A call that hangs up while it waits here leaves nothing behind.
-        let guards = self.in_flight.enter(keys).await;
-        let limiter = Arc::clone(&self.limiter);
-        let (sender, receiver) = oneshot::channel();
-        tokio::spawn(async move {
-            let applied = limiter.apply(plan).await;
-            // If the gateway has hung up, this drops the reservations.
-            let _ = sender.send(UnclaimedReservations { limiter, applied, guards, _request_memory: request_memory });
-        });
-        let Ok(mut unclaimed) = receiver.await else { return (answer(Applied::default().report()), Plan::default()) };
-        let answered = answer(unclaimed.applied.report());
-        let is_answered = answered.is_ok();
-        (answered, if is_answered { std::mem::take(&mut unclaimed.applied).into() } else { Plan::default() })
-    }
-}
-
-/// Reservations that are released when this is dropped.
-struct UnclaimedReservations {
-    limiter: Arc<Limiter>,
-    applied: Applied,
-    guards: Vec<CallGuard>,
-    _request_memory: Option<RequestMemory>,
-}
-
-impl Drop for UnclaimedReservations {
-    fn drop(&mut self) {
-        let (Some(id), Ok(runtime)) = (self.applied.report().new_reservations(), Handle::try_current()) else { return };
-        let (limiter, guards) = (Arc::clone(&self.limiter), std::mem::take(&mut self.guards));
-        runtime.spawn(async move {
-            let mut builder = PlanBuilder::default();
-            limiter.begin(&mut builder, &Scope::EVERYTHING);
-            builder.settle(&id, Settlement::Release);
-            // If this fails, the reservations expire.
-            limiter.apply(builder.build()).await;
-            drop(guards);
-        });
-    }
 }
 
 #[cfg(test)]

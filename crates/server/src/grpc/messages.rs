@@ -2,15 +2,14 @@
 //! request, and written into the body of a response.
 
 use bytes::{Bytes, BytesMut};
-use http_body_util::BodyExt;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Response};
 use prost::Message;
 use tonic::Status;
 use tonic::metadata::MetadataValue;
 
-use crate::http::transport::bounds::Incoming;
-use crate::http::transport::reply::Reply;
+use crate::http::transport::request_body::{Incoming, next_data};
+use crate::http::transport::response_body::Reply;
 
 /// The code that the files in proto/ compile to.
 #[allow(clippy::all, clippy::allow_attributes_without_reason, missing_docs, reason = "generated")]
@@ -46,7 +45,7 @@ pub(super) async fn read<M: Message + Default>(
         status.metadata_mut().insert("grpc-accept-encoding", MetadataValue::from_static(IDENTITY));
         return Err(status);
     }
-    let mut data = next(&mut body).await?.unwrap_or_default();
+    let mut data = next_data(&mut body).await.map_err(Status::from_error)?.unwrap_or_default();
     // Fast path: the whole message is one frame, which is not copied.
     if !body.is_end_stream() {
         data = read_rest(data, body, max).await?;
@@ -66,21 +65,10 @@ async fn read_rest(first: Bytes, mut body: impl Incoming, max: usize) -> Result<
     loop {
         // A message that is too long is refused before it has come in.
         let end = message_length(&all, max)?.map_or(usize::MAX, |length| PREFIX + length);
-        let Some(mut piece) = next(&mut body).await? else { return Ok(all.freeze()) };
+        let Some(mut piece) = next_data(&mut body).await.map_err(Status::from_error)? else { return Ok(all.freeze()) };
         piece.truncate(end.saturating_sub(all.len()));
         all.extend_from_slice(&piece);
     }
-}
-
-/// Returns the next data frame of a body.
-async fn next<B: Incoming>(body: &mut B) -> Result<Option<Bytes>, Status> {
-    while let Some(frame) = body.frame().await {
-        // Other frames are trailers.
-        if let Ok(data) = frame.map_err(|error| Status::from_error(error.into()))?.into_data() {
-            return Ok(Some(data));
-        }
-    }
-    Ok(None)
 }
 
 /// Returns the length of the message that begins with these bytes; `None` if they are too few.

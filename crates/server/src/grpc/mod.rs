@@ -6,11 +6,10 @@
 pub mod envoy;
 pub mod kuadrant;
 pub mod messages;
+mod reserving_calls;
 
 use std::convert::Infallible;
-use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
@@ -26,22 +25,21 @@ use tonic_health::server::HealthReporter;
 
 pub use self::envoy::GrpcSettings;
 use self::envoy::{RateLimits, RpcCall};
-use self::kuadrant::ReservingCalls;
 use self::messages::{DESCRIPTORS, read, write};
-use super::Limits;
-use super::health::{Health, keep_running};
+use self::reserving_calls::ReservingCalls;
+use super::health::keep_running;
+use super::http::BodyBounds;
 use super::http::auth::{self, Refusal};
 use super::http::response::{Problem, count_error, grpc_error};
-use super::http::transport::bounds::{Account, BoundedBody, Incoming};
-use super::http::transport::reply::{Call, Reply, refuse};
-use super::http::transport::{Responder, serve};
-use super::http::{BodyBounds, StreamBounds};
-use super::net::auth::{Guard, Origin};
-use super::net::connection::{ConnectionContext, Timeouts};
-use super::net::front::{Front, Protocol};
-use super::net::stream::Stream;
+use super::http::transport::Responder;
+use super::http::transport::request_body::{Account, BoundedBody, Incoming};
+use super::http::transport::response_body::{Call, Reply, refuse};
+use super::limits::StreamBounds;
+use super::net::auth::{Guard, RequestOrigin};
+use super::net::connection::Timeouts;
+use super::net::protocol::Protocol;
+use super::server_context::ServerContext;
 use divvy_access::{Category, LoginError};
-use divvy_limiter::Limiter;
 use divvy_telemetry::metrics::{Bound, Task};
 
 /// Maximum memory per byte of a message once it is decoded. The shortest descriptors have only a few bytes.
@@ -96,14 +94,8 @@ impl Rpc {
     }
 }
 
-/// The front.
+/// The front: its services, and what they need.
 pub(crate) struct GrpcFront {
-    services: Arc<Services>,
-    timeouts: Timeouts,
-}
-
-/// The services of the front, and what they need.
-struct Services {
     rate_limits: RateLimits,
     /// gRPC's health checks. They need no login.
     checks: LibraryService,
@@ -153,30 +145,24 @@ impl GrpcFront {
     ///
     /// # Errors
     /// The descriptors for reflection are invalid.
-    pub(crate) fn new(
-        limiter: Arc<Limiter>,
-        limits: Limits,
-        settings: GrpcSettings,
-        bounds: BodyBounds,
-        guard: Option<Arc<Guard>>,
-        health: Arc<Health>,
-    ) -> io::Result<Self> {
+    pub(crate) fn new(server: &ServerContext, guard: Option<Arc<Guard>>, settings: GrpcSettings) -> io::Result<Self> {
+        let ServerContext { limiter, limits, memory, health, .. } = server.clone();
         let metrics = Arc::clone(limiter.metrics());
-        let bounds = BodyBounds { expansion: DECODED, ..bounds };
         let (reporter, checks) = tonic_health::server::health_reporter();
         let counts = metrics.requests.front(Protocol::Grpc.front());
         tokio::spawn(async move {
             keep_running(Task::Probe, &metrics, || health.follow(|state| report(reporter.clone(), state.is_ok())))
                 .await;
         });
-        let services = Services {
+        Ok(Self {
+            bounds: BodyBounds { timeouts: limits.timeouts, memory: Arc::clone(&memory), expansion: DECODED },
             rate_limits: RateLimits {
                 reserving_calls: ReservingCalls::new(Arc::clone(&limiter)),
                 limiter,
                 counts,
                 max_pairs: limits.max_pairs,
                 settings,
-                memory: Arc::clone(&bounds.memory),
+                memory,
             },
             checks: LibraryService::new(checks),
             reflection: [
@@ -184,11 +170,9 @@ impl GrpcFront {
                 LibraryService::new(reflection().build_v1alpha().map_err(io::Error::other)?),
             ],
             guard,
-            bounds,
             streams: limits.grpc_streams,
             max_message: limits.max_body,
-        };
-        Ok(Self { services: Arc::new(services), timeouts: limits.timeouts })
+        })
     }
 }
 
@@ -206,28 +190,17 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
 }
 
-impl Front for GrpcFront {
+impl Responder for GrpcFront {
     const PROTOCOL: Protocol = Protocol::Grpc;
 
-    fn serve(
-        &self,
-        stream: Stream,
-        peer: SocketAddr,
-        context: ConnectionContext,
-    ) -> impl Future<Output = ()> + Send + 'static {
-        serve(stream, peer, Arc::clone(&self.services), self.timeouts, context)
-    }
-}
-
-impl Responder for Services {
-    fn stream_bounds(&self) -> StreamBounds {
-        self.streams
+    fn bounds(&self) -> (Timeouts, StreamBounds) {
+        (self.bounds.timeouts, self.streams)
     }
 
     async fn answer(
         &self,
         request: Request<impl Incoming + 'static>,
-        origin: Origin,
+        origin: RequestOrigin,
         call: &mut Call,
     ) -> Response<Reply> {
         let response = match Rpc::find(request.uri().path()) {
@@ -240,9 +213,9 @@ impl Responder for Services {
     }
 }
 
-impl Services {
+impl GrpcFront {
     /// Answers a call of a rate limit service.
-    async fn answer_rpc(&self, rpc: Rpc, request: Request<impl Incoming>, origin: &Origin) -> Response<Reply> {
+    async fn answer_rpc(&self, rpc: Rpc, request: Request<impl Incoming>, origin: &RequestOrigin) -> Response<Reply> {
         let (head, body) = request.into_parts();
         let account = Account::new(&self.bounds);
         let body = BoundedBody::new(body, &account);
@@ -268,7 +241,7 @@ impl Services {
         rpc: Rpc,
         headers: HeaderMap,
         body: impl Incoming,
-        origin: &Origin,
+        origin: &RequestOrigin,
     ) -> Result<Response<Reply>, Status> {
         let limits = &self.rate_limits;
         Ok(match rpc {
@@ -300,7 +273,7 @@ impl Services {
         &self,
         headers: &HeaderMap,
         body: impl Incoming,
-        origin: &'a Origin,
+        origin: &'a RequestOrigin,
     ) -> Result<RpcCall<'a, M>, Status> {
         let (request, bytes) = read(headers, body, self.max_message).await?;
         Ok(RpcCall { request, bytes, origin })
@@ -310,7 +283,7 @@ impl Services {
     async fn answer_by_library(
         &self,
         request: Request<impl Incoming + 'static>,
-        origin: &Origin,
+        origin: &RequestOrigin,
         call: &mut Call,
     ) -> Response<Reply> {
         let (head, body) = request.into_parts();
@@ -340,7 +313,7 @@ impl Services {
     }
 
     /// Returns the refusal of a client that is not logged in, or lacks the category.
-    async fn refuse(&self, headers: &HeaderMap, category: Category, origin: &Origin) -> Option<Response<Reply>> {
+    async fn refuse(&self, headers: &HeaderMap, category: Category, origin: &RequestOrigin) -> Option<Response<Reply>> {
         let guard = self.guard.as_ref()?;
         let status = match auth::admit(guard, headers, origin, category).await.err()? {
             Refusal::TooManyLogins => Status::unavailable(LoginError::QueueFull.to_string()),

@@ -7,8 +7,8 @@ use hyper::{HeaderMap, StatusCode};
 
 use super::response::Problem;
 use super::session_cookie::{self, TOKEN};
-use crate::net::auth::{Guard, Origin};
-use divvy_access::{Category, Forbidden, Given, Identity, LoginError};
+use crate::net::auth::{Guard, RequestOrigin};
+use divvy_access::{Category, ClientIdentity, Forbidden, Given, LoginError};
 
 /// Challenge for a client that has to send the password.
 const PASSWORD_CHALLENGE: &str = "Bearer realm=\"divvy\"";
@@ -34,7 +34,7 @@ impl Refusal {
     /// Describes the refusal. `is_of_page` says that the live page sent the request: a browser ignores the page's challenge,
     /// and would otherwise ask for a password itself.
     pub fn describe(self, guard: &Guard, is_of_page: bool) -> Problem {
-        let has_users = guard.has_users();
+        let has_users = guard.has_users;
         let (detail, reason) = match self {
             Self::Missing => ("a password is required: send Authorization: Bearer PASSWORD", "the password is missing"),
             Self::Unreadable => {
@@ -69,19 +69,24 @@ impl Refusal {
 
 /// Returns whether the live page sent a request with these headers.
 pub fn is_of_page(guard: &Guard, headers: &HeaderMap) -> bool {
-    guard.sessions().is_some() && (headers.contains_key(COOKIE) || headers.contains_key(TOKEN))
+    guard.sessions.is_some() && (headers.contains_key(COOKIE) || headers.contains_key(TOKEN))
 }
 
 /// Logs the client of a request in, and checks the category.
 ///
 /// # Errors
 /// [`Refusal`]
-pub async fn admit(guard: &Guard, headers: &HeaderMap, origin: &Origin, category: Category) -> Result<(), Refusal> {
+pub async fn admit(
+    guard: &Guard,
+    headers: &HeaderMap,
+    origin: &RequestOrigin,
+    category: Category,
+) -> Result<(), Refusal> {
     let by_session = || session_cookie::open_with_token(guard, headers).map(|session| session.identity);
     let identity = recognize(guard, headers, origin, by_session).await?;
     let may = check_category(guard, &identity, category);
     // The audit log needs the name of a refused client, too.
-    origin.identify(identity, guard.authority(), category);
+    origin.identify(identity, &guard.authority, category);
     may
 }
 
@@ -92,14 +97,14 @@ pub async fn admit(guard: &Guard, headers: &HeaderMap, origin: &Origin, category
 pub async fn recognize(
     guard: &Guard,
     headers: &HeaderMap,
-    origin: &Origin,
-    by_session: impl FnOnce() -> Option<Identity>,
-) -> Result<Identity, Refusal> {
-    let (authority, peer) = (guard.authority(), Some(origin.peer()));
+    origin: &RequestOrigin,
+    by_session: impl FnOnce() -> Option<ClientIdentity>,
+) -> Result<ClientIdentity, Refusal> {
+    let (authority, peer) = (&guard.authority, Some(origin.peer));
     let authorization = Authorization::read(headers);
     match authorization {
         Authorization::Missing => {
-            let by_certificate = || authority.by_certificate(origin.certificate()?);
+            let by_certificate = || authority.by_certificate(origin.certificate.as_ref()?);
             return by_session().or_else(by_certificate).ok_or(Refusal::Missing);
         }
         Authorization::Token(token) if authority.is_actor_token(token) => {
@@ -123,7 +128,7 @@ pub async fn recognize(
 ///
 /// # Errors
 /// The client lacks the category.
-pub fn check_category(guard: &Guard, identity: &Identity, category: Category) -> Result<(), Refusal> {
+pub fn check_category(guard: &Guard, identity: &ClientIdentity, category: Category) -> Result<(), Refusal> {
     identity.may(category).map_err(|forbidden| {
         guard.count_forbidden();
         Refusal::Forbidden(forbidden)

@@ -14,10 +14,10 @@ pub use super::api::{body, query};
 pub use super::auth::{Refusal, check_category, recognize, too_many_logins};
 pub use super::response::{Answered, Problem, empty, json, not_found, of_type};
 pub use super::same_origin::{check_origin, host_in_uri};
-pub use super::transport::reply::{BoxError, Reply};
+pub use super::transport::response_body::{BoxError, Reply};
 pub use super::transport::timed_stream::Endless;
 pub use crate::errors::{LastError, hide_paths, last as last_errors};
-pub use crate::net::auth::Origin;
+pub use crate::net::auth::RequestOrigin;
 pub use crate::net::work::WorkSlots;
 use divvy_telemetry::metrics::FrontRequests;
 
@@ -31,7 +31,7 @@ pub trait Page: Send + Sync {
         self: Arc<Self>,
         head: &'a Parts,
         body: &'a mut PageBody<'a>,
-        origin: &'a Origin,
+        origin: &'a RequestOrigin,
         requests: &'a FrontRequests,
     ) -> BoxFuture<'a, Response<Reply>>;
 

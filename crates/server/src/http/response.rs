@@ -10,10 +10,10 @@ use hyper::{Response, StatusCode};
 use serde::Serialize;
 use tonic::Status;
 
-use super::transport::reply::Reply;
+use super::transport::response_body::Reply;
 use crate::errors::{self, Terms};
-use crate::net::auth::Origin;
-use crate::net::front::Protocol;
+use crate::net::auth::RequestOrigin;
+use crate::net::protocol::Protocol;
 use divvy_limiter::{ErrorClass, LimiterError, RefusedMember};
 use divvy_telemetry::metrics::{Bound, ErrorKind, Metrics};
 
@@ -82,7 +82,7 @@ pub struct ErrorCount {
 
 /// Counts a response of a front if it is an error.
 #[inline]
-pub fn count_error<B>(response: &Response<B>, metrics: &Metrics, front: Protocol, origin: &Origin) {
+pub fn count_error<B>(response: &Response<B>, metrics: &Metrics, front: Protocol, origin: &RequestOrigin) {
     let Some(ErrorCount { kind, limit, reason }) = response.extensions().get() else { return };
     errors::count(metrics, front, *kind, || origin.error_client(), reason);
     if let Some(limit) = limit {
@@ -250,17 +250,4 @@ pub fn grpc_error(status: Status, reason: impl Into<Cow<'static, str>>, limit: O
     let mut response = status.into_http();
     response.extensions_mut().insert(ErrorCount { kind: ErrorKind::Unknown, limit, reason: reason.into() });
     response
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use divvy_limiter::Refusal;
-
-    #[test]
-    fn request_out_of_scope_is_forbidden_and_does_not_pass() {
-        let problem = refused_member(RefusedMember { index: 1, refusal: Refusal::OutOfScope });
-        assert_eq!((problem.status, problem.header), (StatusCode::FORBIDDEN, None));
-        assert_eq!(problem.pointer.as_deref(), Some("#/hits/1"));
-    }
 }

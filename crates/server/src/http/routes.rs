@@ -2,7 +2,7 @@
 //!
 //! A path leads to a route in [`find_route`]: what a request is for, its methods, its kind in the metrics, and who may send
 //! it. The operations of operators have their routes in a table ([`ENDPOINTS`]). Then the checks follow in the order of
-//! [`Routes::respond`].
+//! [`HttpFront::respond`].
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,17 +13,21 @@ use hyper::header::{CACHE_CONTROL, CONTENT_LENGTH, HeaderValue, ORIGIN};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 
-use super::api::{Api, Attempt, change_of, describe};
+use super::api::{Api, ApiSettings, Attempt, change_of, describe};
+use super::monitoring::MAX_SCRAPES;
 use super::page::{self, Page};
 use super::response::{Answered, Problem, count_error, empty, not_found};
 use super::transport::Responder;
-use super::transport::bounds::{Account, BodyBounds, BoundedBody, Incoming, StreamBounds};
-use super::transport::reply::{Call, Reply, refuse};
-use super::{auth, monitoring};
+use super::transport::request_body::{Account, BodyBounds, BoundedBody, Incoming};
+use super::transport::response_body::{Call, Reply, refuse};
+use super::{auth, monitoring, same_origin};
 use crate::health::Health;
-use crate::net::auth::{Access, Guard, Origin};
-use crate::net::front::Protocol;
-use crate::net::work::WorkSlots;
+use crate::limits::StreamBounds;
+use crate::net::auth::{FrontGuards, Guard, RequestOrigin};
+use crate::net::connection::Timeouts;
+use crate::net::protocol::Protocol;
+use crate::net::work::{CallsInFlight, WorkSlots};
+use crate::server_context::ServerContext;
 use divvy_access::Category;
 use divvy_api::{ENDPOINTS, Endpoint, find};
 use divvy_limiter::Intent;
@@ -41,18 +45,17 @@ const POST: &str = "POST";
 /// All methods.
 const ANY: &str = "*";
 
-/// The routes of the front, and what they need.
-pub struct Routes {
-    pub api: Api,
-    pub access: Access,
-    pub bounds: BodyBounds,
-    pub streams: StreamBounds,
-    pub health: Arc<Health>,
-    pub metrics_path: String,
+/// The front.
+pub struct HttpFront {
+    api: Api,
+    guards: FrontGuards,
+    bounds: BodyBounds,
+    health: Arc<Health>,
+    metrics_path: String,
     /// Bounds the scrapes of the metrics.
-    pub scrapes: WorkSlots,
+    scrapes: WorkSlots,
     /// The live page; `None` if it is not served.
-    pub page: Option<Arc<dyn Page>>,
+    page: Option<Arc<dyn Page>>,
 }
 
 /// The subject of a request.
@@ -89,12 +92,14 @@ struct Route<'a> {
     guard: Option<&'a Guard>,
 }
 
-impl Responder for Routes {
-    fn stream_bounds(&self) -> StreamBounds {
-        self.streams
+impl Responder for HttpFront {
+    const PROTOCOL: Protocol = Protocol::Http;
+
+    fn bounds(&self) -> (Timeouts, StreamBounds) {
+        (self.bounds.timeouts, self.api.limits.http_streams)
     }
 
-    async fn answer(&self, request: Request<impl Incoming>, origin: Origin, call: &mut Call) -> Response<Reply> {
+    async fn answer(&self, request: Request<impl Incoming>, origin: RequestOrigin, call: &mut Call) -> Response<Reply> {
         let (head, body) = request.into_parts();
         let (version, is_head) = (head.version, head.method == Method::HEAD);
         let account = Account::new(&self.bounds);
@@ -124,10 +129,25 @@ impl Responder for Routes {
     }
 }
 
-impl Routes {
+impl HttpFront {
+    /// Creates the front.
+    pub fn new(
+        server: &ServerContext,
+        guards: FrontGuards,
+        settings: ApiSettings,
+        metrics_path: String,
+        page: Option<Arc<dyn Page>>,
+    ) -> Self {
+        let ServerContext { limiter, operations, limits, memory, slots, health } = server.clone();
+        let bounds = BodyBounds { timeouts: limits.timeouts, memory: Arc::clone(&memory), expansion: 1 };
+        let (requests, calls) = (limiter.metrics().requests.front(Protocol::Http.front()), CallsInFlight::default());
+        let api = Api { limiter, operations, settings, limits, requests, slots, calls, memory };
+        Self { api, guards, bounds, health, metrics_path, scrapes: WorkSlots::new(MAX_SCRAPES), page }
+    }
+
     /// Answers `POST /v1/hit`. Nearly all requests are hits, so they pay for nothing else.
-    async fn hit(&self, headers: HeaderMap, body: impl Incoming, origin: &Origin) -> Response<Reply> {
-        let guard = self.access.hit.as_deref();
+    async fn hit(&self, headers: HeaderMap, body: impl Incoming, origin: &RequestOrigin) -> Response<Reply> {
+        let guard = self.guards.hit.as_deref();
         let is_of_page = guard.is_some_and(|guard| auth::is_of_page(guard, &headers));
         let answered = async {
             admit(guard, Category::Hit, &headers, is_of_page, origin).await?;
@@ -138,13 +158,13 @@ impl Routes {
     }
 
     /// Answers any other request.
-    async fn respond(&self, head: Parts, body: impl Incoming, origin: &Origin) -> Response<Reply> {
+    async fn respond(&self, head: Parts, body: impl Incoming, origin: &RequestOrigin) -> Response<Reply> {
         let path = head.uri.path();
         if let Some(page) = self.page.as_ref().filter(|_| page::is_path(path)) {
             let mut body = body.map_err(Into::into);
             return Arc::clone(page).respond(&head, &mut body, origin, &self.api.requests).await;
         }
-        let Some(route) = find_route(&self.access, &self.metrics_path, &head.method, path) else {
+        let Some(route) = find_route(&self.guards, &self.metrics_path, &head.method, path) else {
             self.api.requests.count(RequestKind::Invalid);
             return not_found(&head);
         };
@@ -157,7 +177,7 @@ impl Routes {
             Method::OPTIONS => empty(StatusCode::OK),
             _ => self.respond_to(&route, &head, body, origin).await,
         };
-        origins.add_headers(&head.method, head.headers.get(ORIGIN), response.headers_mut());
+        same_origin::add_headers(origins, &head.method, head.headers.get(ORIGIN), response.headers_mut());
         response
     }
 
@@ -167,7 +187,7 @@ impl Routes {
         route: &Route<'_>,
         head: &Parts,
         body: impl Incoming,
-        origin: &Origin,
+        origin: &RequestOrigin,
     ) -> Response<Reply> {
         let Route { target, guard, .. } = *route;
         if !route.accepts(&head.method) {
@@ -195,7 +215,7 @@ impl Routes {
         target: Target<'_>,
         head: &Parts,
         body: impl Incoming,
-        origin: &Origin,
+        origin: &RequestOrigin,
         attempt: &mut Attempt<'_>,
     ) -> Answered {
         let api = &self.api;
@@ -218,8 +238,8 @@ impl Routes {
 }
 
 /// Finds the route of a path. The method distinguishes the operations of a path.
-fn find_route<'a>(access: &'a Access, metrics_path: &str, method: &Method, path: &'a str) -> Option<Route<'a>> {
-    let Access { hit, check, http, metrics, .. } = access;
+fn find_route<'a>(guards: &'a FrontGuards, metrics_path: &str, method: &Method, path: &'a str) -> Option<Route<'a>> {
+    let FrontGuards { hit, check, http, metrics, .. } = guards;
     let route = |target, methods, kind, category, guard: Option<&'a Arc<Guard>>| {
         Some(Route { target, methods: Cow::Borrowed(methods), kind, category, guard: guard.map(|guard| &**guard) })
     };
@@ -281,7 +301,7 @@ async fn admit(
     category: Category,
     headers: &HeaderMap,
     is_of_page: bool,
-    origin: &Origin,
+    origin: &RequestOrigin,
 ) -> Result<(), Problem> {
     let Some(guard) = guard else { return Ok(()) };
     let admitted = auth::admit(guard, headers, origin, category).await;
@@ -305,19 +325,19 @@ mod tests {
     use crate::http::api::DESCRIPTION;
     use crate::http::monitoring::DEFAULT_METRICS_PATH;
 
-    fn find<'a>(access: &'a Access, method: &Method, path: &'a str) -> Option<Route<'a>> {
-        find_route(access, DEFAULT_METRICS_PATH, method, path)
+    fn find<'a>(guards: &'a FrontGuards, method: &Method, path: &'a str) -> Option<Route<'a>> {
+        find_route(guards, DEFAULT_METRICS_PATH, method, path)
     }
 
     #[test]
     fn described_paths_have_routes_with_the_described_methods() {
-        let access = Access::default();
+        let guards = FrontGuards::default();
         let description: serde_json::Value = serde_json::from_slice(&DESCRIPTION).unwrap();
         for (path, item) in description["paths"].as_object().unwrap() {
             let described: BTreeSet<_> = item.as_object().unwrap().keys().map(|method| method.to_uppercase()).collect();
             let path = path.replace("{path}", "a/b").replace("{id}", "x");
             for method in ["GET", "PUT", "POST", "DELETE", "PATCH", "TRACE"] {
-                let route = find(&access, &method.parse().unwrap(), &path).unwrap_or_else(|| panic!("{path}"));
+                let route = find(&guards, &method.parse().unwrap(), &path).unwrap_or_else(|| panic!("{path}"));
                 assert_eq!(route.accepts(&method.parse().unwrap()), described.contains(method), "{method} {path}");
             }
         }
@@ -325,7 +345,7 @@ mod tests {
 
     #[test]
     fn other_spellings_of_a_path_have_no_route() {
-        let access = Access::default();
+        let guards = FrontGuards::default();
         for path in [
             "",
             "/",
@@ -342,15 +362,15 @@ mod tests {
             "/v1/limits/",
             "/metrics/",
         ] {
-            assert!(find(&access, &Method::GET, path).is_none(), "{path}");
+            assert!(find(&guards, &Method::GET, path).is_none(), "{path}");
         }
     }
 
     #[test]
     fn methods_of_a_path_are_those_of_its_operations() {
-        let access = Access::default();
+        let guards = FrontGuards::default();
         let of = |method, path| {
-            let route = find(&access, &method, path).unwrap();
+            let route = find(&guards, &method, path).unwrap();
             (route.methods.into_owned(), route.category)
         };
         let methods = "PUT,DELETE,GET,HEAD".to_owned();

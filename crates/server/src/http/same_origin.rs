@@ -78,32 +78,15 @@ impl FromStr for WebOrigin {
     }
 }
 
-/// The origins of web pages that may read the status of an actor. Tokens are in a header, so browsers need to send no
-/// credentials of their own.
-#[derive(Debug, Clone, Default)]
-pub struct WebOrigins(Vec<WebOrigin>);
-
-impl FromIterator<WebOrigin> for WebOrigins {
-    fn from_iter<T: IntoIterator<Item = WebOrigin>>(origins: T) -> Self {
-        Self(origins.into_iter().collect())
+/// Adds the headers of an answer to a request with this method from a page of this origin, if `known` origins may read the status
+/// of an actor. Tokens are in a header, so browsers need to send no credentials of their own.
+pub fn add_headers(known: &[WebOrigin], method: &Method, origin: Option<&HeaderValue>, headers: &mut HeaderMap) {
+    headers.append(VARY, HeaderValue::from_static("origin"));
+    if *method == Method::OPTIONS {
+        headers.extend(PREFLIGHT.map(|(name, value)| (name, HeaderValue::from_static(value))));
     }
-}
-
-impl WebOrigins {
-    /// Returns whether no web page may read anything.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Adds the headers of an answer to a request with this method from a page of this origin.
-    pub fn add_headers(&self, method: &Method, origin: Option<&HeaderValue>, headers: &mut HeaderMap) {
-        headers.append(VARY, HeaderValue::from_static("origin"));
-        if *method == Method::OPTIONS {
-            headers.extend(PREFLIGHT.map(|(name, value)| (name, HeaderValue::from_static(value))));
-        }
-        if let Some(origin) = origin.filter(|origin| self.0.iter().any(|WebOrigin(known)| known == *origin)) {
-            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
-        }
+    if let Some(origin) = origin.filter(|origin| known.iter().any(|WebOrigin(known)| known == *origin)) {
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
     }
 }
 

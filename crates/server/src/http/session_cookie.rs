@@ -20,8 +20,8 @@ pub fn open_with_token(guard: &Guard, headers: &HeaderMap) -> Option<OpenSession
 /// Returns the session of a request that has the session's cookie. This is not enough for a request that changes anything.
 #[expect(clippy::disallowed_methods, reason = "how long a session is unused")]
 pub fn open(guard: &Guard, headers: &HeaderMap) -> Option<OpenSession> {
-    let sessions = guard.sessions()?;
-    sessions.find(read_id(sessions, headers)?, guard.authority(), Instant::now())
+    let sessions = guard.sessions.as_deref()?;
+    sessions.find(read_id(sessions, headers)?, &guard.authority, Instant::now())
 }
 
 /// Ends the session of a request, if it has one.
@@ -43,8 +43,8 @@ pub fn clear(sessions: &Sessions) -> Option<HeaderValue> {
 }
 
 fn write(sessions: &Sessions, id: &str, max_age: u64, is_secure: bool) -> Option<HeaderValue> {
-    let secure = if is_secure || sessions.is_secure() { "; Secure" } else { "" };
-    let name = sessions.cookie_name();
+    let secure = if is_secure || sessions.is_secure { "; Secure" } else { "" };
+    let name = &sessions.cookie_name;
     let text = format!("{name}={id}; HttpOnly; SameSite=Strict; Path=/; Max-Age={max_age}{secure}");
     HeaderValue::try_from(text).ok()
 }
@@ -54,8 +54,8 @@ fn write(sessions: &Sessions, id: &str, max_age: u64, is_secure: bool) -> Option
 fn read_id<'a>(sessions: &Sessions, headers: &'a HeaderMap) -> Option<&'a [u8]> {
     let pairs = headers.get_all(COOKIE).iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b';'));
     single(pairs.filter_map(|pair| {
-        let (name, value) = pair.trim_ascii().split_at_checked(sessions.cookie_name().len())?;
-        if name == sessions.cookie_name().as_bytes() { value.strip_prefix(b"=") } else { None }
+        let (name, value) = pair.trim_ascii().split_at_checked(sessions.cookie_name.len())?;
+        if name == sessions.cookie_name.as_bytes() { value.strip_prefix(b"=") } else { None }
     }))
 }
 

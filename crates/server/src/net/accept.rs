@@ -25,12 +25,12 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::connection::{self, ConnectionContext};
-use super::front::Front;
 use super::memory::BufferMemory;
+use super::protocol::Protocol;
 use super::stream::{Plain, Stream};
 use super::tls::{NoHandshake, Tls};
-use crate::Limits;
 use crate::health::keep_running;
+use crate::limits::Limits;
 use divvy_telemetry::logging::LogThrottle;
 use divvy_telemetry::metrics::{Bound, FrontConnections, Metrics, Task};
 
@@ -48,6 +48,17 @@ static CANNOT_PREPARE: LogThrottle = LogThrottle::new();
 static CANNOT_SERVE: LogThrottle = LogThrottle::new();
 static TOO_MANY: LogThrottle = LogThrottle::new();
 
+/// A protocol that is served on a listening socket.
+pub trait Front: Send + Sync + 'static {
+    /// The protocol.
+    const PROTOCOL: Protocol;
+
+    /// Serves one connection until it ends. When the server is closing, answers the requests that have arrived, and
+    /// ends.
+    fn serve(self: &Arc<Self>, stream: Stream, context: ConnectionContext)
+    -> impl Future<Output = ()> + Send + 'static;
+}
+
 /// A front, and its listening socket.
 struct ServedFront<F> {
     listener: TcpListener,
@@ -59,7 +70,7 @@ struct ServedFront<F> {
 /// The state that all accept loops share.
 pub struct Acceptor {
     pub workers: Workers,
-    pub admission: Arc<Admission>,
+    pub bounds: Arc<ConnectionBounds>,
     pub memory: Arc<BufferMemory>,
     pub connections: TaskTracker,
     /// A permit for each refused connection that is being closed.
@@ -111,7 +122,7 @@ impl Acceptor {
 
     fn start<F: Front>(&self, stream: TcpStream, peer: SocketAddr, served: &ServedFront<F>) {
         let ServedFront { tls, front, connections, .. } = served;
-        let place = match self.admission.admit(peer.ip()) {
+        let place = match self.bounds.admit(peer.ip()) {
             Ok(place) => place,
             Err(bound) => {
                 connections.refused.inc();
@@ -135,13 +146,14 @@ impl Acceptor {
             }
         };
         let context = ConnectionContext {
+            peer,
             closing: self.closing.clone(),
             memory: self.memory.share(),
             metrics: Arc::clone(&self.metrics),
         };
         let open = connections.opened();
         let Some(tls) = tls else {
-            let serving = front.serve(Stream::Plain(Plain::new(stream, F::PROTOCOL, peer)), peer, context);
+            let serving = front.serve(Stream::Plain(Plain::new(stream, F::PROTOCOL, peer)), context);
             let serve = async move {
                 serving.await;
                 drop((place, open));
@@ -157,7 +169,7 @@ impl Acceptor {
                 secured = tls.accept(stream, F::PROTOCOL, peer, limit) => secured,
             };
             match secured {
-                Ok(stream) => front.serve(Stream::Tls(Box::new(stream)), peer, context).await,
+                Ok(stream) => front.serve(Stream::Tls(Box::new(stream)), context).await,
                 Err(NoHandshake::TooSlow) => context.metrics.limits.reached(Bound::HandshakeTimeout),
                 Err(NoHandshake::Failed) => {}
             }
@@ -229,7 +241,7 @@ const NETWORK_BITS: u32 = 64;
 
 /// The open connections, and the bounds on them.
 #[derive(Debug)]
-pub struct Admission {
+pub struct ConnectionBounds {
     max_open: usize,
     /// Maximum number from one address; `None` if only the total is bounded.
     max_per_address: Option<usize>,
@@ -243,7 +255,7 @@ struct OpenConnections {
     addresses: HashMap<IpAddr, usize>,
 }
 
-impl Admission {
+impl ConnectionBounds {
     pub fn new(max_open: usize, max_per_address: Option<usize>) -> Arc<Self> {
         Arc::new(Self { max_open, max_per_address, open: Mutex::default() })
     }
@@ -270,7 +282,7 @@ impl Admission {
             }
         };
         open.all += 1;
-        Ok(ConnectionPermit { admission: Arc::clone(self), address })
+        Ok(ConnectionPermit { bounds: Arc::clone(self), address })
     }
 
     fn leave(&self, address: Option<IpAddr>) {
@@ -290,13 +302,13 @@ impl Admission {
 /// Permission for a connection to be open, until this is dropped.
 #[derive(Debug)]
 pub struct ConnectionPermit {
-    admission: Arc<Admission>,
+    bounds: Arc<ConnectionBounds>,
     address: Option<IpAddr>,
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.admission.leave(self.address);
+        self.bounds.leave(self.address);
     }
 }
 
@@ -391,31 +403,31 @@ mod tests {
 
     #[test]
     fn places_are_bounded_and_reusable() {
-        let admission = Admission::new(2, None);
-        let first = admission.admit(ip("192.0.2.1")).unwrap();
-        let _second = admission.admit(ip("192.0.2.1")).unwrap();
-        assert_eq!(admission.admit(ip("192.0.2.2")).unwrap_err(), Bound::Connections);
+        let bounds = ConnectionBounds::new(2, None);
+        let first = bounds.admit(ip("192.0.2.1")).unwrap();
+        let _second = bounds.admit(ip("192.0.2.1")).unwrap();
+        assert_eq!(bounds.admit(ip("192.0.2.2")).unwrap_err(), Bound::Connections);
         drop(first);
-        assert!(admission.admit(ip("192.0.2.2")).is_ok());
+        assert!(bounds.admit(ip("192.0.2.2")).is_ok());
     }
 
     #[test]
     fn each_address_has_its_own_bound() {
-        let admission = Admission::new(10, Some(1));
-        let first = admission.admit(ip("192.0.2.1")).unwrap();
-        assert_eq!(admission.admit(ip("192.0.2.1")).unwrap_err(), Bound::ConnectionsPerAddress);
-        assert_eq!(admission.admit(ip("::ffff:192.0.2.1")).unwrap_err(), Bound::ConnectionsPerAddress);
-        let _other = admission.admit(ip("192.0.2.2")).unwrap();
+        let bounds = ConnectionBounds::new(10, Some(1));
+        let first = bounds.admit(ip("192.0.2.1")).unwrap();
+        assert_eq!(bounds.admit(ip("192.0.2.1")).unwrap_err(), Bound::ConnectionsPerAddress);
+        assert_eq!(bounds.admit(ip("::ffff:192.0.2.1")).unwrap_err(), Bound::ConnectionsPerAddress);
+        let _other = bounds.admit(ip("192.0.2.2")).unwrap();
         drop(first);
-        assert!(admission.admit(ip("192.0.2.1")).is_ok());
-        assert_eq!(admission.open.lock().addresses.len(), 1, "clients that left are forgotten");
+        assert!(bounds.admit(ip("192.0.2.1")).is_ok());
+        assert_eq!(bounds.open.lock().addresses.len(), 1, "clients that left are forgotten");
     }
 
     #[test]
     fn ipv6_network_counts_as_one_address() {
-        let admission = Admission::new(10, Some(1));
-        let _first = admission.admit(ip("2001:db8:0:1::1")).unwrap();
-        assert_eq!(admission.admit(ip("2001:db8:0:1:ffff::2")).unwrap_err(), Bound::ConnectionsPerAddress);
-        assert!(admission.admit(ip("2001:db8:0:2::1")).is_ok());
+        let bounds = ConnectionBounds::new(10, Some(1));
+        let _first = bounds.admit(ip("2001:db8:0:1::1")).unwrap();
+        assert_eq!(bounds.admit(ip("2001:db8:0:1:ffff::2")).unwrap_err(), Bound::ConnectionsPerAddress);
+        assert!(bounds.admit(ip("2001:db8:0:2::1")).is_ok());
     }
 }

@@ -1,19 +1,18 @@
 //! Logins: a front's side of the [`Authority`], the identity of a connection's client ([`Gate`]), and of a request's over HTTP or
-//! gRPC ([`Origin`]).
+//! gRPC ([`RequestOrigin`]).
 //!
 //! How credentials are sent depends on the protocol.
 
-use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::accept::network;
 use super::sessions::Sessions;
 use crate::errors::ErrorClient;
-use crate::operations::{self, Admission};
-use divvy_access::{Authority, Category, Forbidden, Given, Identity, LoginError, TokenError};
+use crate::operations::{self, PassedCheck};
+use divvy_access::{Authority, Category, ClientIdentity, Forbidden, Given, LoginError, TokenError};
 use divvy_core::clock::Clock;
 use divvy_limiter::{Limiter, PlanBuilder, Scope};
 use divvy_telemetry::logging::LogThrottle;
@@ -25,40 +24,21 @@ pub const MAX_FAILED_LOGINS: u8 = 8;
 /// Logs the clients of one front in. Failing attempts are counted and logged.
 #[derive(Debug)]
 pub struct Guard {
-    authority: Arc<Authority>,
-    front: &'static str,
-    has_users: bool,
+    /// Knows the users and their rights.
+    pub authority: Arc<Authority>,
+    /// Whether there are users besides `default`.
+    pub has_users: bool,
     /// Sessions of the live page; `None` if this front accepts none.
-    sessions: Option<Arc<Sessions>>,
+    pub sessions: Option<Arc<Sessions>>,
+    front: &'static str,
     counts: FrontAccess,
 }
 
 impl Guard {
-    /// Creates a guard. `front` is the front's name in the log and in metrics. `has_users` says that there are users
-    /// besides `default`.
+    /// Creates a guard without sessions. `front` is the front's name in the log and in metrics. `has_users` says that there
+    /// are users besides `default`.
     pub fn new(authority: Arc<Authority>, front: &'static str, has_users: bool, metrics: &metrics::Access) -> Self {
         Self { authority, front, has_users, sessions: None, counts: metrics.front(front) }
-    }
-
-    /// Accepts these sessions of the live page, too.
-    #[must_use]
-    pub fn with_sessions(self, sessions: Option<Arc<Sessions>>) -> Self {
-        Self { sessions, ..self }
-    }
-
-    /// Returns the sessions of the live page; `None` if the front accepts none.
-    pub fn sessions(&self) -> Option<&Sessions> {
-        self.sessions.as_deref()
-    }
-
-    /// Returns the authority.
-    pub fn authority(&self) -> &Arc<Authority> {
-        &self.authority
-    }
-
-    /// Returns whether there are users besides `default`.
-    pub fn has_users(&self) -> bool {
-        self.has_users
     }
 
     /// Verifies credentials. Counts and logs a failing attempt, and delays the answer to it. Stops waiting once `left` ends.
@@ -70,7 +50,7 @@ impl Guard {
         given: &Given<'_>,
         peer: Option<SocketAddr>,
         left: impl Future<Output = ()>,
-    ) -> Result<Identity, LoginError> {
+    ) -> Result<ClientIdentity, LoginError> {
         let front = self.front;
         let failed = || {
             static WRONG: LogThrottle = LogThrottle::new();
@@ -89,7 +69,7 @@ impl Guard {
     }
 
     /// Verifies a token for one actor. Counts and logs an invalid one, and delays the answer to it.
-    pub async fn verify_actor_token(&self, token: &[u8], peer: Option<SocketAddr>) -> Option<Identity> {
+    pub async fn verify_actor_token(&self, token: &[u8], peer: Option<SocketAddr>) -> Option<ClientIdentity> {
         let failed = |reason: TokenError| {
             static INVALID: LogThrottle = LogThrottle::new();
             self.counts.invalid_tokens.inc();
@@ -107,7 +87,7 @@ impl Guard {
 
 /// The guards of the fronts; `None` for a front that is open to all clients.
 #[derive(Debug, Clone, Default)]
-pub struct Access {
+pub struct FrontGuards {
     /// Guard of the line protocol.
     pub line: Option<Arc<Guard>>,
     /// Guard of RESP.
@@ -128,10 +108,11 @@ pub struct Access {
 #[derive(Debug, Clone)]
 pub struct Gate {
     guard: Option<Arc<Guard>>,
-    peer: SocketAddr,
+    /// The client's address.
+    pub peer: SocketAddr,
     /// Name in the client's certificate.
     certificate: Option<Arc<str>>,
-    identity: Identity,
+    identity: ClientIdentity,
     /// Whether the client has sent credentials. They count instead of the certificate until the gate is reset.
     has_logged_in: bool,
     /// Number of failing attempts to log in since the last one that succeeded.
@@ -142,7 +123,8 @@ impl Gate {
     /// Creates a gate for a connection from `peer`. It is open if there is no `guard`, or if the certificate is that of
     /// a user.
     pub fn new(guard: Option<Arc<Guard>>, peer: SocketAddr, certificate: Option<Arc<str>>) -> Self {
-        let mut gate = Self { guard, peer, certificate, identity: Identity::OPEN, has_logged_in: false, failed: 0 };
+        let mut gate =
+            Self { guard, peer, certificate, identity: ClientIdentity::OPEN, has_logged_in: false, failed: 0 };
         gate.reset();
         gate
     }
@@ -158,11 +140,6 @@ impl Gate {
             // The certificate may belong to a new user.
             self.reset();
         }
-    }
-
-    /// Returns the client's address.
-    pub fn peer(&self) -> SocketAddr {
-        self.peer
     }
 
     /// Returns the client for a note about an error.
@@ -186,7 +163,7 @@ impl Gate {
     }
 
     /// Returns the client's identity.
-    pub fn identity(&self) -> &Identity {
+    pub fn identity(&self) -> &ClientIdentity {
         &self.identity
     }
 
@@ -226,7 +203,7 @@ impl Gate {
     pub fn reset(&mut self) {
         self.has_logged_in = false;
         self.identity = match &self.guard {
-            None => Identity::OPEN,
+            None => ClientIdentity::OPEN,
             Some(guard) => {
                 let known = self.certificate.as_ref().and_then(|name| guard.authority.by_certificate(name));
                 known.unwrap_or_else(|| guard.authority.unknown())
@@ -236,90 +213,75 @@ impl Gate {
 }
 
 /// Where a request over HTTP or gRPC comes from.
-pub struct Origin {
-    peer: SocketAddr,
+pub struct RequestOrigin {
+    /// The address of the client.
+    pub peer: SocketAddr,
     /// Name in the client's certificate.
-    certificate: Option<Arc<str>>,
-    client: Mutex<Client>,
+    pub certificate: Option<Arc<str>>,
+    /// The check that the request passed; `None` until it passes a guard.
+    passed_check: Mutex<Option<PassedCheck>>,
 }
 
-/// The client of a request, and the check that the request passed.
-struct Client {
-    identity: Identity,
-    /// Set when the request passes a guard.
-    passed: Option<(Arc<Authority>, Category)>,
-}
-
-impl Origin {
+impl RequestOrigin {
     /// Returns the origin of a request that has not passed a guard.
     pub fn new(peer: SocketAddr, certificate: Option<Arc<str>>) -> Self {
-        Self { peer, certificate, client: Mutex::new(Client { identity: Identity::OPEN, passed: None }) }
-    }
-
-    /// Returns the address of the client.
-    pub fn peer(&self) -> SocketAddr {
-        self.peer
-    }
-
-    /// Returns the name in the certificate of the client.
-    pub fn certificate(&self) -> Option<&Arc<str>> {
-        self.certificate.as_ref()
+        Self { peer, certificate, passed_check: Mutex::new(None) }
     }
 
     /// Sets the identity of the client, whose request needs this category.
-    pub fn identify(&self, identity: Identity, authority: &Arc<Authority>, category: Category) {
-        *self.client.lock() = Client { identity, passed: Some((Arc::clone(authority), category)) };
-    }
-
-    /// Returns the client with the rights that its user has now. The request may have waited for its body, or for other
-    /// requests, since it passed its guard.
-    fn current_client(&self) -> MutexGuard<'_, Client> {
-        let mut client = self.client.lock();
-        let Client { identity, passed } = &mut *client;
-        if let Some((authority, category)) = passed
-            && authority.refresh(identity)
-            && identity.may(*category).is_err()
-        {
-            identity.revoke();
-        }
-        client
+    pub fn identify(&self, identity: ClientIdentity, authority: &Arc<Authority>, category: Category) {
+        *self.passed_check.lock() = Some(PassedCheck { authority: Arc::clone(authority), identity, category });
     }
 
     /// Returns whether the credentials of the client were verified by a guard.
     pub fn has_passed(&self) -> bool {
-        self.client.lock().passed.is_some()
+        self.passed_check.lock().is_some()
+    }
+
+    /// Calls `read` with the identity that the client had when it passed its guard.
+    fn with_identity<T>(&self, read: impl FnOnce(&ClientIdentity) -> T) -> T {
+        read(self.passed_check.lock().as_ref().map_or(&ClientIdentity::OPEN, |check| &check.identity))
+    }
+
+    /// Calls `read` with the rules and the actor that the client may use now. The request may have waited for its body, or for
+    /// other requests, since it passed its guard.
+    fn with_current_scope<T>(&self, read: impl FnOnce(&Scope) -> T) -> T {
+        match &mut *self.passed_check.lock() {
+            Some(check) => {
+                check.refresh();
+                read(check.identity.scope())
+            }
+            None => read(&Scope::EVERYTHING),
+        }
     }
 
     /// Returns the name of the client for the audit log. See [`caller_name`](operations::caller_name).
     pub fn caller_name(&self) -> Option<Arc<str>> {
-        operations::caller_name(&self.client.lock().identity)
+        self.with_identity(operations::caller_name)
     }
 
     /// Returns the client for a note about an error.
     pub fn error_client(&self) -> ErrorClient {
-        ErrorClient { peer: Some(self.peer), user: self.client.lock().identity.name().map(Into::into) }
+        self.with_identity(|identity| ErrorClient { peer: Some(self.peer), user: identity.name().map(Into::into) })
     }
 
     /// Returns whether the client has a token for one actor.
     pub fn has_actor_token(&self) -> bool {
-        self.client.lock().identity.has_actor_token()
+        self.with_identity(ClientIdentity::has_actor_token)
     }
 
-    /// Returns the check that the request passed; `None` if no guard asked for one.
-    pub fn admission(&self) -> Option<Admission> {
-        let client = self.current_client();
-        let (authority, category) = client.passed.clone()?;
-        Some(Admission { authority, identity: client.identity.clone(), category })
-    }
-
-    /// Returns the rules and the actor that the client may use now. Call it right before they are used.
-    pub fn user_scope(&self) -> Scope {
-        self.current_client().identity.scope().clone()
+    /// Returns the check that the request passed, with the rights that its user has now; `None` if no guard asked for one.
+    pub fn passed_check(&self) -> Option<PassedCheck> {
+        let mut check = self.passed_check.lock();
+        if let Some(check) = &mut *check {
+            check.refresh();
+        }
+        check.clone()
     }
 
     /// Begins a plan for the client, within the scope of its user. See [`Limiter::begin`].
     pub fn begin(&self, limiter: &Limiter, builder: &mut PlanBuilder) {
-        limiter.begin(builder, self.current_client().identity.scope());
+        self.with_current_scope(|scope| limiter.begin(builder, scope));
     }
 }
 
@@ -398,7 +360,7 @@ mod tests {
         let mut gate = Gate::new(Some(Arc::clone(&guard)), SocketAddr::from(([127, 0, 0, 1], 1)), Some("up".into()));
         assert_eq!(gate.identity().name(), Some("up"));
         assert!(gate.open(&Given::User { name: b"app", password: b"secret" }, pending()).await.is_ok());
-        guard.authority().replace(users(up));
+        guard.authority.replace(users(up));
         gate.refresh();
         assert!(!gate.is_open(), "{:?}", gate.identity());
         gate.reset();

@@ -6,6 +6,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -74,8 +75,10 @@ impl Default for Timeouts {
     }
 }
 
-/// A connection's handles of state that all connections share.
+/// A connection's client, and its handles of state that all connections share.
 pub struct ConnectionContext {
+    /// The client's address.
+    pub peer: SocketAddr,
     /// Cancelled when the server is closing. The connection then answers the requests that have arrived, and ends.
     pub closing: CancellationToken,
     /// The connection's share of the buffer memory.
@@ -87,7 +90,7 @@ pub struct ConnectionContext {
 /// Serves the connection until the client or the session ends it, a timeout expires, or the server is closing. Then
 /// answers the requests that have arrived, and closes the connection in an orderly way.
 pub async fn serve(stream: Stream, mut session: impl Session, timeouts: Timeouts, context: ConnectionContext) {
-    let ConnectionContext { closing, memory, metrics } = context;
+    let ConnectionContext { closing, memory, metrics, .. } = context;
     let mut connection = Connection {
         stream,
         input: BytesMut::new(),

@@ -79,11 +79,6 @@ pub struct Share {
 pub struct BudgetExceeded;
 
 impl Share {
-    /// Returns the size of the share (bytes).
-    pub fn held(&self) -> usize {
-        self.held
-    }
-
     /// Changes the size of the share. Shrinking always succeeds.
     ///
     /// # Errors
@@ -118,6 +113,8 @@ impl Drop for Share {
 const OWN: usize = 32 * 1024;
 /// A request of at most this length joins a batch without a check: all of its counters fit (bytes).
 pub const SMALL: usize = 2 * 1024;
+/// A small call with at most this number of requests needs no permit for memory.
+const FEW: usize = 4;
 /// Memory is allotted in steps of this size (bytes).
 const STEP: usize = 64 * 1024;
 
@@ -137,12 +134,14 @@ impl RequestMemory {
 
     /// Waits for the memory of a call with at most `count` requests in this many bytes; returns `None` if it needs none.
     pub async fn wait_for_call(memory: &BufferMemory, limiter: &Limiter, bytes: usize, count: usize) -> Option<Self> {
-        let weight = limiter.weight_of(bytes, count);
+        let is_small = bytes <= SMALL && count <= FEW;
+        let weight = if is_small { 0 } else { limiter.weight_of(bytes, count) };
         if weight <= OWN {
             return None;
         }
         let mut memory = Self::new(memory);
-        memory.wait_for(weight).await;
+        // Boxed: few calls wait, and the future of each would otherwise include the size.
+        Box::pin(memory.wait_for(weight)).await;
         Some(memory)
     }
 

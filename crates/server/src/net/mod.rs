@@ -2,8 +2,8 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | [`accept`] | listening sockets, accept loops, bounds on open connections, worker threads |
-//! | [`front`] | what a front is, and clients on the wrong port |
+//! | [`accept`] | what a front is; listening sockets, accept loops, bounds on open connections, worker threads |
+//! | [`protocol`] | the protocols of the fronts, and clients on the wrong port |
 //! | [`stream`], [`tls`] | a connection's bytes, with or without TLS |
 //! | [`connection`] | a connection's life: read, answer, write; the [`Session`](connection::Session) is the protocol's side |
 //! | [`auth`], [`sessions`] | logins, and where requests come from; logins of browsers |
@@ -13,8 +13,8 @@
 pub mod accept;
 pub mod auth;
 pub mod connection;
-pub mod front;
 pub mod memory;
+pub mod protocol;
 pub mod sessions;
 pub mod stream;
 pub mod tls;

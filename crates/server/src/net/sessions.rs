@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
 use tokio::time::Instant;
 
-use divvy_access::{Authority, Digest, Identity};
+use divvy_access::{Authority, ClientIdentity, Digest};
 
 /// Maximum number of sessions. Beyond, a login ends the session that was unused for the longest time.
 const MAX_SESSIONS: usize = 1_024;
@@ -37,8 +37,10 @@ const SECURE_COOKIE: &str = "__Host-divvy_session_";
 /// The sessions of a server.
 #[derive(Debug)]
 pub struct Sessions {
-    is_secure: bool,
-    cookie_name: String,
+    /// Whether all browsers connect over TLS.
+    pub is_secure: bool,
+    /// Name of the cookie with the id of a session.
+    pub cookie_name: String,
     max_per_user: usize,
     open: Mutex<HashMap<SessionKey, Session>>,
 }
@@ -49,7 +51,7 @@ pub struct SessionKey(Digest);
 
 #[derive(Debug)]
 struct Session {
-    identity: Identity,
+    identity: ClientIdentity,
     /// Since when its user is on and has the credential.
     login_since: Option<u64>,
     token: Arc<str>,
@@ -72,7 +74,7 @@ pub struct OpenSession {
     /// The key of the session within the server.
     pub key: SessionKey,
     /// The user with its current rights.
-    pub identity: Identity,
+    pub identity: ClientIdentity,
     /// The token against cross-site requests.
     pub token: Arc<str>,
 }
@@ -86,21 +88,11 @@ impl Sessions {
         Self { is_secure, cookie_name: format!("{prefix}{port}"), max_per_user, open: Mutex::default() }
     }
 
-    /// Returns whether all browsers connect over TLS.
-    pub fn is_secure(&self) -> bool {
-        self.is_secure
-    }
-
-    /// Returns the name of the cookie with the id of a session.
-    pub fn cookie_name(&self) -> &str {
-        &self.cookie_name
-    }
-
     /// Begins a session of a user who has logged in.
     ///
     /// # Errors
     /// The system provides no random bytes.
-    pub fn begin(&self, identity: Identity, now: Instant) -> Result<NewSession, getrandom::Error> {
+    pub fn begin(&self, identity: ClientIdentity, now: Instant) -> Result<NewSession, getrandom::Error> {
         let (id, token) = (new_secret()?, Arc::<str>::from(new_secret()?));
         let mut open = self.open.lock();
         open.retain(|_, session| !session.has_ended(now));

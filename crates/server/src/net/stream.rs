@@ -16,7 +16,7 @@ use tokio_rustls::server::TlsStream;
 use x509_parser::extensions::GeneralName;
 use x509_parser::parse_x509_certificate;
 
-use super::front::Protocol;
+use super::protocol::Protocol;
 use divvy_telemetry::logging::LogThrottle;
 
 /// Interval between checks whether a client that has sent something is still connected.

@@ -22,7 +22,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::connection;
-use super::front::Protocol;
+use super::protocol::Protocol;
 use super::stream::HANDSHAKE;
 use divvy_core::files;
 use divvy_telemetry::logging::{Escaped, LogThrottle};
@@ -42,7 +42,8 @@ pub enum NoHandshake {
 pub struct Tls {
     current: ArcSwap<Configs>,
     failed: Counter,
-    requires_certificates: bool,
+    /// Whether clients need a certificate.
+    pub requires_certificates: bool,
 }
 
 /// Configurations with the same certificate, one for each choice of protocols.
@@ -61,11 +62,6 @@ impl Configs {
 }
 
 impl Tls {
-    /// Returns whether clients need a certificate.
-    pub fn requires_certificates(&self) -> bool {
-        self.requires_certificates
-    }
-
     /// Performs the handshake.
     ///
     /// # Errors

@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::future::Future;
 use std::sync::Arc;
 
 use parking_lot::Mutex;

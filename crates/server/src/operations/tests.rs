@@ -30,9 +30,9 @@ async fn errors_after(rights: &str) -> Vec<Option<String>> {
         let authority = Arc::new(authority(&user("ops", "secret", "+@all ~*"), &metrics));
         let given = Given::User { name: b"ops", password: b"secret" };
         let identity = authority.log_in(&given, None, || {}, std::future::pending()).await.unwrap();
-        let admission = Admission { authority: Arc::clone(&authority), identity, category: endpoint.category };
+        let passed_check = PassedCheck { authority: Arc::clone(&authority), identity, category: endpoint.category };
         let caller = Caller::client("resp", None, Some("ops".into()));
-        let operator = Operator { caller, scope: Scope::EVERYTHING, admission: Some(admission) };
+        let operator = Operator { caller, passed_check: Some(passed_check) };
         let hold = audit.hold_up();
         let mut change = pin!(operations.run(&operator, endpoint, &arguments, None));
         assert!(poll!(change.as_mut()).is_pending(), "it waits for its line");

@@ -1,24 +1,24 @@
 //! The commands of the RESP interface, typed.
 //!
-//! [`table`] has their names and arity, and finds the row of a request. `parse`, `pairs` and `bucket` read their arguments.
+//! [`command_rows`] has their names and arity, and finds the row of a request. `connection_commands`, `hit_commands` and `bucket_commands` read their arguments.
 //! [`describe`] answers `COMMAND` and its subcommands from the table. The server answers everything that needs counters,
 //! client ids or settings.
 
-mod bucket;
+mod bucket_commands;
+pub mod command_rows;
+mod connection_commands;
 pub mod describe;
-mod pairs;
-mod parse;
-pub mod table;
+mod hit_commands;
 #[cfg(test)]
 mod tests;
 
 use std::borrow::Cow;
 use std::fmt;
 
-pub use self::bucket::BucketAsk;
+pub use self::bucket_commands::BucketAsk;
+use self::connection_commands::client_id;
 pub use self::describe::Question;
-pub use self::pairs::{Pairs, PricedOperation, ReserveAsk};
-use self::parse::client_id;
+pub use self::hit_commands::{Pairs, PricedOperation, ReserveAsk};
 use crate::protocol::resp::{Arguments, Version};
 use divvy_access::Category;
 use divvy_api::{ArgumentError, Endpoint, Kind};
@@ -213,7 +213,7 @@ impl<'a> Command<'a> {
     /// # Errors
     /// [`CommandError`], with Redis's wording where Redis has one.
     pub fn parse(request: Arguments<'a>) -> Result<Self, CommandError> {
-        table::find_request(request)?.parse(request)
+        command_rows::find_request(request)?.parse(request)
     }
 
     /// Returns the credentials to log in with, if there are any.

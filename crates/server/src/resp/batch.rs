@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::client::Client;
-use super::commands::write_limiter_error;
+use super::errors::write_limiter_error;
 use crate::http::api::answer::Answer;
 use crate::net::connection::Output;
 use crate::net::memory::{BudgetExceeded, MAX_ITEM, RequestMemory};
@@ -36,7 +36,7 @@ pub struct Batch {
     texts: Vec<u8>,
     pub operation: Operation,
     /// Rules for all batches of a transaction: those in force at `EXEC`.
-    pinned: Option<Arc<Policy>>,
+    pub pinned: Option<Arc<Policy>>,
 }
 
 /// A reply that is not written yet.
@@ -85,8 +85,8 @@ impl Batch {
     }
 
     /// Returns whether reservation ids and written replies have reached the bound on output.
-    pub fn has_long_replies(&self, max_output: usize) -> bool {
-        self.long + self.texts.len() >= max_output
+    pub fn has_long_replies(&self, write_threshold: usize) -> bool {
+        self.long + self.texts.len() >= write_threshold
     }
 
     /// Returns the memory of the requests until they are answered (bytes).
@@ -120,16 +120,6 @@ impl Batch {
     pub fn pin(&mut self, policy: Option<Arc<Policy>>) {
         self.pinned = policy;
         self.is_begun = false;
-    }
-
-    /// Returns the rules that were set for all batches.
-    pub fn pinned(&self) -> Option<Arc<Policy>> {
-        self.pinned.clone()
-    }
-
-    /// Drops the rules. The batch must be empty.
-    pub fn release(&mut self) {
-        self.pin(None);
     }
 
     /// Adds a command of a user with this scope, or returns it if it does not belong in a batch. The reply is in this version of the protocol. A

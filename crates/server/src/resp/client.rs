@@ -3,27 +3,29 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
-use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
-use super::info::REDIS_VERSION;
 use crate::errors;
 use crate::net::auth::Gate;
 use crate::net::connection::NextStep;
-use crate::net::front::Protocol;
-use crate::operations::{Admission, Operator, caller_name};
-use crate::protocol::command::table::Spec;
+use crate::net::protocol::Protocol;
+use crate::operations::{Operator, PassedCheck, caller_name};
+use crate::protocol::command::command_rows::CommandRow;
 use crate::protocol::command::{ClientFilter, Command, Credentials, Hello, LibraryInfo, ReplyMode};
 use crate::protocol::resp::{ReplyWriter, Version};
 use divvy_access::audit::Caller;
 use divvy_access::{Category, DEFAULT_USER, Given, LoginError};
 use divvy_limiter::{Limiter, Scope};
 use divvy_telemetry::metrics::ErrorKind;
+
+/// The version of Redis whose protocol and error texts this front follows. Both `HELLO` and `INFO` return it, because clients
+/// choose their features by either. divvy's version is another field.
+pub const REDIS_VERSION: &str = "7.2.0";
 
 const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. \
                            Are you sure your configuration is correct?";
@@ -55,17 +57,16 @@ impl Login {
 /// A client of a connection.
 #[derive(Debug)]
 pub struct Client {
-    registration: Registration,
+    pub registration: Registration,
     /// The gate, closed until the client has logged in.
     pub gate: Gate,
     pub version: Version,
-    name: Vec<u8>,
     replies: ReplyMode,
 }
 
 impl Client {
     pub fn new(registration: Registration, gate: Gate) -> Self {
-        let client = Self { registration, gate, version: Version::default(), name: Vec::new(), replies: ReplyMode::On };
+        let client = Self { registration, gate, version: Version::default(), replies: ReplyMode::On };
         client.record_user();
         client
     }
@@ -96,28 +97,22 @@ impl Client {
             None => NO_USER,
             Some(name) => name,
         };
-        self.registration.update(|profile| profile.user = Some(user.into()));
-    }
-
-    /// Records the client's activity for `CLIENT LIST`.
-    pub fn record_activity(&mut self, command: Option<&'static Spec>, queued: Option<usize>) {
-        self.registration.record_activity(command, queued);
+        self.registration.profile().user = Some(user.into());
     }
 
     /// Returns the client as the operator of a change of this category.
     pub fn operator(&self, category: Option<Category>) -> Operator {
-        let admission = |authority, category| Admission { authority, identity: self.gate.identity().clone(), category };
-        let authority = self.gate.guard().map(|guard| Arc::clone(guard.authority()));
-        Operator {
-            caller: self.caller(),
-            scope: self.scope().clone(),
-            admission: authority.zip(category).map(|(authority, category)| admission(authority, category)),
-        }
+        let passed_check = self.gate.guard().zip(category).map(|(guard, category)| PassedCheck {
+            authority: Arc::clone(&guard.authority),
+            identity: self.gate.identity().clone(),
+            category,
+        });
+        Operator { caller: self.caller(), passed_check }
     }
 
     /// Returns the client as the caller of a change.
     pub fn caller(&self) -> Caller {
-        Caller::client(Protocol::Resp.front(), Some(self.gate.peer()), caller_name(self.gate.identity()))
+        Caller::client(Protocol::Resp.front(), Some(self.gate.peer), caller_name(self.gate.identity()))
     }
 
     /// Begins a request. Returns whether the client does not want its reply.
@@ -159,25 +154,26 @@ impl Client {
                 reply.simple("RESET");
                 self.gate.reset();
                 self.version = Version::default();
-                self.name.clear();
                 self.replies = ReplyMode::On;
-                self.registration.update(|profile| *profile = Profile::default());
+                *self.registration.profile() = Profile::default();
                 self.record_user();
             }
             Command::ClientId => reply.integer(self.id()),
             Command::ClientInfo => reply.bulk(self.registration.line().as_bytes()),
-            Command::ClientGetName if self.name.is_empty() => reply.null(),
-            Command::ClientGetName => reply.bulk(&self.name),
+            Command::ClientGetName => match self.registration.profile().name.as_slice() {
+                [] => reply.null(),
+                name => reply.bulk(name),
+            },
             Command::ClientSetName(name) => {
-                self.set_name(name);
+                self.registration.profile().name = name.to_vec();
                 reply.simple("OK");
             }
             Command::ClientSetInfo(LibraryInfo::Name(name)) => {
-                self.registration.update(|profile| profile.library = name.to_vec());
+                self.registration.profile().library = name.to_vec();
                 reply.simple("OK");
             }
             Command::ClientSetInfo(LibraryInfo::Version(version)) => {
-                self.registration.update(|profile| profile.library_version = version.to_vec());
+                self.registration.profile().library_version = version.to_vec();
                 reply.simple("OK");
             }
             _ => reply.error("ERR this command is not about the connection"),
@@ -186,12 +182,7 @@ impl Client {
     }
 
     fn id(&self) -> i64 {
-        i64::try_from(self.registration.id()).unwrap_or(i64::MAX)
-    }
-
-    fn set_name(&mut self, name: &[u8]) {
-        self.name = name.to_vec();
-        self.registration.update(|profile| profile.name = name.to_vec());
+        i64::try_from(self.registration.record.id).unwrap_or(i64::MAX)
     }
 
     /// Turns replies on or off, as in Redis. Only `ON` gets a reply. While replies are off, `SKIP` changes nothing.
@@ -239,7 +230,7 @@ impl Client {
     }
 
     /// Returns the error for a command that the client may not send.
-    pub fn refusal(&self, found: &Spec) -> String {
+    pub fn refusal(&self, found: &CommandRow) -> String {
         if !self.gate.is_open() {
             return NO_AUTH.to_owned();
         }
@@ -258,10 +249,9 @@ impl Client {
             return ReplyWriter::new(output, self.version).error(error);
         }
         self.version = hello.version.unwrap_or(self.version);
-        let version = self.version;
-        self.registration.update(|profile| profile.version = version);
+        self.registration.profile().version = self.version;
         if let Some(name) = hello.name {
-            self.set_name(name);
+            self.registration.profile().name = name.to_vec();
         }
         let mut reply = ReplyWriter::new(output, self.version);
         reply.map(7);
@@ -300,7 +290,7 @@ struct ClientRecord {
 #[derive(Debug, Clone, Copy, Default)]
 struct Activity {
     /// The last command.
-    command: Option<&'static Spec>,
+    command: Option<&'static CommandRow>,
     /// Number of requests that wait for `EXEC`; `None` without a `MULTI`.
     queued: Option<usize>,
 }
@@ -361,13 +351,9 @@ impl Clients {
 }
 
 impl Registration {
-    pub fn id(&self) -> u64 {
-        self.record.id
-    }
-
     /// Records the client's activity. Without a command, the last command stays.
     #[expect(clippy::disallowed_methods, reason = "how long a client has been idle")]
-    pub fn record_activity(&mut self, command: Option<&'static Spec>, queued: Option<usize>) {
+    pub fn record_activity(&mut self, command: Option<&'static CommandRow>, queued: Option<usize>) {
         let active = Instant::now().saturating_duration_since(self.record.since);
         self.record.active.store(u64::try_from(active.as_millis()).unwrap_or(u64::MAX), Relaxed);
         let activity = Activity { command: command.or(self.activity.command), queued };
@@ -377,9 +363,9 @@ impl Registration {
         }
     }
 
-    /// Changes the client's description of itself.
-    pub fn update(&self, change: impl FnOnce(&mut Profile)) {
-        change(&mut self.record.profile.lock());
+    /// Returns the client's description of itself.
+    pub fn profile(&self) -> MutexGuard<'_, Profile> {
+        self.record.profile.lock()
     }
 
     /// Returns the client's line.
@@ -425,7 +411,7 @@ impl ClientRecord {
             age.as_secs(),
             idle.as_secs(),
             if activity.queued.is_some() { "x" } else { "N" },
-            activity.command.map_or("NULL".into(), Spec::full_name),
+            activity.command.map_or("NULL".into(), CommandRow::full_name),
             profile.user.as_deref().unwrap_or(DEFAULT_USER),
             profile.version.number(),
             text(&profile.library),
@@ -448,7 +434,7 @@ mod tests {
         let peer = SocketAddr::from(([192, 0, 2, 1], 5));
         let first = clients.register(peer, None);
         let second = clients.register(peer, Some(SocketAddr::from(([192, 0, 2, 9], 9049))));
-        second.update(|profile| profile.name = b"me".to_vec());
+        second.profile().name = b"me".to_vec();
         let lines = clients.list(&ClientFilter::All);
         let line: Vec<_> = lines.lines().nth(1).unwrap().split(' ').collect();
         assert_eq!(line[..5], ["id=2", "addr=192.0.2.1:5", "laddr=192.0.2.9:9049", "fd=-1", "name=me"]);

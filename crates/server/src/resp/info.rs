@@ -6,22 +6,23 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::client::Clients;
-use super::commands::{TERMS, write_limiter_error};
+use tokio::net::TcpListener;
+
+use super::client::{Clients, REDIS_VERSION};
+use super::errors::{TERMS, write_limiter_error};
+use crate::errors;
+use crate::limits::Limits;
 use crate::net::auth::Guard;
 use crate::net::memory::BufferMemory;
+use crate::net::protocol::Protocol;
 use crate::net::work::WorkSlots;
 use crate::operations::{Operations, stats};
 use crate::protocol::resp::{Arguments, ReplyWriter};
-use crate::{Limits, errors};
+use crate::server_context::ServerContext;
 use divvy_core::clock::NANOS_PER_SECOND;
 use divvy_core::rules::Pattern;
 use divvy_limiter::Limiter;
 use divvy_telemetry::metrics::FrontRequests;
-
-/// The version of Redis whose protocol and error texts this front follows. Both `HELLO` and `INFO` return it, because clients
-/// choose their features by either. divvy's version is another field.
-pub const REDIS_VERSION: &str = "7.2.0";
 
 const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 
@@ -42,17 +43,17 @@ const SECTIONS: [&str; 11] = [
 /// Sections that contain values from `/metrics`.
 const WITH_NUMBERS: [&str; 3] = ["Memory", "Persistence", "Metrics"];
 
-/// The state that all sessions of the front share.
-pub struct RespState {
+/// The front: the state that all its sessions share.
+pub struct RespFront {
     pub limiter: Arc<Limiter>,
     pub operations: Operations,
     pub limits: Limits,
     /// Logs clients in, unless the front is open.
     pub guard: Option<Arc<Guard>>,
-    pub address: Option<SocketAddr>,
-    pub started: Instant,
+    address: Option<SocketAddr>,
+    started: Instant,
     /// Id of this run of the server: 40 hexadecimal digits.
-    pub run_id: String,
+    run_id: String,
     pub clients: Arc<Clients>,
     pub requests: FrontRequests,
     /// Budget toward which queued transactions count.
@@ -61,7 +62,26 @@ pub struct RespState {
     pub slots: WorkSlots,
 }
 
-impl RespState {
+impl RespFront {
+    /// Creates the front. `guard` logs clients in.
+    #[expect(clippy::disallowed_methods, reason = "the uptime")]
+    pub fn new(server: &ServerContext, guard: Option<Arc<Guard>>, listener: Option<&TcpListener>) -> Self {
+        let ServerContext { limiter, operations, limits, memory, slots, .. } = server.clone();
+        Self {
+            requests: limiter.metrics().requests.front(Protocol::Resp.front()),
+            limiter,
+            operations,
+            limits,
+            guard,
+            address: listener.and_then(|listener| listener.local_addr().ok()),
+            started: Instant::now(),
+            run_id: run_id(),
+            clients: Arc::default(),
+            memory,
+            slots,
+        }
+    }
+
     /// Returns the requested sections in Redis's format. `everything`, `all`, `default` and no section at all stand for
     /// every section. Unknown sections are left out.
     pub async fn info(&self, requested: &[Vec<u8>]) -> String {
@@ -211,7 +231,7 @@ impl RespState {
 }
 
 /// Returns an id for a run of the server.
-pub fn run_id() -> String {
+fn run_id() -> String {
     let random = RandomState::new();
     let mut digits: String = (0..3).map(|part| format!("{:016x}", random.hash_one(part))).collect();
     digits.truncate(40);

@@ -7,8 +7,9 @@ use bytes::{Buf, BytesMut};
 
 use super::batch::Batch;
 use super::client::{Client, NO_AUTH};
-use super::commands::{answer_alone, answer_client, count_limit, exceeded_limit, record_refusal, write_error};
-use super::info::RespState;
+use super::errors::{count_limit, exceeded_limit};
+use super::info::RespFront;
+use super::single_commands::{answer_alone, answer_client, record_refusal, write_error};
 use super::transaction::{
     EXEC_ABORTED, EXEC_WITH_ARGUMENTS, EXEC_WITHOUT_MULTI, Execution, Transaction, begin_or_end,
     is_exec_with_arguments, queue,
@@ -16,7 +17,7 @@ use super::transaction::{
 use crate::net::auth::Gate;
 use crate::net::connection::{Cut, NextStep, Output, Session};
 use crate::net::memory::{self, BudgetExceeded, RequestMemory, SMALL, pooled};
-use crate::protocol::command::table::{self, Spec, find_request, is_optional};
+use crate::protocol::command::command_rows::{self, CommandRow, find_request, is_optional};
 use crate::protocol::command::{Command, CommandError};
 use crate::protocol::resp::{Arguments, Decoder, ReplyWriter};
 use divvy_telemetry::metrics::{ErrorKind, RequestKind, RequestTally};
@@ -30,7 +31,7 @@ const BYTES_OF_A_COMMAND: usize = 128;
 
 /// The session of one client.
 pub struct RespSession {
-    shared: Arc<RespState>,
+    shared: Arc<RespFront>,
     decoder: Decoder,
     client: Client,
     request_memory: RequestMemory,
@@ -39,7 +40,7 @@ pub struct RespSession {
     /// The rest of a transaction whose replies are too long to write at once.
     executing: Option<Execution>,
     /// The last command.
-    last: Option<&'static Spec>,
+    last: Option<&'static CommandRow>,
     tally: RequestTally,
     /// Counts up to [`TURN_BYTES`].
     turn: usize,
@@ -50,7 +51,7 @@ pooled!(Box<Batch>, |batch| batch.memory());
 impl RespSession {
     /// Creates the session of a client. `certificate` is the name in its certificate.
     pub fn new(
-        shared: Arc<RespState>,
+        shared: Arc<RespFront>,
         peer: SocketAddr,
         local: Option<SocketAddr>,
         certificate: Option<Arc<str>>,
@@ -80,10 +81,10 @@ impl Session for RespSession {
         let answered = self.answer_all(&mut batch, input, output).await;
         self.request_memory.give_back();
         self.shared.requests.take(&mut self.tally);
-        self.client.record_activity(self.last.take(), self.transaction.as_ref().map(Transaction::count));
+        self.client.registration.record_activity(self.last.take(), self.transaction.as_ref().map(Transaction::count));
         match answered {
             Ok(next) => {
-                batch.release();
+                batch.pin(None);
                 memory::give(batch);
                 next
             }
@@ -124,7 +125,7 @@ impl RespSession {
             let owed = output.bytes.len() + batch.owed();
             if batch.len() >= MAX_BATCH
                 || self.turn >= TURN_BYTES
-                || owed >= self.shared.limits.max_output
+                || owed >= self.shared.limits.write_threshold
                 || !self.request_memory.fits(batch.weight())
             {
                 break NextStep::Continue;
@@ -232,17 +233,14 @@ impl RespSession {
             return Ok(NextStep::Read);
         }
         tally.count(request_kind(request, row, &command));
-        let alone = match command.and_then(|command| {
+        let pushed = command.and_then(|command| {
             batch.push(command, &shared.limiter, client.scope(), shared.limits.max_pairs, client.version, is_muted)
-        }) {
-            Ok(None) => return Ok(NextStep::Read),
-            Ok(Some(command)) => Ok(command),
-            Err(error) => Err(error),
-        };
+        });
+        let Some(alone) = pushed.transpose() else { return Ok(NextStep::Read) };
         batch.settle(&shared.limiter, client, request_memory, output).await?;
         shared.requests.take(tally);
         // This command may be the one that lists the activity.
-        client.record_activity(*last, transaction.as_ref().map(Transaction::count));
+        client.registration.record_activity(*last, transaction.as_ref().map(Transaction::count));
         let start = output.bytes.len();
         let (next, is_heard) = match alone {
             Ok(Command::Exec) => {
@@ -255,7 +253,7 @@ impl RespSession {
                     return Ok(NextStep::Read);
                 };
                 if !is_muted {
-                    ReplyWriter::new(output.bytes, client.version).array(execution.count());
+                    ReplyWriter::new(output.bytes, client.version).array(execution.queue.count());
                 }
                 return self.execute(execution, batch, output).await;
             }
@@ -305,7 +303,7 @@ impl RespSession {
         let (limiter, limits) = (&shared.limiter, &shared.limits);
         let is_exec_muted = execution.is_muted;
         batch.pin(execution.policy.clone());
-        while let Some(request) = execution.next_request() {
+        while let Some(request) = execution.queue.pop() {
             let request = request.arguments();
             let bytes = request.span().0.len();
             if !request_memory.admits(limiter, batch.weight(), bytes) {
@@ -353,7 +351,7 @@ impl RespSession {
                     if is_muted {
                         output.bytes.truncate(start);
                     }
-                    if next == NextStep::Continue || output.bytes.len() >= limits.max_output {
+                    if next == NextStep::Continue || output.bytes.len() >= limits.write_threshold {
                         *executing = Some(execution);
                         return Ok(NextStep::Continue);
                     }
@@ -369,7 +367,7 @@ impl RespSession {
                     batch.push_text(is_muted, |texts| write_error(shared, client, request, error, texts));
                 }
             }
-            if after != NextStep::Read || batch.has_long_replies(limits.max_output) {
+            if after != NextStep::Read || batch.has_long_replies(limits.write_threshold) {
                 batch.settle(limiter, client, request_memory, output).await?;
                 *executing = Some(execution);
                 return Ok(if after == NextStep::Close { after } else { NextStep::Continue });
@@ -388,12 +386,16 @@ impl RespSession {
 
 /// Returns whether a request requires a login. Without a login, unknown commands are answered like known ones.
 fn needs_login(request: Arguments) -> bool {
-    let spec = table::find(request.word(0));
+    let spec = command_rows::find(request.word(0));
     spec.is_none_or(|spec| !spec.flags.contains(&"no_auth"))
 }
 
 /// Returns the kind of a request. `found` is its command.
-fn request_kind(request: Arguments, found: Option<&Spec>, command: &Result<Command, CommandError>) -> RequestKind {
+fn request_kind(
+    request: Arguments,
+    found: Option<&CommandRow>,
+    command: &Result<Command, CommandError>,
+) -> RequestKind {
     match (command, found) {
         // `HELP`, which every command with subcommands has.
         (Ok(Command::Describe(_)), _) => RequestKind::Server,

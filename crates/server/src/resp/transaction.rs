@@ -6,12 +6,12 @@
 use std::sync::Arc;
 
 use super::client::Client;
-use super::commands::write_error;
-use super::info::RespState;
+use super::info::RespFront;
+use super::single_commands::write_error;
 use crate::net::memory::{BudgetExceeded, Share};
-use crate::protocol::command::table::Spec;
+use crate::protocol::command::command_rows::CommandRow;
 use crate::protocol::command::{Command, CommandError, Mistake};
-use crate::protocol::resp::{Arguments, Queue, QueuedRequest, ReplyWriter};
+use crate::protocol::resp::{Arguments, Queue, ReplyWriter};
 use divvy_limiter::Policy;
 use divvy_telemetry::metrics::{RequestKind, RequestTally};
 
@@ -84,7 +84,8 @@ impl Transaction {
 
 /// The rest of a transaction that is being executed.
 pub struct Execution {
-    queue: Queue,
+    /// The requests that are left.
+    pub queue: Queue,
     /// The rules that were in force at `EXEC`.
     pub policy: Option<Arc<Policy>>,
     /// Whether the client does not want a reply to `EXEC`.
@@ -93,16 +94,6 @@ pub struct Execution {
 }
 
 impl Execution {
-    /// Returns the number of requests that are left.
-    pub fn count(&self) -> usize {
-        self.queue.count()
-    }
-
-    /// Takes the next request out of the queue.
-    pub fn next_request(&mut self) -> Option<QueuedRequest> {
-        self.queue.pop()
-    }
-
     /// Gives back the memory of the requests that were executed. Their replies count as the connection's output.
     pub fn account(&mut self) {
         // Shrinking always succeeds.
@@ -111,14 +102,14 @@ impl Execution {
 }
 
 /// Returns whether this is an `EXEC` with arguments. As in Redis, it discards the transaction, with its own error.
-pub fn is_exec_with_arguments(row: Option<&Spec>, command: &Result<Command, CommandError>) -> bool {
+pub fn is_exec_with_arguments(row: Option<&CommandRow>, command: &Result<Command, CommandError>) -> bool {
     let is_exec = row.is_some_and(|row| row.command == ("exec", ""));
     is_exec && command.as_ref().is_err_and(|error| error.mistake == Mistake::WrongArity)
 }
 
 /// Adds a request to the transaction, or aborts the transaction if the request cannot be executed.
 pub fn queue(
-    shared: &RespState,
+    shared: &RespFront,
     client: &Client,
     transaction: &mut Transaction,
     request: Arguments,
@@ -143,7 +134,7 @@ pub fn queue(
 
 /// Begins or discards a transaction. Refuses `WATCH`.
 pub fn begin_or_end(
-    shared: &RespState,
+    shared: &RespFront,
     transaction: &mut Option<Transaction>,
     command: &Command,
 ) -> Result<(), &'static str> {
@@ -187,9 +178,9 @@ mod tests {
         let mut transaction = Transaction::new(memory.share());
         transaction.queue(decoder.arguments(PING)).unwrap();
         let mut execution = transaction.execute(None, false).unwrap();
-        assert_eq!(execution.count(), 1);
-        assert_eq!(execution.next_request().unwrap().arguments().get(0), Some(&b"PING"[..]));
-        assert!(execution.next_request().is_none());
+        assert_eq!(execution.queue.count(), 1);
+        assert_eq!(execution.queue.pop().unwrap().arguments().get(0), Some(&b"PING"[..]));
+        assert!(execution.queue.pop().is_none());
         assert_eq!(memory.share().resize(5 * WORKING_MEMORY), Err(BudgetExceeded));
         drop(execution);
         assert_eq!(memory.share().resize(5 * WORKING_MEMORY), Ok(()));
@@ -208,7 +199,7 @@ mod tests {
         }
         let mut execution = transaction.execute(None, false).unwrap();
         for left in (0..COUNT).rev() {
-            drop(execution.next_request());
+            drop(execution.queue.pop());
             execution.account();
             assert_eq!(memory.share().resize(budget - (left + 1) * request.len()), Ok(()), "{left} are left");
         }

@@ -9,19 +9,18 @@ use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
 use crate::grpc::GrpcFront;
-use crate::health::Health;
-use crate::http::{ApiSettings, BodyBounds, CheckOperation, CheckSettings, HttpFront, WebOrigins};
+use crate::http::{ApiSettings, CheckOperation, CheckSettings, HttpFront};
 use crate::interruption::{WAYS, poll_then_drop};
 use crate::line::LineFront;
-use crate::net::connection::{ConnectionContext, Timeouts};
-use crate::net::front::Front;
-use crate::net::memory::BufferMemory;
+use crate::net::accept::Front;
+use crate::net::connection::Timeouts;
 use crate::net::stream::{Plain, Stream};
-use crate::net::work::{MAX_AT_ONCE, WorkSlots};
+use crate::net::work::MAX_AT_ONCE;
+use crate::operations::Operations;
 use crate::resp::RespFront;
+use crate::tests::{connection_context, server};
 use crate::*;
 use divvy_core::clock::Clock;
 use divvy_core::config::{self, Format};
@@ -44,27 +43,14 @@ const MANY: usize = 200;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Served {
-    limiter: Arc<Limiter>,
-    limits: Limits,
-    memory: Arc<BufferMemory>,
+    server: ServerContext,
 }
 
 impl Served {
     fn new(limiter: Limiter) -> Self {
         let second = Duration::from_secs(1);
         let timeouts = Timeouts { auth: second, handshake: second, ..super::timeouts(30 * second) };
-        let limits = Limits::for_tests(timeouts);
-        let memory = BufferMemory::new(limits.max_buffer_memory, Arc::clone(limiter.metrics()));
-        Self { limiter: Arc::new(limiter), limits, memory }
-    }
-
-    fn bounds(&self) -> BodyBounds {
-        BodyBounds { timeouts: self.limits.timeouts, memory: Arc::clone(&self.memory), expansion: 1 }
-    }
-
-    fn lease(&self) -> ConnectionContext {
-        let metrics = Arc::clone(self.limiter.metrics());
-        ConnectionContext { closing: CancellationToken::new(), memory: self.memory.share(), metrics }
+        Self { server: server(Arc::new(limiter), timeouts) }
     }
 
     /// Drops a connection with this request after each possible number of polls.
@@ -74,7 +60,7 @@ impl Served {
 
     /// Same as [`Served::drop_connections`], with another request on each connection.
     async fn drop_requests<F: Front>(&self, front: F, mut request: impl FnMut() -> Vec<u8>, name: &str) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (front, listener) = (Arc::new(front), TcpListener::bind("127.0.0.1:0").await.unwrap());
         for dropped in WAYS {
             let mut has_ended = false;
             for polls in 0..MANY {
@@ -83,7 +69,8 @@ impl Served {
                 client.write_all(&request()).await.unwrap();
                 client.shutdown().await.unwrap();
                 let stream = Stream::Plain(Plain::new(stream, F::PROTOCOL, peer));
-                let served = front.serve(stream, peer, self.lease());
+                let served =
+                    front.serve(stream, connection_context(&self.server.memory, self.server.limiter.metrics(), peer));
                 has_ended = poll_then_drop(served, polls, dropped).await.is_some();
                 let hit = timeout(PATIENCE, self.hit()).await;
                 hit.unwrap_or_else(|_| panic!("{name}: no hit is answered after {polls} polls ({dropped:?})"));
@@ -97,9 +84,9 @@ impl Served {
 
     async fn hit(&self) {
         let mut builder = PlanBuilder::default();
-        self.limiter.begin(&mut builder, &Scope::EVERYTHING);
+        self.server.limiter.begin(&mut builder, &Scope::EVERYTHING);
         builder.add(&[("user", "bob")].into_iter().collect::<Operation>(), Intent::Hit, None);
-        assert!(self.limiter.apply(builder.build()).await.report().verdict(0).unwrap().allowed);
+        assert!(self.server.limiter.apply(builder.build()).await.report().verdict(0).unwrap().allowed);
     }
 }
 
@@ -111,16 +98,10 @@ async fn drop_at_every_await(durability: Durability) {
     let policy =
         Policy::new(config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules, &metrics, CounterNames::Usual);
     let served = Served::new(Limiter::new(Some(policy), store, Clock::system(), metrics));
-    let limiter = || Arc::clone(&served.limiter);
-    let audit = AuditLog::in_log(Clock::system(), Arc::clone(served.limiter.metrics()));
-    let operations = || Operations::new(limiter(), Arc::clone(&audit));
-    let limits = served.limits;
-    let slots = WorkSlots::new(MAX_AT_ONCE);
-
-    let line = || LineFront::new(limiter(), limits, None, Arc::clone(&served.memory));
-    served.drop_connections(line(), b"HIT user=ada\n", "line").await;
-    let resp =
-        || RespFront::new(limiter(), operations(), limits, None, None, Arc::clone(&served.memory), slots.clone());
+    let server = &served.server;
+    let line = LineFront::new(server, None);
+    served.drop_connections(line, b"HIT user=ada\n", "line").await;
+    let resp = || RespFront::new(server, None, None);
     served.drop_connections(resp(), b"DIVVY.HIT user=ada\r\n", "RESP").await;
     served.drop_connections(resp(), b"DIVVY.COUNTERS user=*\r\n", "a listing over RESP").await;
     let api = ApiSettings {
@@ -132,34 +113,19 @@ async fn drop_at_every_await(durability: Durability) {
             trusted_hops: 0,
             deny_status: StatusCode::TOO_MANY_REQUESTS,
         },
-        origins: WebOrigins::default(),
+        origins: Vec::new(),
     };
-    let access = Access::default();
-    let health = Health::start(&served.limiter, CancellationToken::new()).unwrap();
-    health.first().await;
-    let http = || {
-        HttpFront::new(
-            limiter(),
-            operations(),
-            limits,
-            served.bounds(),
-            &access,
-            api.clone(),
-            "/metrics",
-            slots.clone(),
-            Arc::clone(&health),
-            None,
-        )
-    };
+    server.health.first().await;
+    let http = || HttpFront::new(server, FrontGuards::default(), api.clone(), "/metrics".to_owned(), None);
     served.drop_connections(http(), HTTP, "HTTP/1").await;
     served.drop_connections(http(), HTTP_2, "HTTP/2").await;
     let settings = GrpcSettings { headers: "none".parse().unwrap(), atomic: false };
-    let grpc = GrpcFront::new(limiter(), limits, settings, served.bounds(), None, health).unwrap();
+    let grpc = GrpcFront::new(server, None, settings).unwrap();
     served.drop_connections(grpc, HTTP_2, "gRPC").await;
 
     drop_changes(&served, dir.path()).await;
-    assert_ranked(&served.limiter);
-    served.limiter.store().close().await.unwrap();
+    assert_ranked(&served.server.limiter);
+    served.server.limiter.store().close().await.unwrap();
 }
 
 /// Checks that the hits of dropped connections count for their actors, as they do in the metrics.
@@ -175,13 +141,11 @@ fn assert_ranked(limiter: &Limiter) {
 /// Drops connections that change a limit. The audit log must have each change, once.
 async fn drop_changes(served: &Served, dir: &Path) {
     let path = dir.join("audit.log");
-    let metrics = Arc::clone(served.limiter.metrics());
-    let audit = AuditLog::in_file(path.clone(), true, Clock::system(), metrics).unwrap();
-    let operations = Operations::new(Arc::clone(&served.limiter), Arc::clone(&audit));
-    let memory = Arc::clone(&served.memory);
-    let slots = operations.slots().clone();
-    let others = WorkSlots::new(MAX_AT_ONCE);
-    let front = RespFront::new(Arc::clone(&served.limiter), operations, served.limits, None, None, memory, others);
+    let limiter = Arc::clone(&served.server.limiter);
+    let audit = AuditLog::in_file(path.clone(), true, Clock::system(), Arc::clone(limiter.metrics())).unwrap();
+    let operations = Operations::new(limiter, Arc::clone(&audit));
+    let slots = operations.slots.clone();
+    let front = RespFront::new(&ServerContext { operations, ..served.server.clone() }, None, None);
     let mut credits = 0;
     let set = || {
         credits += 1;
@@ -203,12 +167,16 @@ async fn drop_changes(served: &Served, dir: &Path) {
     for pair in done.windows(2) {
         assert_eq!(pair[0]["after"], pair[1]["before"]);
     }
-    let limit =
-        served.limiter.exception_of(ExceptionTarget::limit("users", "ada"), &Scope::EVERYTHING).unwrap().unwrap();
+    let limit = served
+        .server
+        .limiter
+        .exception_of(ExceptionTarget::limit("users", "ada"), &Scope::EVERYTHING)
+        .unwrap()
+        .unwrap();
     assert_eq!(done.last().unwrap()["after"]["credits"], limit.credits.unwrap());
     assert_eq!(with_status("attempted").len(), done.len());
     assert_eq!(lines.len(), 2 * done.len(), "no other outcome");
-    served.limiter.remove_exception(ExceptionTarget::limit("users", "ada"), &Scope::EVERYTHING).await.unwrap();
+    served.server.limiter.remove_exception(ExceptionTarget::limit("users", "ada"), &Scope::EVERYTHING).await.unwrap();
 }
 
 /// Runs on several threads, because work that a connection hands to other threads continues while it is dropped.

@@ -3,14 +3,21 @@
 #[cfg(feature = "rocksdb")]
 mod dropped_connections;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
 
-use crate::net::connection::Timeouts;
-use crate::net::front::Protocol;
+use crate::health::Health;
+use crate::limits::Limits;
+use crate::net::connection::{ConnectionContext, Timeouts};
+use crate::net::memory::BufferMemory;
+use crate::net::protocol::Protocol;
 use crate::net::stream::{Plain, Stream};
+use crate::server_context::ServerContext;
+use divvy_access::audit::AuditLog;
 use divvy_access::{Authority, Digest, Users, parse};
 use divvy_core::clock::Clock;
 use divvy_core::config::{self, Format};
@@ -50,6 +57,19 @@ pub async fn connect(protocol: Protocol) -> (Stream, TcpStream) {
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (stream, peer) = listener.accept().await.unwrap();
     (Stream::Plain(Plain::new(stream, protocol, peer)), client)
+}
+
+/// Returns the context of a server with this limiter, these timeouts, and the audit log in the ordinary log.
+pub fn server(limiter: Arc<Limiter>, timeouts: Timeouts) -> ServerContext {
+    let audit = AuditLog::in_log(Clock::system(), Arc::clone(limiter.metrics()));
+    let health = Health::start(&limiter, CancellationToken::new()).unwrap();
+    let limits = Limits { max_connections: 10, max_line: 1000, max_pairs: 10, timeouts, ..Limits::default() };
+    ServerContext::new(limiter, audit, limits, health)
+}
+
+/// Returns the context of a connection from `peer`, with a share of this budget.
+pub fn connection_context(memory: &Arc<BufferMemory>, metrics: &Arc<Metrics>, peer: SocketAddr) -> ConnectionContext {
+    ConnectionContext { peer, closing: CancellationToken::new(), memory: memory.share(), metrics: Arc::clone(metrics) }
 }
 
 /// Returns timeouts that are all of this length. A connection may be idle forever.

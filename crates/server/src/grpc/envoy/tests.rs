@@ -109,12 +109,3 @@ fn limit_has_a_unit_if_its_window_equals_one() {
     assert_eq!(limit_of(5, 90), (5, Unit::Unknown));
     assert_eq!(limit_of(u64::MAX, 60), (u32::MAX, Unit::Minute));
 }
-
-#[test]
-fn request_out_of_scope_is_denied_for_a_lack_of_permission() {
-    let status = refuse(Refusal::OutOfScope);
-    assert_eq!(
-        (status.code(), status.message()),
-        (TonicCode::PermissionDenied, "this is outside the scope of your user")
-    );
-}

@@ -6,15 +6,14 @@ use std::fmt::{self, Display};
 use std::marker::PhantomData;
 
 use bytes::{Bytes, BytesMut};
-use http_body_util::BodyExt;
 use hyper::header::CONTENT_TYPE;
 use hyper::{HeaderMap, StatusCode};
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde_path_to_error::{Path, Segment, Track};
 
 use crate::http::response::{JSON, Problem};
-use crate::http::transport::bounds::Incoming;
-use crate::http::transport::reply::BoxError;
+use crate::http::transport::request_body::{Incoming, next_data};
+use crate::http::transport::response_body::BoxError;
 use divvy_core::json::{self, Object};
 use divvy_core::rules::Operation;
 use divvy_telemetry::metrics::Bound;
@@ -35,7 +34,7 @@ pub async fn read(headers: &HeaderMap, mut body: impl Incoming, max: usize) -> R
     if body.size_hint().lower() > max as u64 {
         return Err(too_long(max));
     }
-    let first = next(&mut body).await?.unwrap_or_default();
+    let first = next_data(&mut body).await.map_err(incomplete)?.unwrap_or_default();
     if first.len() > max {
         return Err(too_long(max));
     }
@@ -44,7 +43,7 @@ pub async fn read(headers: &HeaderMap, mut body: impl Incoming, max: usize) -> R
         return Ok(first);
     }
     let mut all = BytesMut::from(first);
-    while let Some(piece) = next(&mut body).await? {
+    while let Some(piece) = next_data(&mut body).await.map_err(incomplete)? {
         if piece.len() > max - all.len() {
             return Err(too_long(max));
         }
@@ -53,17 +52,8 @@ pub async fn read(headers: &HeaderMap, mut body: impl Incoming, max: usize) -> R
     Ok(all.freeze())
 }
 
-/// Returns the next data frame of a body.
-async fn next<B: Incoming>(body: &mut B) -> Result<Option<Bytes>, Problem> {
-    while let Some(frame) = body.frame().await {
-        let incomplete = |error: BoxError| Problem::bad_request(format!("the body is incomplete: {error}"));
-        let frame = frame.map_err(|error| incomplete(error.into()))?;
-        // Other frames are trailers.
-        if let Ok(data) = frame.into_data() {
-            return Ok(Some(data));
-        }
-    }
-    Ok(None)
+fn incomplete(error: BoxError) -> Problem {
+    Problem::bad_request(format!("the body is incomplete: {error}"))
 }
 
 fn too_long(max: usize) -> Problem {

@@ -15,11 +15,11 @@ use super::answer::Answer;
 use super::body::{self, Pairs};
 use crate::errors;
 use crate::http::response::{Answered, Problem, json, refused_member};
-use crate::http::transport::bounds::Incoming;
-use crate::http::transport::reply::Reply;
-use crate::net::auth::Origin;
-use crate::net::front::Protocol;
-use crate::net::memory::{self, pooled};
+use crate::http::transport::request_body::Incoming;
+use crate::http::transport::response_body::Reply;
+use crate::net::auth::RequestOrigin;
+use crate::net::memory::{self, RequestMemory, pooled};
+use crate::net::protocol::Protocol;
 use crate::net::work::{CallGuard, CallsInFlight};
 use divvy_core::json::{Object, WholeNumber};
 use divvy_core::rules::Operation;
@@ -62,9 +62,15 @@ impl Api {
     /// with 200, even if the answer is a denial.
     ///
     /// Reuses `headers`, which are the request's, for the response.
-    pub async fn ask(&self, intent: Intent, headers: HeaderMap, body: impl Incoming, origin: &Origin) -> Answered {
+    pub async fn ask(
+        &self,
+        intent: Intent,
+        headers: HeaderMap,
+        body: impl Incoming,
+        origin: &RequestOrigin,
+    ) -> Answered {
         let body = self.read(&headers, body).await?;
-        let _request_memory = self.request_memory(body.len(), 1).await;
+        let _request_memory = RequestMemory::wait_for_call(&self.memory, &self.limiter, body.len(), 1).await;
         let mut work: Box<Work> = memory::take();
         let answered = self.answer(intent, headers, &body, origin, &mut work).await;
         work.builder.release();
@@ -77,7 +83,7 @@ impl Api {
         intent: Intent,
         mut headers: HeaderMap,
         body: &[u8],
-        origin: &Origin,
+        origin: &RequestOrigin,
         work: &mut Work,
     ) -> Answered {
         let request: HitRequest = body::parse(body)?;
@@ -149,9 +155,10 @@ enum AnswerOrProblem<'a> {
 impl Api {
     /// Answers 200, with an answer or a problem for each hit. If a hit is malformed, none of them counts. An `Idempotency-Key`
     /// applies to the whole batch.
-    pub async fn hits(&self, head: &Parts, body: impl Incoming, origin: &Origin) -> Answered {
+    pub async fn hits(&self, head: &Parts, body: impl Incoming, origin: &RequestOrigin) -> Answered {
         let body = self.read(&head.headers, body).await?;
-        let _request_memory = self.request_memory(body.len(), MAX_HITS.min(body.len() / SHORTEST_HIT)).await;
+        let most_hits = MAX_HITS.min(body.len() / SHORTEST_HIT);
+        let _request_memory = RequestMemory::wait_for_call(&self.memory, &self.limiter, body.len(), most_hits).await;
         let request: HitsRequest = body::parse(&body)?;
         if request.hits.len() > MAX_HITS {
             let problem = Problem::bad_request(format!("more than {MAX_HITS} hits"));
@@ -221,7 +228,7 @@ impl Api {
     }
 
     /// Answers hits that count each for itself.
-    fn one_by_one(&self, report: Report<'_>, origin: &Origin) -> Answered {
+    fn one_by_one(&self, report: Report<'_>, origin: &RequestOrigin) -> Answered {
         let metrics = self.limiter.metrics();
         let answer = |index| match Answer::for_request(report, index) {
             Ok(answer) => AnswerOrProblem::Answer(answer),

@@ -28,13 +28,13 @@ use self::answer::RateLimitHeaders;
 use self::body::Pairs;
 use self::check::CheckSettings;
 use super::response::{Answered, JSON, Problem, json, json_line, of_type};
-use super::same_origin::{WebOrigins, check_origin};
-use super::transport::bounds::Incoming;
-use super::transport::reply::Reply;
-use crate::Limits;
-use crate::net::auth::Origin;
-use crate::net::front::Protocol;
-use crate::net::memory::{BufferMemory, RequestMemory, SMALL};
+use super::same_origin::{WebOrigin, check_origin};
+use super::transport::request_body::Incoming;
+use super::transport::response_body::Reply;
+use crate::limits::Limits;
+use crate::net::auth::RequestOrigin;
+use crate::net::memory::BufferMemory;
+use crate::net::protocol::Protocol;
 use crate::net::work::{CallsInFlight, WorkSlots};
 use crate::operations::{Operations, Operator};
 use divvy_access::audit::{Action, Caller, Change};
@@ -51,7 +51,7 @@ pub struct ApiSettings {
     /// Checks for gateways.
     pub check: CheckSettings,
     /// Web pages that may read the status of an actor.
-    pub origins: WebOrigins,
+    pub origins: Vec<WebOrigin>,
 }
 
 /// The state that all endpoints share.
@@ -72,14 +72,6 @@ pub(crate) struct Api {
 }
 
 impl Api {
-    /// Waits for the memory of a request of this length with at most `count` operations; returns `None` if it needs none.
-    pub async fn request_memory(&self, bytes: usize, count: usize) -> Option<RequestMemory> {
-        if bytes <= SMALL && count == 1 {
-            return None;
-        }
-        Box::pin(RequestMemory::wait_for_call(&self.memory, &self.limiter, bytes, count)).await
-    }
-
     /// Reads the JSON body of a request with these headers.
     ///
     /// # Errors
@@ -101,7 +93,7 @@ impl Api {
 /// left, that is recorded.
 pub(crate) struct Attempt<'a> {
     api: &'a Api,
-    origin: &'a Origin,
+    origin: &'a RequestOrigin,
     /// Whether clients have to log in.
     has_guard: bool,
     /// The change, until it begins. From then on, it records its own outcome.
@@ -109,28 +101,27 @@ pub(crate) struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    pub fn new(api: &'a Api, origin: &'a Origin, has_guard: bool, change: Option<Change>) -> Self {
+    pub fn new(api: &'a Api, origin: &'a RequestOrigin, has_guard: bool, change: Option<Change>) -> Self {
         Self { api, origin, has_guard, change }
     }
 
     /// Returns the operator with the rights that its user has now. Call it right before the change.
     fn begin(&mut self) -> Operator {
         self.change = None;
-        let origin = self.origin;
-        Operator { caller: self.caller(true), scope: origin.user_scope(), admission: origin.admission() }
+        Operator { caller: self.caller(true), passed_check: self.origin.passed_check() }
     }
 
     /// Records that the change was refused, unless it has begun.
     pub fn refuse(&mut self, error: impl Display) {
         if let Some(change) = self.change.take() {
             let is_admitted = !self.has_guard || self.origin.has_passed();
-            self.api.operations.audit().refuse(self.caller(is_admitted), change, error);
+            self.api.operations.audit.refuse(self.caller(is_admitted), change, error);
         }
     }
 
     fn caller(&self, is_admitted: bool) -> Caller {
         let name = is_admitted.then(|| self.origin.caller_name()).flatten();
-        let caller = Caller::client(Protocol::Http.front(), Some(self.origin.peer()), name);
+        let caller = Caller::client(Protocol::Http.front(), Some(self.origin.peer), name);
         if self.origin.has_actor_token() { caller.as_stranger() } else { caller }
     }
 }
@@ -192,7 +183,7 @@ impl Api {
 ///
 /// # Errors
 /// The server has no users, or a browser says that the page is of another site.
-fn check_user(head: &Parts, origin: &Origin) -> Result<(), Problem> {
+fn check_user(head: &Parts, origin: &RequestOrigin) -> Result<(), Problem> {
     if !origin.has_passed() {
         let detail = "over HTTP, only a user may ask for this: start the server with --requirepass or --access-file, or \
                       send the command over RESP, with redis-cli";

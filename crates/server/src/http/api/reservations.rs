@@ -13,9 +13,10 @@ use super::answer::Answer;
 use super::body::{self, Pairs};
 use super::hits::IdempotencyKey;
 use crate::http::response::{Answered, Problem, json};
-use crate::http::transport::bounds::Incoming;
-use crate::http::transport::reply::Reply;
-use crate::net::auth::Origin;
+use crate::http::transport::request_body::Incoming;
+use crate::http::transport::response_body::Reply;
+use crate::net::auth::RequestOrigin;
+use crate::net::memory::RequestMemory;
 use divvy_core::clock::ceil_seconds;
 use divvy_core::json::WholeNumber;
 use divvy_core::rules::Operation;
@@ -60,9 +61,9 @@ struct RenewRequest {
 
 impl Api {
     /// Reserves credits: 201, 200 if this id has reserved them already, or 429.
-    pub async fn reserve(&self, head: &Parts, body: impl Incoming, origin: &Origin) -> Answered {
+    pub async fn reserve(&self, head: &Parts, body: impl Incoming, origin: &RequestOrigin) -> Answered {
         let body = self.read(&head.headers, body).await?;
-        let _request_memory = self.request_memory(body.len(), 1).await;
+        let _request_memory = RequestMemory::wait_for_call(&self.memory, &self.limiter, body.len(), 1).await;
         let ReservationRequest { operation: pairs, amount: WholeNumber(credits), ttl, id } = body::parse(&body)?;
         if id.is_none() && IdempotencyKey::find(&head.headers)?.is_some() {
             let detail = "a reservation takes no Idempotency-Key: set its `id` instead, which has the same effect";
@@ -104,7 +105,7 @@ impl Api {
     }
 
     /// Counts the used credits of a reservation, and releases the rest.
-    pub async fn commit(&self, id: &str, head: &Parts, body: impl Incoming, origin: &Origin) -> Answered {
+    pub async fn commit(&self, id: &str, head: &Parts, body: impl Incoming, origin: &RequestOrigin) -> Answered {
         let id = self.read_id(id)?;
         let CommitRequest { cost: WholeNumber(cost) } = self.parse(&head.headers, body).await?;
         let applied = self.apply(origin, |builder| builder.settle(&id, Settlement::Commit { cost })).await;
@@ -119,7 +120,7 @@ impl Api {
     }
 
     /// Extends a reservation.
-    pub async fn renew(&self, id: &str, head: &Parts, body: impl Incoming, origin: &Origin) -> Answered {
+    pub async fn renew(&self, id: &str, head: &Parts, body: impl Incoming, origin: &RequestOrigin) -> Answered {
         let id = self.read_id(id)?;
         let RenewRequest { ttl } = self.parse(&head.headers, body).await?;
         let ttl_seconds = ttl.map(seconds);
@@ -134,14 +135,14 @@ impl Api {
     }
 
     /// Releases a reservation.
-    pub async fn release(&self, id: &str, origin: &Origin) -> Answered {
+    pub async fn release(&self, id: &str, origin: &RequestOrigin) -> Answered {
         let id = self.read_id(id)?;
         let released = self.apply(origin, |builder| builder.settle(&id, Settlement::Release)).await;
         json(&json!({ "released": released.report().settled(0)?.is_released() }))
     }
 
     /// Applies the requests of `add` in a plan of their own.
-    async fn apply(&self, origin: &Origin, add: impl FnOnce(&mut PlanBuilder)) -> Applied {
+    async fn apply(&self, origin: &RequestOrigin, add: impl FnOnce(&mut PlanBuilder)) -> Applied {
         let mut builder = PlanBuilder::default();
         origin.begin(&self.limiter, &mut builder);
         add(&mut builder);

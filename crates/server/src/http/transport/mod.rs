@@ -1,21 +1,20 @@
 //! HTTP/1.1 and HTTP/2 connections, for the HTTP and gRPC fronts. A library parses them. This module bounds a
-//! connection's time and memory. [`serve`] serves one connection, from its first byte to its orderly end.
+//! connection's time and memory. `serve` serves one connection, from its first byte to its orderly end.
 //!
 //! | module | purpose |
 //! |---|---|
-//! | [`bounds`] | the library's settings; bounds on request bodies |
-//! | [`reply`] | bodies of responses; memory of calls, and of replies that the client has not read |
+//! | [`request_body`] | the library's settings; bounds on request bodies |
+//! | [`response_body`] | bodies of responses; memory of calls, and of replies that the client has not read |
 //! | [`timed_stream`] | how long a client may be slow, even while it reads a stream of events, and how much of its input is read in one run |
 //! | [`wakeups`] | fewer wake-ups and timers than the library alone would cause |
 
-pub mod bounds;
-pub mod reply;
+pub mod request_body;
+pub mod response_body;
 pub mod timed_stream;
 mod wakeups;
 
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -29,13 +28,16 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio_util::sync::CancellationToken;
 
-use self::bounds::{Incoming, StreamBounds, builder, discard, is_flood};
-use self::reply::{AccountedBody, Call, Reply, UnsentReplies, refuse};
+use self::request_body::{Incoming, builder, discard, is_flood};
+use self::response_body::{AccountedBody, Call, Reply, UnsentReplies, refuse};
 use self::timed_stream::{Requests, TimedStream};
 use self::wakeups::ConnectionWaker;
-use crate::net::auth::Origin;
+use crate::limits::StreamBounds;
+use crate::net::accept::Front;
+use crate::net::auth::RequestOrigin;
 use crate::net::connection::{ConnectionContext, Timeouts};
 use crate::net::memory::BudgetExceeded;
+use crate::net::protocol::Protocol;
 use crate::net::stream::Stream;
 use divvy_telemetry::logging::{Escaped, LogThrottle};
 use divvy_telemetry::metrics::Bound;
@@ -47,35 +49,44 @@ const LAST_RUNS: usize = 4_096;
 static ENDED_EARLY: LogThrottle = LogThrottle::new();
 static FLOODED: LogThrottle = LogThrottle::new();
 
-/// Answers the requests of a front.
+/// A front whose requests come over HTTP.
 pub trait Responder: Send + Sync + 'static {
-    /// Returns the bounds on HTTP/2 connections.
-    fn stream_bounds(&self) -> StreamBounds;
+    /// The protocol of the front.
+    const PROTOCOL: Protocol;
+
+    /// Returns the timeouts, and the bounds on HTTP/2 connections.
+    fn bounds(&self) -> (Timeouts, StreamBounds);
 
     /// Answers the request of a call.
     fn answer(
         &self,
         request: Request<impl Incoming + 'static>,
-        origin: Origin,
+        origin: RequestOrigin,
         call: &mut Call,
     ) -> impl Future<Output = Response<Reply>> + Send;
 }
 
+impl<R: Responder> Front for R {
+    const PROTOCOL: Protocol = <R as Responder>::PROTOCOL;
+
+    fn serve(
+        self: &Arc<Self>,
+        stream: Stream,
+        context: ConnectionContext,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        serve(stream, Arc::clone(self), context)
+    }
+}
+
 /// Serves one connection. When the server is closing, answers the requests that have come in, and ends.
-pub async fn serve(
-    stream: Stream,
-    peer: SocketAddr,
-    responder: Arc<impl Responder>,
-    timeouts: Timeouts,
-    context: ConnectionContext,
-) {
-    let ConnectionContext { closing, memory, metrics } = context;
-    let streams = responder.stream_bounds();
+async fn serve(stream: Stream, responder: Arc<impl Responder>, context: ConnectionContext) {
+    let ConnectionContext { peer, closing, memory, metrics } = context;
+    let (timeouts, streams) = responder.bounds();
     let certificate = stream.certificate_name();
-    let requests = Requests::default();
-    let stream = TimedStream::new(stream, timeouts, requests.clone(), Arc::clone(&metrics));
+    let requests = Arc::<Requests>::default();
+    let stream = TimedStream::new(stream, timeouts, Arc::clone(&requests), Arc::clone(&metrics));
     let unsent = UnsentReplies::new(memory);
-    let (replies, seen) = (Arc::clone(&unsent), requests.clone());
+    let (replies, seen) = (Arc::clone(&unsent), Arc::clone(&requests));
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
         seen.begin(request.version());
         // This comes before any work or allocation for the call.
@@ -89,8 +100,8 @@ pub async fn serve(
                 }));
             }
         };
-        let (responder, seen) = (Arc::clone(&responder), seen.clone());
-        let origin = Origin::new(peer, certificate.clone());
+        let (responder, seen) = (Arc::clone(&responder), Arc::clone(&seen));
+        let origin = RequestOrigin::new(peer, certificate.clone());
         // The future is boxed because the library moves it several times per request, and it is kilobytes large.
         Either::Right(Box::pin(async move {
             let response = responder.answer(request, origin, &mut call).await;

@@ -21,7 +21,7 @@ use divvy_telemetry::metrics::{Bound, Metrics};
 pub struct TimedStream {
     stream: Stream,
     timeouts: Timeouts,
-    requests: Requests,
+    requests: Arc<Requests>,
     acknowledgements: Acknowledgements,
     metrics: Arc<Metrics>,
     /// Timer for input, while a read waits.
@@ -37,7 +37,7 @@ struct PendingWrite {
 }
 
 impl TimedStream {
-    pub fn new(stream: Stream, timeouts: Timeouts, requests: Requests, metrics: Arc<Metrics>) -> Self {
+    pub fn new(stream: Stream, timeouts: Timeouts, requests: Arc<Requests>, metrics: Arc<Metrics>) -> Self {
         let acknowledgements = Acknowledgements::default();
         Self { stream, timeouts, requests, acknowledgements, metrics, silence: None, blocked: None }
     }
@@ -48,7 +48,7 @@ impl TimedStream {
     /// It has acknowledged nothing for too long.
     #[inline]
     fn check_acknowledged(&mut self) -> io::Result<()> {
-        if self.requests.0.have_endless_response.load(Relaxed) && self.is_unacknowledged() {
+        if self.requests.have_endless_response.load(Relaxed) && self.is_unacknowledged() {
             return Err(passed(&self.metrics, Bound::WriteTimeout));
         }
         Ok(())
@@ -161,7 +161,7 @@ impl AsyncWrite for TimedStream {
 const PER_RUN: usize = 2 * 1024;
 const UNBOUNDED: usize = usize::MAX;
 
-/// The state that a connection's stream shares with its requests. Clones belong to one connection.
+/// The state that a connection's stream shares with its requests.
 ///
 /// It has the number of bytes that an HTTP/2 connection's task may still read in this run, before it serves the requests in them.
 /// The library reads frames until the socket is empty, and only then returns the first request. If a client sends without a
@@ -169,11 +169,8 @@ const UNBOUNDED: usize = usize::MAX;
 /// other connections of the thread wait. Here the connection's task reads two kilobytes in each run, and serves the requests
 /// in them before it runs again. So only a few requests of a gateway wait, and a hostile client gets no more of the thread
 /// than others.
-#[derive(Debug, Clone)]
-pub struct Requests(Arc<RequestsState>);
-
 #[derive(Debug)]
-struct RequestsState {
+pub struct Requests {
     /// Bytes left to read in this run.
     left: AtomicUsize,
     /// Whether the first request has begun.
@@ -184,8 +181,7 @@ struct RequestsState {
 
 impl Default for Requests {
     fn default() -> Self {
-        let (left, have_begun, have_endless_response) = (AtomicUsize::new(PER_RUN), false.into(), false.into());
-        Self(Arc::new(RequestsState { left, have_begun, have_endless_response }))
+        Self { left: AtomicUsize::new(PER_RUN), have_begun: false.into(), have_endless_response: false.into() }
     }
 }
 
@@ -193,27 +189,27 @@ impl Requests {
     /// Begins a run of the connection's task.
     pub fn begin_run(&self) {
         if self.left() != UNBOUNDED {
-            self.0.left.store(PER_RUN, Relaxed);
+            self.left.store(PER_RUN, Relaxed);
         }
     }
 
     /// Records that a request has begun. Over HTTP/1, requests are served one after the other anyway, and there is no bound.
     pub fn begin(&self, version: Version) {
-        self.0.have_begun.store(true, Relaxed);
+        self.have_begun.store(true, Relaxed);
         if version < Version::HTTP_2 {
-            self.0.left.store(UNBOUNDED, Relaxed);
+            self.left.store(UNBOUNDED, Relaxed);
         }
     }
 
     /// Returns whether a request has begun.
     pub fn have_begun(&self) -> bool {
-        self.0.have_begun.load(Relaxed)
+        self.have_begun.load(Relaxed)
     }
 
     /// Records a response. See [`Endless`].
     pub fn note_response<B>(&self, response: &Response<B>) {
         if response.extensions().get::<Endless>().is_some() {
-            self.0.have_endless_response.store(true, Relaxed);
+            self.have_endless_response.store(true, Relaxed);
         }
     }
 
@@ -223,7 +219,7 @@ impl Requests {
     }
 
     fn left(&self) -> usize {
-        self.0.left.load(Relaxed)
+        self.left.load(Relaxed)
     }
 
     /// Reads within the bound of a run. Beyond it, wakes the task for its next run.
@@ -246,7 +242,7 @@ impl Requests {
         ready!(Pin::new(stream).poll_read(context, &mut part))?;
         let read = part.filled().len();
         buffer.advance(read);
-        self.0.left.store(left - read, Relaxed);
+        self.left.store(left - read, Relaxed);
         Poll::Ready(Ok(()))
     }
 }

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::*;
-use crate::net::front::Protocol;
 use crate::net::memory::BufferMemory;
-use crate::tests::{connect, timeouts};
+use crate::net::protocol::Protocol;
+use crate::tests::{connect, connection_context, timeouts};
 
 /// A session that counts its input.
 struct CountingSession(Arc<AtomicUsize>);
@@ -55,13 +55,9 @@ async fn time_to_log_in_ends_while_attempts_follow_each_other_but_not_while_one_
         let metrics = Metrics::new();
         let memory = BufferMemory::new(0, Arc::clone(&metrics));
         let timeouts = Timeouts { auth, ..timeouts(Duration::from_secs(30)) };
-        let context = ConnectionContext {
-            closing: CancellationToken::new(),
-            memory: memory.share(),
-            metrics: Arc::clone(&metrics),
-        };
         let asked = Arc::new(AtomicUsize::new(0));
         let (stream, mut client) = connect(Protocol::Line).await;
+        let context = connection_context(&memory, &metrics, client.local_addr().unwrap());
         client.write_all(b"attempts").await.unwrap();
         drop(client);
         serve(stream, LoginSession { asked: Arc::clone(&asked), check, is_right }, timeouts, context).await;
@@ -75,12 +71,10 @@ async fn time_to_log_in_ends_while_attempts_follow_each_other_but_not_while_one_
 async fn client_that_never_pauses_does_not_starve_others() {
     let metrics = Metrics::new();
     let memory = BufferMemory::new(0, Arc::clone(&metrics));
-    let closing = CancellationToken::new();
     let timeouts = timeouts(Duration::from_secs(30));
-    let start = |stream| {
+    let start = |stream: Stream| {
         let counted = Arc::new(AtomicUsize::new(0));
-        let context =
-            ConnectionContext { closing: closing.clone(), memory: memory.share(), metrics: Arc::clone(&metrics) };
+        let context = connection_context(&memory, &metrics, stream.local_addr().unwrap());
         let served = tokio::spawn(serve(stream, CountingSession(Arc::clone(&counted)), timeouts, context));
         (counted, served)
     };

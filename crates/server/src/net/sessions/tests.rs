@@ -21,7 +21,7 @@ fn authority_of_password() -> Authority {
     Authority::new(users, Metrics::new().access.password_hashes.clone())
 }
 
-async fn identity(authority: &Authority, name: &str, password: &str) -> Identity {
+async fn identity(authority: &Authority, name: &str, password: &str) -> ClientIdentity {
     let given = Given::User { name: name.as_bytes(), password: password.as_bytes() };
     authority.log_in(&given, None, || panic!("{name} can log in"), pending()).await.unwrap()
 }

@@ -1,6 +1,6 @@
 //! The replies to `COMMAND`, its subcommands and `HELP`, from the table, in the format that clients expect.
 
-use super::table::{Spec, commands, find_full};
+use super::command_rows::{CommandRow, commands, find_full};
 use crate::protocol::resp::{Arguments, ReplyWriter};
 use divvy_access::Category;
 
@@ -18,7 +18,7 @@ pub enum Question<'a> {
     /// Documents the named commands, or all. Leaves out unknown ones.
     Docs(Arguments<'a>),
     /// Describes the subcommands of this command.
-    Help(&'static Spec),
+    Help(&'static CommandRow),
 }
 
 /// Answers `question`.
@@ -26,18 +26,18 @@ pub fn write(reply: &mut ReplyWriter, question: Question) {
     match question {
         Question::All => {
             reply.array(commands().count());
-            commands().for_each(|spec| write_info(reply, spec));
+            commands().for_each(|row| write_info(reply, row));
         }
         Question::Count => reply.unsigned(commands().count() as u64),
         Question::List => {
             reply.array(commands().count());
-            commands().for_each(|spec| reply.bulk(spec.name().as_bytes()));
+            commands().for_each(|row| reply.bulk(row.name().as_bytes()));
         }
         Question::Info(names) => {
             reply.array(names.len());
             for name in names.iter() {
                 match find_full(name) {
-                    Some(spec) => write_info(reply, spec),
+                    Some(row) => write_info(reply, row),
                     None => reply.null(),
                 }
             }
@@ -58,44 +58,44 @@ pub fn write(reply: &mut ReplyWriter, question: Question) {
 
 /// Returns the full names of the commands of a category.
 pub fn commands_of(category: Category) -> Vec<String> {
-    let with_subcommands = |spec: &'static Spec| {
-        let own = (!spec.has_subcommands).then_some(spec);
-        own.into_iter().chain(spec.subcommands())
+    let with_subcommands = |row: &'static CommandRow| {
+        let own = (!row.has_subcommands).then_some(row);
+        own.into_iter().chain(row.subcommands())
     };
-    let of_category = commands().flat_map(with_subcommands).filter(|spec| spec.category == category);
-    of_category.map(|spec| spec.full_name().into_owned()).collect()
+    let of_category = commands().flat_map(with_subcommands).filter(|row| row.category == category);
+    of_category.map(|row| row.full_name().into_owned()).collect()
 }
 
 /// Writes the ten fields of Redis 7: name, arity, flags, first key, last key, step, ACL categories, tips, key specifications
 /// and subcommands.
-fn write_info(reply: &mut ReplyWriter, spec: &Spec) {
+fn write_info(reply: &mut ReplyWriter, row: &CommandRow) {
     reply.array(10);
-    reply.bulk(spec.full_name().as_bytes());
-    reply.integer(spec.arity);
-    reply.set(spec.flags.len());
-    spec.flags.iter().for_each(|flag| reply.simple(flag));
-    spec.keys.into_iter().for_each(|place| reply.integer(place));
+    reply.bulk(row.full_name().as_bytes());
+    reply.integer(row.arity);
+    reply.set(row.flags.len());
+    row.flags.iter().for_each(|flag| reply.simple(flag));
+    row.keys.into_iter().for_each(|place| reply.integer(place));
     reply.set(0);
     reply.array(0);
     reply.array(0);
-    reply.array(spec.subcommands().count());
-    spec.subcommands().for_each(|subcommand| write_info(reply, subcommand));
+    reply.array(row.subcommands().count());
+    row.subcommands().for_each(|subcommand| write_info(reply, subcommand));
 }
 
-fn write_docs(reply: &mut ReplyWriter, specs: impl Iterator<Item = &'static Spec> + Clone) {
-    reply.map(specs.clone().count());
-    specs.for_each(|spec| write_doc(reply, spec));
+fn write_docs(reply: &mut ReplyWriter, rows: impl Iterator<Item = &'static CommandRow> + Clone) {
+    reply.map(rows.clone().count());
+    rows.for_each(|row| write_doc(reply, row));
 }
 
-fn write_doc(reply: &mut ReplyWriter, spec: &Spec) {
-    reply.bulk(spec.full_name().as_bytes());
-    reply.map(if spec.has_subcommands { 4 } else { 3 });
-    for (field, text) in [("summary", spec.summary), ("since", spec.since), ("group", spec.group)] {
+fn write_doc(reply: &mut ReplyWriter, row: &CommandRow) {
+    reply.bulk(row.full_name().as_bytes());
+    reply.map(if row.has_subcommands { 4 } else { 3 });
+    for (field, text) in [("summary", row.summary), ("since", row.since), ("group", row.group)] {
         reply.bulk(field.as_bytes());
         reply.bulk(text.as_bytes());
     }
-    if spec.has_subcommands {
+    if row.has_subcommands {
         reply.bulk(b"subcommands");
-        write_docs(reply, spec.subcommands());
+        write_docs(reply, row.subcommands());
     }
 }

@@ -1,4 +1,4 @@
-use super::pairs::{not_a_pair, not_utf8, repeated};
+use super::hit_commands::{not_a_pair, not_utf8, repeated};
 use super::*;
 use crate::protocol::resp::{Decoder, Limits, Queue, ReplyWriter};
 use crate::protocol::resp::{
@@ -79,6 +79,8 @@ fn errors_have_the_wording_of_redis() {
         ("FOO a b", "ERR unknown command 'FOO', with args beginning with: 'a' 'b' "),
         ("DIVVY.RULES x", "ERR wrong number of arguments for 'divvy.rules' command"),
         ("PING a b", "ERR wrong number of arguments for 'ping' command"),
+        ("RL.GET k 5", "ERR wrong number of arguments for 'rl.get' command"),
+        ("CL.THROTTLE k 5 1 60 1 1", "ERR wrong number of arguments for 'cl.throttle' command"),
         ("CLIENT", "ERR wrong number of arguments for 'client' command"),
         ("CLIENT foo", "ERR unknown subcommand 'foo'. Try CLIENT HELP."),
         ("client ID x", "ERR wrong number of arguments for 'client|id' command"),
@@ -161,9 +163,9 @@ fn pairs_are_split_at_their_first_equals_sign() {
 #[test]
 fn pairs_of_every_command_are_counted_before_it_is_queued() {
     let mut counted = Vec::new();
-    for spec in table::COMMANDS {
+    for row in command_rows::COMMANDS {
         for options in [&[][..], &["AMOUNT", "1", "TTL", "1"]] {
-            let request = [&[spec.name(), "a=1", "b=2", "c=3"][..], options].concat();
+            let request = [&[row.name(), "a=1", "b=2", "c=3"][..], options].concat();
             let has_pairs = with_command(&request, |command| {
                 let Ok(command) = command else { return false };
                 let has_pairs = match command {
@@ -175,7 +177,7 @@ fn pairs_of_every_command_are_counted_before_it_is_queued() {
                 assert_eq!(command.check_count(2).is_err(), has_pairs, "{command:?}");
                 has_pairs
             });
-            counted.extend(has_pairs.then_some(spec.name()));
+            counted.extend(has_pairs.then_some(row.name()));
         }
     }
     for name in ["divvy.hit", "divvy.reserve", "divvy.explain"] {
@@ -240,11 +242,11 @@ fn optional_commands_of_redis_are_unknown_and_not_listed() {
     for (request, expected) in requests {
         with_request(request, |request| {
             assert_eq!(Command::parse(request).unwrap_err().to_string(), expected);
-            assert!(table::is_optional(request), "{expected}");
+            assert!(command_rows::is_optional(request), "{expected}");
         });
     }
     for request in [&["NONSENSE"][..], &["CLIENT", "NONSENSE"], &["CLIENT"], &["PING", "a", "b"], &["DIVVY.HIT", "a"]] {
-        with_request(request, |request| assert!(!table::is_optional(request)));
+        with_request(request, |request| assert!(!command_rows::is_optional(request)));
     }
     let names = elements(&described(&["COMMAND", "LIST"], Version::Resp2)).iter().map(text).collect::<Vec<_>>();
     assert!(names.contains(&"role".to_owned()) && !names.contains(&"readonly".to_owned()), "{names:?}");
@@ -261,17 +263,17 @@ fn optional_commands_of_redis_are_unknown_and_not_listed() {
 
 #[test]
 fn table_is_well_formed() {
-    for spec in table::COMMANDS.iter().chain(table::SUBCOMMANDS) {
-        let name = spec.full_name();
+    for row in command_rows::COMMANDS.iter().chain(command_rows::SUBCOMMANDS) {
+        let name = row.full_name();
         assert_eq!(name, name.to_lowercase());
-        let is_declined = spec.support == table::Support::Declined;
-        assert_eq!(table::find_full(name.to_uppercase().as_bytes()).is_none(), is_declined, "{name}");
-        assert!(spec.arity != 0 && spec.summary.is_empty() == is_declined, "{name}");
-        let all = table::COMMANDS.iter().chain(table::SUBCOMMANDS);
+        let is_declined = row.support == command_rows::Support::Declined;
+        assert_eq!(command_rows::find_full(name.to_uppercase().as_bytes()).is_none(), is_declined, "{name}");
+        assert!(row.arity != 0 && row.summary.is_empty() == is_declined, "{name}");
+        let all = command_rows::COMMANDS.iter().chain(command_rows::SUBCOMMANDS);
         assert_eq!(all.filter(|other| other.full_name() == name).count(), 1, "{name}");
         // Too few arguments never reach a parser, and enough of them always give a command or an error.
         let names: Vec<_> = name.split('|').collect();
-        let enough = vec!["0"; usize::try_from(spec.arity.unsigned_abs()).unwrap().saturating_sub(names.len())];
+        let enough = vec!["0"; usize::try_from(row.arity.unsigned_abs()).unwrap().saturating_sub(names.len())];
         let request = [names, enough].concat();
         with_command(&request, |command| {
             assert!(!command.is_err_and(|error| error.mistake == Mistake::WrongArity), "{request:?}");
@@ -282,13 +284,13 @@ fn table_is_well_formed() {
 proptest! {
     #[test]
     fn any_arguments_are_a_command_or_an_error(
-        index in 0..table::COMMANDS.len(),
+        index in 0..command_rows::COMMANDS.len(),
         rest in prop::collection::vec(prop_oneof![
             prop::sample::select(vec!["info", "get", "docs", "setinfo", "AUTH", "3", "a=b"]).prop_map(|word| word.as_bytes().to_vec()),
             prop::collection::vec(any::<u8>(), 0..6),
         ], 0..5),
     ) {
-        let arguments = [vec![table::COMMANDS[index].name().as_bytes().to_vec()], rest].concat();
+        let arguments = [vec![command_rows::COMMANDS[index].name().as_bytes().to_vec()], rest].concat();
         with_command(&arguments, |command| {
             let message = command.err().map(|error| error.to_string()).unwrap_or_else(|| "ERR".to_owned());
             assert!(message.starts_with("ERR") || message.starts_with("NOPROTO"), "{message}");
@@ -448,9 +450,9 @@ fn own_commands_are_suggested() {
         ("divvy.counter", "divvy.counters"),
         ("DIVVY.RESERV", "divvy.reserve"),
     ] {
-        assert_eq!(table::suggest(name.as_bytes()), Some(meant), "{name}");
+        assert_eq!(command_rows::suggest(name.as_bytes()), Some(meant), "{name}");
     }
     for name in ["GETRANGE", "NONSENSE", "", "DIVVY", "DIVVY.XYZ", "INCR", "\u{ff}"] {
-        assert_eq!(table::suggest(name.as_bytes()), None, "{name}");
+        assert_eq!(command_rows::suggest(name.as_bytes()), None, "{name}");
     }
 }

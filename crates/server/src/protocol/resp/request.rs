@@ -271,8 +271,7 @@ fn split_words(line: &[u8], text: &mut Vec<u8>, words: &mut Vec<Range<usize>>) -
 fn read_word<'a>(mut rest: &'a [u8], text: &mut Vec<u8>) -> Option<&'a [u8]> {
     while let Some((&byte, after)) = rest.split_first() {
         match byte {
-            b'"' => return read_double_quoted(after, text),
-            b'\'' => return read_single_quoted(after, text),
+            b'"' | b'\'' => return read_quoted(byte, after, text),
             byte if byte.is_ascii_whitespace() => break,
             byte => text.push(byte),
         }
@@ -281,41 +280,23 @@ fn read_word<'a>(mut rest: &'a [u8], text: &mut Vec<u8>) -> Option<&'a [u8]> {
     Some(rest)
 }
 
-fn read_double_quoted<'a>(mut rest: &'a [u8], text: &mut Vec<u8>) -> Option<&'a [u8]> {
+/// Appends the text up to the closing `quote` to `text`, and returns the rest after the quote.
+fn read_quoted<'a>(quote: u8, mut rest: &'a [u8], text: &mut Vec<u8>) -> Option<&'a [u8]> {
+    let has_escapes = quote == b'"';
     loop {
-        rest = match rest {
+        let (byte, after) = match rest {
+            [byte, after @ ..] if *byte == quote => return Some(after),
+            [b'\\', b'x', high, low, after @ ..]
+                if has_escapes && high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+            {
+                (hex_value(*high) << 4 | hex_value(*low), after)
+            }
+            [b'\\', escaped, after @ ..] if has_escapes || *escaped == b'\'' => (unescape(*escaped), after),
+            [byte, after @ ..] => (*byte, after),
             [] => return None,
-            [b'"', after @ ..] => return Some(after),
-            [b'\\', b'x', high, low, after @ ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
-                text.push(hex_value(*high) << 4 | hex_value(*low));
-                after
-            }
-            [b'\\', escaped, after @ ..] => {
-                text.push(unescape(*escaped));
-                after
-            }
-            [byte, after @ ..] => {
-                text.push(*byte);
-                after
-            }
-        }
-    }
-}
-
-fn read_single_quoted<'a>(mut rest: &'a [u8], text: &mut Vec<u8>) -> Option<&'a [u8]> {
-    loop {
-        rest = match rest {
-            [] => return None,
-            [b'\'', after @ ..] => return Some(after),
-            [b'\\', b'\'', after @ ..] => {
-                text.push(b'\'');
-                after
-            }
-            [byte, after @ ..] => {
-                text.push(*byte);
-                after
-            }
-        }
+        };
+        text.push(byte);
+        rest = after;
     }
 }
 

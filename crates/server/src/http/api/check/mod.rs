@@ -17,7 +17,8 @@ use super::Api;
 use super::answer::Answer;
 use super::hits::{IdempotencyKey, add_once, mark_replayed};
 use crate::http::response::{Answered, Problem, empty};
-use crate::net::auth::Origin;
+use crate::net::auth::RequestOrigin;
+use crate::net::memory::RequestMemory;
 use crate::net::work::{CallGuard, CallsInFlight};
 use divvy_core::rules::{FinalSlash, Operation, Spelling, Spellings};
 use divvy_limiter::{Intent, Payload, PlanBuilder};
@@ -42,13 +43,13 @@ pub struct CheckSettings {
 impl Api {
     /// Checks a request. Without a `prefix`, headers describe it. Otherwise it was sent here unchanged, except that the prefix
     /// precedes its path, as Envoy does it.
-    pub async fn check(&self, head: &Parts, prefix: Option<&str>, origin: &Origin) -> Answered {
+    pub async fn check(&self, head: &Parts, prefix: Option<&str>, origin: &RequestOrigin) -> Answered {
         let settings = &self.settings;
         let (operation, id) = self.read_check(head, prefix).inspect_err(|problem| {
             static REFUSED: LogThrottle = LogThrottle::new();
             REFUSED.say(|left_out| tracing::warn!(left_out, "refused a check of a gateway: {}", problem.detail()));
         })?;
-        let _request_memory = self.request_memory(operation.memory(), 1).await;
+        let _request_memory = RequestMemory::wait_for_call(&self.memory, &self.limiter, operation.memory(), 1).await;
         let mut builder = PlanBuilder::default();
         origin.begin(&self.limiter, &mut builder);
         let guard = match id {
@@ -56,7 +57,7 @@ impl Api {
                 builder.add(&operation, Intent::Hit, None);
                 None
             }
-            Some(id) => Some(id.add(&operation, &mut builder, &self.calls)?),
+            Some(id) => Some(add_hit_with_id(&id, &operation, &mut builder, &self.calls)?),
         };
         let applied = self.limiter.apply(builder.build()).await;
         let answer = Answer::for_request(applied.report(), 0)?;
@@ -69,9 +70,9 @@ impl Api {
     }
 
     /// Reads the operation in question, and the name of the request if there is one.
-    fn read_check(&self, head: &Parts, prefix: Option<&str>) -> Result<(Operation, Option<RequestId>), Problem> {
+    fn read_check(&self, head: &Parts, prefix: Option<&str>) -> Result<(Operation, Option<String>), Problem> {
         let settings = &self.settings.check;
-        let forwarded = ForwardedRequest::read(head, prefix, settings.from, settings.operation.final_slash())?;
+        let forwarded = ForwardedRequest::read(head, prefix, settings.from, settings.operation.final_slash)?;
         let operation = settings.operation.read(&forwarded, settings.trusted_hops, self.limits.max_pairs)?;
         Ok((operation, settings.id.as_ref().map(|id| id.find(&forwarded)).transpose()?.flatten()))
     }
@@ -88,41 +89,36 @@ const PREFIX: &str = "check\0";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckId(HeaderName);
 
-/// The name of a request.
-pub struct RequestId(String);
-
 impl CheckId {
     /// Returns the ID of the request; `None` if it has none.
     ///
     /// # Errors
     /// The header is not a usable ID, or occurs several times.
-    pub fn find(&self, forwarded: &ForwardedRequest) -> Result<Option<RequestId>, Problem> {
+    pub fn find(&self, forwarded: &ForwardedRequest) -> Result<Option<String>, Problem> {
         let Some(id) = forwarded.once(&self.0)? else { return Ok(None) };
         if id.len() > MAX_ID {
             let detail = format!("the header {} names the request, and has more than {MAX_ID} bytes", self.0);
             return Err(Problem::bad_request(detail));
         }
-        Ok(Some(RequestId(id.to_owned())))
+        Ok(Some(id.to_owned()))
     }
 }
 
-impl RequestId {
-    /// Adds a hit that counts once for this ID and operation. The same ID may come with another operation: nginx changes the
-    /// method for an error page.
-    ///
-    /// # Errors
-    /// The same check is in flight, or the hit is refused.
-    pub fn add(
-        &self,
-        operation: &Operation,
-        builder: &mut PlanBuilder,
-        calls: &CallsInFlight,
-    ) -> Result<CallGuard, Problem> {
-        let mut payload = Payload::new(Intent::Hit);
-        payload.add(operation, None);
-        let key = IdempotencyKey::internal(format!("{PREFIX}{:016x} {}", payload.fingerprint(), self.0));
-        add_once(builder, calls, &key, &payload, |builder| builder.add(operation, Intent::Hit, None))
-    }
+/// Adds a hit that counts once for this ID and operation. The same ID may come with another operation: nginx changes the method
+/// for an error page.
+///
+/// # Errors
+/// The same check is in flight, or the hit is refused.
+fn add_hit_with_id(
+    id: &str,
+    operation: &Operation,
+    builder: &mut PlanBuilder,
+    calls: &CallsInFlight,
+) -> Result<CallGuard, Problem> {
+    let mut payload = Payload::new(Intent::Hit);
+    payload.add(operation, None);
+    let key = IdempotencyKey::internal(format!("{PREFIX}{:016x} {id}", payload.fingerprint()));
+    add_once(builder, calls, &key, &payload, |builder| builder.add(operation, Intent::Hit, None))
 }
 
 impl FromStr for CheckId {
@@ -167,10 +163,6 @@ impl CheckOperation {
     #[must_use]
     pub fn with_final_slash(self, final_slash: FinalSlash) -> Self {
         Self { final_slash, ..self }
-    }
-
-    fn final_slash(&self) -> FinalSlash {
-        self.final_slash
     }
 
     /// Checks the pairs for this family of headers.
@@ -231,11 +223,11 @@ impl Default for CheckOperation {
 impl Source {
     fn value<'f>(&self, forwarded: &'f ForwardedRequest, trusted_hops: usize) -> Result<Option<Cow<'f, str>>, Problem> {
         let borrowed = match self {
-            Self::Method => forwarded.method(),
+            Self::Method => forwarded.method.get(),
             Self::Path => forwarded.path(),
-            Self::RawPath => forwarded.raw_path(),
-            Self::Uri => forwarded.uri(),
-            Self::Host => forwarded.host(),
+            Self::RawPath => forwarded.raw_path,
+            Self::Uri => forwarded.uri.get(),
+            Self::Host => forwarded.host.get(),
             Self::Parameter(name) => forwarded.parameter(name),
             Self::Ip => return forwarded.ip(trusted_hops),
             Self::Header(name) => return forwarded.header(name),

@@ -4,21 +4,14 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::yield_now;
-use tokio_util::sync::CancellationToken;
 
-use super::super::RespFront;
 use super::*;
+use crate::net::accept::Front;
 use crate::net::auth::Guard;
-use crate::net::connection::ConnectionContext;
-use crate::net::front::{Front, Protocol};
-use crate::net::memory::BufferMemory;
-use crate::net::work::{MAX_AT_ONCE, WorkSlots};
-use crate::operations::Operations;
+use crate::net::protocol::Protocol;
+use crate::net::work::MAX_AT_ONCE;
 use crate::protocol::command::ClientFilter;
-use crate::tests::{USER_RULES, authority, connect, limiter, timeouts, user, users};
-use crate::{DEFAULT_MAX_BUFFER_MEMORY, Limits};
-use divvy_access::audit::AuditLog;
-use divvy_core::clock::Clock;
+use crate::tests::{USER_RULES, authority, connect, connection_context, limiter, server, timeouts, user, users};
 use divvy_limiter::exceptions::ExceptionTarget;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -35,24 +28,19 @@ async fn rights_are_those_after_the_wait_for_a_slot() {
         let metrics = Arc::clone(limiter.metrics());
         let authority = Arc::new(authority(&user("ops", "secret", "+@all ~*"), &metrics));
         let guard = Arc::new(Guard::new(Arc::clone(&authority), "resp", true, &metrics.access));
-        let audit = AuditLog::in_log(Clock::system(), Arc::clone(&metrics));
-        let operations = Operations::new(Arc::clone(&limiter), audit);
-        let slots = operations.slots().clone();
-        let memory = BufferMemory::new(DEFAULT_MAX_BUFFER_MEMORY, Arc::clone(&metrics));
-        let context =
-            ConnectionContext { closing: CancellationToken::new(), memory: memory.share(), metrics: metrics.clone() };
-        let (shared, limits) = (Arc::clone(&limiter), Limits::for_tests(timeouts(PATIENCE)));
-        let front = RespFront::new(shared, operations, limits, Some(guard), None, memory, WorkSlots::new(1));
+        let server = server(Arc::clone(&limiter), timeouts(PATIENCE));
+        let (slots, front) = (&server.operations.slots, Arc::new(RespFront::new(&server, Some(guard), None)));
 
         let (stream, mut client) = connect(Protocol::Resp).await;
-        tokio::spawn(front.serve(stream, client.local_addr().unwrap(), context));
+        let context = connection_context(&server.memory, &metrics, client.local_addr().unwrap());
+        tokio::spawn(front.serve(stream, context));
 
         let taken = futures_util::future::join_all((0..MAX_AT_ONCE).map(|_| slots.take())).await;
         client.write_all(b"AUTH ops secret\r\nDIVVY.LIMIT SET users ann 5\r\n").await.unwrap();
         let mut reply = vec![0; LOGGED_IN.len()];
         client.read_exact(&mut reply).await.unwrap();
         assert_eq!(reply, LOGGED_IN);
-        while !front.shared.clients.list(&ClientFilter::All).contains("cmd=divvy.limit|set") {
+        while !front.clients.list(&ClientFilter::All).contains("cmd=divvy.limit|set") {
             yield_now().await;
         }
         authority.replace(users(&user("ops", "secret", words)));
@@ -64,15 +52,4 @@ async fn rights_are_those_after_the_wait_for_a_slot() {
             limiter.exception_of(ExceptionTarget::limit("users", "ann"), &Scope::EVERYTHING).unwrap().is_some();
         assert_eq!(has_changed, expected == "+OK\r\n");
     }
-}
-
-#[test]
-fn request_out_of_scope_has_the_code_for_a_lack_of_permission() {
-    let text = |refusal: Refusal| {
-        let mut output = Vec::new();
-        write_limiter_error(&refusal, &mut ReplyWriter::new(&mut output, Version::Resp2));
-        String::from_utf8(output).unwrap()
-    };
-    assert_eq!(text(Refusal::OutOfScope), "-NOPERM this is outside the scope of your user\r\n");
-    assert!(text(Refusal::NoCredits).starts_with("-ERR "));
 }

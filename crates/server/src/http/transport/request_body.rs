@@ -19,9 +19,10 @@ use hyper_util::server::conn::auto::Builder;
 use parking_lot::Mutex;
 use tokio::time::{Sleep, timeout};
 
-use super::reply::BoxError;
+use super::response_body::BoxError;
 use super::wakeups::{self, OneTimer};
 use crate::http::response::Problem;
+use crate::limits::StreamBounds;
 use crate::net::connection::{Cut, Timeouts};
 use crate::net::memory::{BufferMemory, FREE, Share};
 
@@ -32,25 +33,6 @@ const WINDOW: u32 = 64 * 1024;
 
 /// HTTP/2: how long an answer waits for the rest of an unread body.
 const SETTLING: Duration = Duration::from_millis(200);
-
-/// Bounds on the requests of an HTTP/2 connection. The library closes a connection that exceeds the last two.
-#[derive(Debug, Clone, Copy)]
-pub struct StreamBounds {
-    /// Maximum number of requests in flight.
-    pub max_concurrent: u32,
-    /// Maximum number of requests that the client has reset and that still wait to be served.
-    pub max_pending_resets: usize,
-    /// Maximum number of requests that the server has reset because of the client's errors.
-    pub max_local_resets: usize,
-}
-
-impl StreamBounds {
-    /// Defaults of the HTTP front.
-    pub const HTTP: Self = Self { max_concurrent: 64, max_pending_resets: 1_000, max_local_resets: 10_000 };
-    /// Defaults of the gRPC front. Envoy sends 1,024 requests before it receives a lower bound, and treats refused
-    /// requests as failures of the service.
-    pub const GRPC: Self = Self { max_concurrent: 1_024, ..Self::HTTP };
-}
 
 /// Returns whether the library closed a connection because its client exceeded a bound.
 pub fn is_flood(error: &hyper::Error) -> bool {
@@ -105,6 +87,17 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError> + Send> + Send + Unpin> Incomin
 pub async fn discard(mut rest: impl Body + Unpin) {
     let to_end = async { while let Some(Ok(_)) = rest.frame().await {} };
     let _ = timeout(SETTLING, to_end).await;
+}
+
+/// Returns the next data frame of a body; `None` after the last.
+pub async fn next_data<B: Incoming>(body: &mut B) -> Result<Option<Bytes>, BoxError> {
+    while let Some(frame) = body.frame().await {
+        // Other frames are trailers.
+        if let Ok(data) = frame.map_err(Into::into)?.into_data() {
+            return Ok(Some(data));
+        }
+    }
+    Ok(None)
 }
 
 /// The account of a body. It outlives the body, because the bytes are held until the request is answered.

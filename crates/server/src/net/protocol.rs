@@ -1,26 +1,5 @@
-//! The fronts: what a front is, the protocols, and clients on the wrong port. A connection's first bytes show another front's
-//! protocol, and the client is answered in that protocol.
-
-use std::future::Future;
-use std::net::SocketAddr;
-
-use super::connection::ConnectionContext;
-use super::stream::Stream;
-
-/// A protocol that is served on a listening socket.
-pub trait Front: Send + Sync + 'static {
-    /// The protocol.
-    const PROTOCOL: Protocol;
-
-    /// Serves one connection until it ends. When the server is closing, answers the requests that have arrived, and
-    /// ends.
-    fn serve(
-        &self,
-        stream: Stream,
-        peer: SocketAddr,
-        context: ConnectionContext,
-    ) -> impl Future<Output = ()> + Send + 'static;
-}
+//! The protocols of the fronts, and clients on the wrong port. A connection's first bytes show another front's protocol, and the
+//! client is answered in that protocol.
 
 /// A protocol, and the port that serves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,28 +142,6 @@ mod tests {
     const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
     const HIT: &[u8] = b"HIT path=/a\n";
 
-    fn answer(port: Protocol, first: &[u8]) -> Option<String> {
-        port.answer_to_others(first).map(|answer| String::from_utf8(answer).unwrap())
-    }
-
-    #[test]
-    fn client_of_another_protocol_is_answered_in_its_own() {
-        for (port, first, begin, expected) in [
-            (Protocol::Line, GET, "HTTP/1.1 400 ", "this is divvy's line protocol port: HTTP has a port of its own"),
-            (Protocol::Line, PING, "-ERR ", "this is divvy's line protocol port: RESP has"),
-            (Protocol::Line, HTTP_2, "HTTP/1.1 400 ", "gRPC has a port of its own (--grpc-listen"),
-            (Protocol::Resp, GET, "HTTP/1.1 400 ", "this is divvy's RESP port"),
-            (Protocol::Http, PING, "-ERR ", "this is divvy's HTTP port"),
-            (Protocol::Http, HIT, "ERR unknown \"", "the line protocol has a port of its own (--listen"),
-            (Protocol::Grpc, GET, "HTTP/1.1 400 ", "this is divvy's gRPC port"),
-            (Protocol::Grpc, PING, "-ERR ", "(--resp-listen, 9049 by default)"),
-            (Protocol::Grpc, HIT, "ERR unknown \"", "this is divvy's gRPC port"),
-        ] {
-            let answer = answer(port, first).unwrap_or_default();
-            assert!(answer.starts_with(begin) && answer.contains(expected), "{port:?}: {answer}");
-        }
-    }
-
     #[test]
     fn client_that_may_have_the_right_port_is_served() {
         for (port, first) in [
@@ -201,7 +158,7 @@ mod tests {
             (Protocol::Http, b"GE"),
             (Protocol::Grpc, HTTP_2),
         ] {
-            assert_eq!(answer(port, first), None, "{port:?}: {}", first.escape_ascii());
+            assert_eq!(port.answer_to_others(first), None, "{port:?}: {}", first.escape_ascii());
         }
     }
 }

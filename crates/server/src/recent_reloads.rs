@@ -15,13 +15,13 @@ const MAX_LINE: usize = 256;
 
 /// The last reloads. Its text has at most 280 KiB.
 #[derive(Debug)]
-pub struct ReloadLog {
-    reloads: watch::Sender<Vec<Reload>>,
+pub struct RecentReloads {
+    reloads: watch::Sender<Vec<RulesReload>>,
 }
 
 /// A reload of the rules.
 #[derive(Debug, Serialize)]
-pub struct Reload {
+pub struct RulesReload {
     /// Unix time in seconds.
     time: u64,
     /// Whether the new rules are in force.
@@ -30,7 +30,7 @@ pub struct Reload {
     lines: Vec<String>,
 }
 
-impl Reload {
+impl RulesReload {
     /// Returns a reload that put rules in force, with these differences from the rules before. `time` is Unix time in seconds.
     pub fn succeeded(time: u64, differences: impl ExactSizeIterator<Item = impl Display>) -> Self {
         Self { time, ok: true, lines: bounded(differences) }
@@ -42,14 +42,14 @@ impl Reload {
     }
 }
 
-impl ReloadLog {
+impl RecentReloads {
     /// Creates a log without reloads.
     pub fn new() -> Arc<Self> {
         Arc::new(Self { reloads: watch::Sender::default() })
     }
 
     /// Adds a reload, in place of the oldest one if there are too many.
-    pub fn add(&self, reload: Reload) {
+    pub fn add(&self, reload: RulesReload) {
         self.reloads.send_modify(|reloads| {
             reloads.insert(0, reload);
             reloads.truncate(MAX_RELOADS);
@@ -57,7 +57,7 @@ impl ReloadLog {
     }
 
     /// Returns the reloads, the newest first, and their changes.
-    pub fn follow(&self) -> watch::Receiver<Vec<Reload>> {
+    pub fn follow(&self) -> watch::Receiver<Vec<RulesReload>> {
         self.reloads.subscribe()
     }
 }
@@ -85,11 +85,11 @@ mod tests {
 
     #[test]
     fn newest_reloads_are_kept_within_bounds() {
-        let log = ReloadLog::new();
+        let log = RecentReloads::new();
         for time in 0..100 {
-            log.add(Reload::succeeded(time, (0..1_000).map(|_| "ö".repeat(1_000))));
+            log.add(RulesReload::succeeded(time, (0..1_000).map(|_| "ö".repeat(1_000))));
         }
-        log.add(Reload::refused(100, ["a mistake"].iter()));
+        log.add(RulesReload::refused(100, ["a mistake"].iter()));
         let reloads = log.follow();
         let reloads = reloads.borrow();
         assert_eq!(reloads.iter().map(|reload| reload.time).collect::<Vec<_>>(), (81..=100).rev().collect::<Vec<_>>());

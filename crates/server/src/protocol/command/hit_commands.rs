@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::parse::{ParseResult, integer};
+use super::connection_commands::{ParseResult, integer};
 use super::{Command, CommandError, echo};
 use crate::protocol::resp::Arguments;
 use divvy_core::rules::Operation;
@@ -179,6 +179,18 @@ pub(super) fn not_utf8(argument: &[u8]) -> CommandError {
 #[cold]
 pub(super) fn repeated(field: &[u8]) -> CommandError {
     CommandError::argument(format!("ERR the field '{}' is given twice", echo(field)))
+}
+
+pub(super) fn hit(arguments: Arguments<'_>) -> ParseResult<'_> {
+    PricedOperation::read(arguments).map(Command::Hit)
+}
+
+pub(super) fn charge(arguments: Arguments<'_>) -> ParseResult<'_> {
+    PricedOperation::read(arguments).map(Command::Charge)
+}
+
+pub(super) fn refund(arguments: Arguments<'_>) -> ParseResult<'_> {
+    PricedOperation::read(arguments).map(Command::Refund)
 }
 
 /// Parses the arguments of a peek. It needs no id, because it may be repeated.

@@ -5,7 +5,6 @@
 //! as soon as they exist.
 
 use std::fmt::Display;
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -13,27 +12,27 @@ use serde_json::Value;
 
 use super::batch::Batch;
 use super::client::{Client, Login};
-use super::info::RespState;
-use crate::errors::{self, Terms};
+use super::errors::{count_command_error, count_error_reply, count_limit, refuse_for_memory, write_limiter_error};
+use super::info::RespFront;
 use crate::net::connection::{NextStep, Output};
 use crate::net::memory::BudgetExceeded;
 use crate::net::work::WorkSlot;
 use crate::operations::{self, Operator};
+use crate::protocol::command::command_rows::{CommandRow, find_request};
 use crate::protocol::command::describe::{self, commands_of};
-use crate::protocol::command::table::{Spec, find_request, is_optional};
 use crate::protocol::command::{AclAsk, Command, CommandError, Mistake, Pairs, START};
-use crate::protocol::resp::{Arguments, ProtocolError, ReplyWriter, Version};
+use crate::protocol::resp::{Arguments, ReplyWriter, Version};
 use divvy_access::audit::Change;
 use divvy_access::{Category, DEFAULT_USER, Grants, User};
 use divvy_api::{Arguments as Given, Member, Shape};
 use divvy_limiter::inspection::{hits_of, listed};
-use divvy_limiter::{ErrorClass, Limiter, LimiterError, Policy, Refusal, RuleCount, Scope};
-use divvy_telemetry::metrics::{Bound, ErrorKind};
+use divvy_limiter::{Limiter, Policy, Refusal, RuleCount, Scope};
+use divvy_telemetry::metrics::Bound;
 
 /// Answers a command about the connection, and counts the reply if it is an error. `login` is the result of
 /// [`Client::log_in`].
 pub fn answer_client(
-    shared: &RespState,
+    shared: &RespFront,
     client: &mut Client,
     command: Command<'_>,
     login: Login,
@@ -50,10 +49,10 @@ pub fn answer_client(
 /// # Errors
 /// There is no memory for the replies in `output`.
 pub async fn answer_alone(
-    shared: &Arc<RespState>,
+    shared: &Arc<RespFront>,
     batch: &mut Batch,
     client: &mut Client,
-    row: Option<&'static Spec>,
+    row: Option<&'static CommandRow>,
     command: Command<'_>,
     output: &mut Output<'_>,
 ) -> Result<NextStep, BudgetExceeded> {
@@ -71,7 +70,7 @@ pub async fn answer_alone(
         Command::Role => write_role(&mut reply),
         Command::Acl(ask) => write_users(client, ask, &mut reply),
         Command::Describe(question) => describe::write(&mut reply, question),
-        command => return answer_large(shared, client, batch.pinned(), row, command, output).await,
+        command => return answer_large(shared, client, batch.pinned.clone(), row, command, output).await,
     }
     count_error_reply(&shared.limiter, client, output.bytes, start);
     Ok(NextStep::Read)
@@ -86,7 +85,7 @@ fn write_role(reply: &mut ReplyWriter) {
 }
 
 /// Writes a line for each rule up to the one that answers.
-fn write_explanation(shared: &RespState, scope: &Scope, batch: &mut Batch, pairs: Pairs, reply: &mut ReplyWriter) {
+fn write_explanation(shared: &RespFront, scope: &Scope, batch: &mut Batch, pairs: Pairs, reply: &mut ReplyWriter) {
     if let Err(error) = pairs.read_into(&mut batch.operation, shared.limits.max_pairs) {
         return reply.error(error);
     }
@@ -140,7 +139,7 @@ fn write_users(client: &Client, ask: AclAsk<'_>, reply: &mut ReplyWriter) {
             names.iter().for_each(|name| reply.bulk(name.as_bytes()));
         }
         AclAsk::GetUser(name) => match client.gate.guard() {
-            Some(guard) => write_user(guard.authority().users().user(name).map(|user| &***user), reply),
+            Some(guard) => write_user(guard.authority.users().user(name).map(|user| &***user), reply),
             None => write_user(Some(&User::unrestricted()).filter(|user| user.name.as_bytes() == name), reply),
         },
     }
@@ -178,10 +177,10 @@ type Reply = Pin<Box<dyn Future<Output = Vec<u8>> + Send>>;
 /// # Errors
 /// There is no memory for the replies in `output`.
 async fn answer_large(
-    shared: &Arc<RespState>,
+    shared: &Arc<RespFront>,
     client: &mut Client,
     policy: Option<Arc<Policy>>,
-    row: Option<&'static Spec>,
+    row: Option<&'static CommandRow>,
     command: Command<'_>,
     output: &mut Output<'_>,
 ) -> Result<NextStep, BudgetExceeded> {
@@ -199,7 +198,7 @@ async fn answer_large(
     {
         let refusal = client.refusal(found);
         if let Some(change) = change_of(&command) {
-            shared.operations.audit().refuse(client.caller(), change, &refusal);
+            shared.operations.audit.refuse(client.caller(), change, &refusal);
         }
         client.refuse(&shared.limiter, &refusal, false, output.bytes);
         return Ok(NextStep::Continue);
@@ -216,7 +215,7 @@ async fn answer_large(
                 count_limit(&shared.limiter, Some(Bound::Pairs));
             }
             if let Some(change) = change_of(&command) {
-                shared.operations.audit().refuse(client.caller(), change, &error);
+                shared.operations.audit.refuse(client.caller(), change, &error);
             }
             ReplyWriter::new(output.bytes, version).error(error);
         }
@@ -231,7 +230,7 @@ async fn answer_large(
     Ok(NextStep::Continue)
 }
 
-async fn take_slot(shared: &RespState, command: &Command<'_>) -> WorkSlot {
+async fn take_slot(shared: &RespFront, command: &Command<'_>) -> WorkSlot {
     match command {
         Command::Operate(endpoint, _) => shared.operations.take_slot(endpoint, &shared.slots).await,
         _ => shared.slots.take().await,
@@ -243,7 +242,7 @@ async fn take_slot(shared: &RespState, command: &Command<'_>) -> WorkSlot {
 /// # Errors
 /// The arguments are invalid.
 fn reply(
-    shared: &Arc<RespState>,
+    shared: &Arc<RespFront>,
     version: Version,
     operator: Operator,
     policy: Option<Arc<Policy>>,
@@ -286,12 +285,6 @@ fn reply(
     })
 }
 
-/// Writes an error, because there is no memory for the reply.
-pub fn refuse_for_memory(version: Version, output: &mut Vec<u8>) {
-    ReplyWriter::new(output, version)
-        .error("ERR the server has no memory left for a reply of this size: try again later");
-}
-
 /// Redis's TTL of a key that does not expire.
 const NEVER: i64 = -1;
 
@@ -304,16 +297,16 @@ pub fn change_of(command: &Command<'_>) -> Option<Change> {
 }
 
 /// Records a refused request, if it asks for a change. Its arguments may be wrong.
-pub fn record_refusal(shared: &RespState, client: &Client, request: Arguments, error: impl Display) {
+pub fn record_refusal(shared: &RespFront, client: &Client, request: Arguments, error: impl Display) {
     let action = find_request(request).ok().and_then(|found| found.endpoint).and_then(|endpoint| endpoint.action());
     if let Some(action) = action {
         let change = Command::parse(request).ok().as_ref().and_then(change_of).unwrap_or_else(|| Change::new(action));
-        shared.operations.audit().refuse(client.caller(), change, error);
+        shared.operations.audit.refuse(client.caller(), change, error);
     }
 }
 
 /// Counts an invalid request, records it if it asks for a change, and writes the error.
-pub fn write_error(shared: &RespState, client: &Client, request: Arguments, error: CommandError, output: &mut Vec<u8>) {
+pub fn write_error(shared: &RespFront, client: &Client, request: Arguments, error: CommandError, output: &mut Vec<u8>) {
     let limiter = &shared.limiter;
     if error.mistake == Mistake::TooManyPairs {
         count_limit(limiter, Some(Bound::Pairs));
@@ -366,61 +359,6 @@ pub fn write_reply(reply: &mut ReplyWriter<'_>, shape: &Shape, value: &Value) {
 
 fn write_member(reply: &mut ReplyWriter<'_>, member: &Member, object: &Value) {
     write_reply(reply, &member.shape, object.get(member.name).unwrap_or(&Value::Null));
-}
-
-pub const TERMS: Terms = Terms {
-    take_lease: Some("take a lease with DIVVY.RESERVE and AMOUNT 1, and release it when the work is done"),
-    list_rules: Some("DIVVY.RULES lists them"),
-};
-
-/// Writes an error of the limiter, under Redis's code for a lack of permission or its general code.
-pub fn write_limiter_error(error: &impl LimiterError, writer: &mut ReplyWriter) {
-    let code = match error.class() {
-        ErrorClass::Forbidden => "NOPERM",
-        ErrorClass::RulesMistake
-        | ErrorClass::BadRequest
-        | ErrorClass::UnsuitableRule
-        | ErrorClass::UnnamedLease
-        | ErrorClass::NotFound
-        | ErrorClass::ReusedName
-        | ErrorClass::Full
-        | ErrorClass::StoreFailure => "ERR",
-    };
-    writer.error(format_args!("{code} {}", errors::describe(error, &TERMS)));
-}
-
-/// Returns the limit that a request exceeded, if any. A length that is not a number counts, too.
-pub fn exceeded_limit(error: &ProtocolError) -> Option<Bound> {
-    match error {
-        ProtocolError::ArrayLength | ProtocolError::UnauthenticatedArrayLength => Some(Bound::Arguments),
-        ProtocolError::BulkLength | ProtocolError::UnauthenticatedBulkLength => Some(Bound::Argument),
-        ProtocolError::RequestTooBig | ProtocolError::InlineTooBig => Some(Bound::Request),
-        _ => None,
-    }
-}
-
-pub fn count_limit(limiter: &Limiter, limit: Option<Bound>) {
-    if let Some(limit) = limit {
-        limiter.metrics().limits.reached(limit);
-    }
-}
-
-/// Counts a request that is not a command, unless clients work without it.
-pub fn count_command_error(limiter: &Limiter, client: &Client, request: Arguments, error: &CommandError) {
-    let kind = match error.mistake {
-        _ if is_optional(request) => return,
-        Mistake::UnknownCommand => ErrorKind::UnknownCommand,
-        _ => ErrorKind::Unknown,
-    };
-    client.count_error(limiter, kind, error);
-}
-
-/// Counts the reply that begins at `start` if it is an error.
-pub fn count_error_reply(limiter: &Limiter, client: &Client, output: &[u8], start: usize) {
-    if let Some([b'-', error @ ..]) = output.get(start..) {
-        let end = error.iter().position(|byte| *byte == b'\r').unwrap_or(error.len());
-        client.count_error(limiter, ErrorKind::Unknown, String::from_utf8_lossy(error.get(..end).unwrap_or_default()));
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Numbers are signed, like Redis's, and refused if they make no sense. Times beyond 584 years, the maximum for nanoseconds,
 //! count as 584 years.
 
-use super::parse::{ParseResult, integer};
+use super::connection_commands::{ParseResult, integer};
 use super::{Command, CommandError};
 use crate::protocol::resp::Arguments;
 use divvy_core::algorithm::{Ask, LeakyBucket, Limit, TokenBucket};

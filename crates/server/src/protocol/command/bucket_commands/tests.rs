@@ -133,19 +133,6 @@ fn options_that_are_unknown_unfinished_or_repeated_are_syntax_errors() {
     }
 }
 
-#[test]
-fn number_of_arguments_is_checked() {
-    for (request, name) in [
-        ("RL.REDUCE", "rl.reduce"),
-        ("RL.GET k 5", "rl.get"),
-        ("RL.PSESSIONIZE k 5", "rl.psessionize"),
-        ("CL.THROTTLE k 5 1", "cl.throttle"),
-        ("CL.THROTTLE k 5 1 60 1 1", "cl.throttle"),
-    ] {
-        assert_eq!(error(request), format!("ERR wrong number of arguments for '{name}' command"));
-    }
-}
-
 proptest! {
     #[test]
     fn period_of_any_length_keeps_its_rate(count in 1..=i64::MAX as u64, seconds in 1..=i64::MAX as u64) {
