@@ -269,7 +269,7 @@ fn merges_and_repeated_limits_are_decoded_in_their_order() {
     let limit = |entry: &str| {
         let text = format!(
             "domain: one\nx: [&minute {{unit: minute, requests_per_unit: 5}}, &hour {{unit: hour}}, &entry {{key: b, rate_limit: \
-             {{unit: minute, requests_per_unit: 5}}}}]\ndescriptors:\n- {entry}\n"
+             *minute}}, &nested {{key: d, rate_limit: *minute}}]\ndescriptors:\n- {entry}\n"
         );
         let (rules, report) = import_texts(&[("rules.yaml", &text)]);
         let rule = rules.unwrap().remove(0);
@@ -285,6 +285,15 @@ fn merges_and_repeated_limits_are_decoded_in_their_order() {
         ("{<<: *entry, key: a}", "a=* allows 5 a minute", false),
         ("{<<: *entry, key: a, rate_limit: {requests_per_unit: 7}}", "a=* allows 7 a minute", false),
         ("{key: a, rate_limit: *minute, rate_limit: {requests_per_unit: 7}}", "a=* allows 7 a minute", true),
+        // A list is a value: an empty one replaces another, too.
+        ("{key: a, rate_limit: *minute, descriptors: [*nested], <<: {descriptors: []}}", "a=* allows 5 a minute", true),
+        ("{<<: {descriptors: []}, key: a, descriptors: [*nested]}", "a=* d=* allows 5 a minute", false),
+        (
+            "{<<: {descriptors: [*nested]}, key: a, rate_limit: *minute, descriptors: []}",
+            "a=* allows 5 a minute",
+            false,
+        ),
+        ("{<<: {descriptors: [*nested]}, key: a}", "a=* d=* allows 5 a minute", false),
     ] {
         let (found, report) = limit(entry);
         assert!(found.starts_with(&format!("domain=one {expected}")), "{entry}: {found}");
