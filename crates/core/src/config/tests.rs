@@ -66,6 +66,25 @@ golden! {
     algorithm_settings_are_checked_in_json: "algorithms.json",
 }
 
+/// Returns the names and texts of the golden files in this directory that have one of the extensions.
+pub fn golden_files(directory: &str, extensions: &[&str]) -> Vec<(String, String)> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config").join(directory);
+    let paths = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let inputs = paths.filter(|path| extensions.iter().any(|extension| path.extension() == Some(extension.as_ref())));
+    let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+    inputs.map(|path| (name(&path), std::fs::read_to_string(&path).unwrap())).collect()
+}
+
+/// Compares a text with a golden file.
+pub fn assert_golden(path: &str, found: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config").join(path);
+    if std::env::var_os("DIVVY_TEST_WRITE_DOCS").is_some() {
+        std::fs::write(&path, found).unwrap();
+    }
+    let hint = "if this is right, run the test with DIVVY_TEST_WRITE_DOCS=1";
+    assert_eq!(found, std::fs::read_to_string(&path).unwrap(), "{}: {hint}", path.display());
+}
+
 #[test]
 fn json_numbers_and_booleans_become_their_text() {
     let text = r#"{ "overrides": [{
