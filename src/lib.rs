@@ -45,7 +45,7 @@ pub mod cli;
 
 pub use divvy_access::{self as access, audit};
 pub use divvy_api as api;
-pub use divvy_core::{algorithm, calendar, clock, config, files, json, nearest, rules, units};
+pub use divvy_core::{algorithm, calendar, clock, config, json, regular_file, rules, suggestion, units};
 pub use divvy_limiter::{self as limiter, store};
 pub use divvy_server::{self as server, protocol};
 pub use divvy_telemetry::{logging, metrics};

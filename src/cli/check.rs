@@ -20,6 +20,7 @@ use divvy_core::rules::diff::{
     Change, CounterChange, SettingChange, diff, find_abandoned, find_origins, would_keep_if_named,
 };
 use divvy_core::rules::explain::{ActorExceptions, Explanation, explain};
+use divvy_core::rules::setting_name::{COMMENT, OVERRUN};
 use divvy_core::rules::{MatchPolicy, Operation, Overrun, Rule, RuleSet, stacks};
 use divvy_limiter::CounterNames;
 use divvy_server::http::CheckOperation;
@@ -199,13 +200,13 @@ fn compare(rules: &RuleSet, path: &Path, other: &Path, server: &ServerArgs) -> a
 /// Returns whether the changed settings give the rule other counters in Redis: see [`CounterNames::InRedis`].
 fn depends_on_debt(rule: &Rule, settings: &[SettingChange]) -> bool {
     let with_debt = Rule { overrun: Overrun::Debt, ..rule.clone() };
-    settings.iter().any(|setting| setting.name == Rule::OVERRUN) && CounterNames::InRedis.are_apart(&with_debt)
+    settings.iter().any(|setting| setting.name == OVERRUN) && CounterNames::InRedis.are_apart(&with_debt)
 }
 
 /// Leaves out what the server does not say: the comments. Returns whether anything is left.
 fn has_known_change(change: &mut Change<'_>) -> bool {
     let Change::Changed { settings, .. } = change else { return true };
-    settings.retain(|setting| setting.name != Rule::COMMENT);
+    settings.retain(|setting| setting.name != COMMENT);
     !settings.is_empty()
 }
 
@@ -217,7 +218,7 @@ fn rules_of(server: &ServerArgs, path: &Path) -> anyhow::Result<RuleSet> {
     for rule in rules {
         // A rule has its settings, its name and its hits.
         let mut rule = rule.as_object().cloned().unwrap_or_default();
-        rule.retain(|name, _| !["name", "allowed", "denied", Rule::COMMENT].contains(&name.as_str()));
+        rule.retain(|name, _| !["name", "allowed", "denied", COMMENT].contains(&name.as_str()));
         match rule.get("operation").and_then(Value::as_object) {
             Some(operation) if operation.is_empty() => default = rule.into(),
             _ => overrides.push(rule),

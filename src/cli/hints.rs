@@ -5,7 +5,7 @@ use clap::Command;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use divvy_core::nearest::nearest;
+use divvy_core::suggestion::nearest;
 
 /// Common prefix of all flags' variables.
 const PREFIX: &str = "DIVVY_";

@@ -16,7 +16,7 @@ use divvy_access::{
     check_password,
 };
 use divvy_core::clock::Clock;
-use divvy_core::files;
+use divvy_core::regular_file;
 use divvy_core::units::{self, Time};
 
 #[derive(clap::Args)]
@@ -172,5 +172,6 @@ fn make(args: &TokenArgs) -> anyhow::Result<Option<String>> {
 /// Returns a warning about a file with secrets if every user of the machine can read it.
 pub fn warn_if_public(path: &Path) -> Option<String> {
     let file = path.display();
-    files::is_public(path).then(|| format!("{file}: every user of this machine can read it; run `chmod o-r {file}`"))
+    regular_file::is_public(path)
+        .then(|| format!("{file}: every user of this machine can read it; run `chmod o-r {file}`"))
 }

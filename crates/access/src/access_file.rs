@@ -11,7 +11,7 @@ use url::form_urlencoded;
 
 use super::user::{Categories, Category, DEFAULT_USER, Digest, SlowHash, UNSCOPED, User};
 use divvy_core::config::{Problem, Problems, Report};
-use divvy_core::files;
+use divvy_core::regular_file;
 
 /// Maximum size of the file, enough for a hundred thousand users (bytes).
 const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -38,7 +38,7 @@ pub fn load(path: &Path, password: Option<&Digest>) -> Result<AccessFile, Report
 
 /// Reads the text of at most `max_bytes` in the file at `path`.
 pub(super) fn read(path: &Path, max_bytes: u64) -> Result<String, Report> {
-    let text = match files::read(path, max_bytes) {
+    let text = match regular_file::read(path, max_bytes) {
         Ok(bytes) => String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned()),
         Err(error) => Err(error.to_string()),
     };

@@ -6,14 +6,14 @@
 //! | [`rules`] | the operator's rules, compiled: the limits that apply to an operation | time, counters |
 //! | [`calendar`] | calendar windows: when a day or a month begins and ends in a time zone | counting, the current time |
 //! | [`algorithm`] | pure decisions: (limit, state, request, time) → (outcome, state) | clocks, I/O |
-//! | [`files`] | reading of files that operators name, without waiting | their format |
 //! | [`json`] | objects, whole numbers and messages, for JSON from operators and clients | the structure of files and bodies |
 //! | [`clock`] | reading of the clock, which happens nowhere else | |
-//! | [`nearest`] | the known word that a misspelled one stands for | |
+//! | [`regular_file`] | reading of files that operators name, without waiting | their format |
+//! | [`suggestion`] | the known word that a misspelled one stands for | |
 //! | [`units`] | times and sizes as operators write them | flags |
 //!
-//! Imports go downward only: `config` → `rules` → `calendar` → `algorithm` → `clock`, and to `files`, `json`, `nearest` and
-//! `units`.
+//! Imports go downward only: `config` → `rules` → `calendar` → `algorithm` → `clock`, and to `json`,
+//! `regular_file`, `suggestion` and `units`.
 
 #![cfg_attr(
     test,
@@ -48,8 +48,8 @@ pub mod algorithm;
 pub mod calendar;
 pub mod clock;
 pub mod config;
-pub mod files;
 pub mod json;
-pub mod nearest;
+pub mod regular_file;
 pub mod rules;
+pub mod suggestion;
 pub mod units;

@@ -287,22 +287,13 @@ mod tests {
 
     #[test]
     fn invalid_amounts_are_rejected_with_what_is_expected() {
-        for (text, expected) in [
-            ("", NOT_A_SIZE),
-            ("x", NOT_A_SIZE),
-            ("-1", NOT_A_SIZE),
-            ("1.2.3K", NOT_A_SIZE),
-            ("1e3", NOT_A_SIZE),
-            ("1 K", NOT_A_SIZE),
-            ("1k", NOT_A_SIZE),
-            ("1KB", NOT_A_SIZE),
-            ("1Ki1K", NOT_A_SIZE),
-            ("0.3", "whole number of bytes"),
-            ("0", "from 1 to 1024Gi"),
-            ("1025Gi", "from 1 to 1024Gi"),
-            ("99999999999999999999G", "from 1 to 1024Gi"),
-            ("999999999999999999999999999999999999999999999", "from 1 to 1024Gi"),
-        ] {
+        for text in ["", "x", "-1", "1.2.3K", "1e3", "1 K", "1k", "1KB", "1Ki1K"] {
+            assert_eq!(size(text), Err(NOT_A_SIZE.to_owned()), "{text:?}");
+        }
+        let rows = "0.3 => whole number of bytes|0 => from 1 to 1024Gi|1025Gi => from 1 to 1024Gi|\
+            99999999999999999999G => from 1 to 1024Gi|\
+            999999999999999999999999999999999999999999999 => from 1 to 1024Gi";
+        for (text, expected) in cases(rows) {
             let error = size(text).unwrap_err();
             assert!(error.contains(expected), "{text:?}: {error}");
         }
@@ -367,21 +358,14 @@ mod tests {
 
     #[test]
     fn amounts_display_in_their_largest_unit() {
-        for (bytes, expected) in [
-            (0, "0"),
-            (1, "1"),
-            (1_000, "1K"),
-            (1_024, "1Ki"),
-            (262_144, "256Ki"),
-            (17_179_869_184, "16Gi"),
-            (1_001, "1001"),
-        ] {
-            assert_eq!(Bytes(bytes).to_string(), expected);
-        }
-        for (millis, expected) in
-            [(0, "0"), (250, "250ms"), (1_500, "1500ms"), (300_000, "5m"), (3_600_000, "1h"), (172_800_000, "2d")]
+        for (bytes, expected) in
+            cases("0 => 0|1 => 1|1000 => 1K|1024 => 1Ki|262144 => 256Ki|17179869184 => 16Gi|1001 => 1001")
         {
-            assert_eq!(Time(Duration::from_millis(millis)).to_string(), expected);
+            assert_eq!(Bytes(bytes.parse().unwrap()).to_string(), expected);
+        }
+        for (millis, expected) in cases("0 => 0|250 => 250ms|1500 => 1500ms|300000 => 5m|3600000 => 1h|172800000 => 2d")
+        {
+            assert_eq!(Time(Duration::from_millis(millis.parse().unwrap())).to_string(), expected);
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::{ClientTlsConfig, RedisError, TlsCertificates};
 
-use divvy_core::files;
+use divvy_core::regular_file;
 
 /// Default timeout of a batch.
 pub const DEFAULT_REDIS_TIMEOUT: Duration = Duration::from_millis(500);
@@ -77,8 +77,8 @@ impl RedisTls {
 /// Reads a file, which must have a section of that kind. The library would accept an empty file, and would then trust
 /// no authority.
 fn read(path: &Path, kind: &'static str) -> Result<Vec<u8>, InvalidRedisTarget> {
-    let content =
-        files::read(path, MAX_FILE_BYTES).map_err(|reason| InvalidRedisTarget::Unreadable(path.to_owned(), reason))?;
+    let content = regular_file::read(path, MAX_FILE_BYTES)
+        .map_err(|reason| InvalidRedisTarget::Unreadable(path.to_owned(), reason))?;
     let end = format!("{kind}-----");
     let is_there = String::from_utf8_lossy(&content)
         .lines()

@@ -8,8 +8,8 @@
 //! A record, and a bucket with reservations, ends in a byte that names its kind. So it is never a whole number of words.
 
 use crate::contract::StoreError;
+use divvy_core::algorithm::groups::{BucketClock, ExpiryGroup, ExpiryGroups};
 use divvy_core::algorithm::record::{Content, Reservation};
-use divvy_core::algorithm::reservation::groups::{BucketClock, ExpiryGroup, ExpiryGroups};
 use divvy_core::algorithm::{
     ConcurrencyState, LeakyBucketState, Limit, MAX_LOG_CREDITS, Outcome, OutcomeSource, Record, ReservedState,
     Resolution, Run, SlidingLogState, SlidingWindowState, State, TokenBucketState, WindowState,

@@ -18,7 +18,7 @@ use crate::cli::users::warn_if_public;
 use divvy_access::audit::{Action, AuditLog, Change, State};
 use divvy_access::{self as access, Authority, TokenKeys, User, Users, check_password};
 use divvy_core::config::{Problem, Report};
-use divvy_core::files;
+use divvy_core::regular_file;
 use divvy_server::auth::{FrontGuards, Guard};
 use divvy_server::sessions::Sessions;
 use divvy_server::tls::{Files, Reloader, Tls};
@@ -205,7 +205,8 @@ fn user(password: &str) -> anyhow::Result<User> {
 }
 
 fn password_in(path: &Path) -> anyhow::Result<User> {
-    let bytes = files::read(path, MAX_PASSWORD_FILE).with_context(|| format!("cannot read {}", path.display()))?;
+    let bytes =
+        regular_file::read(path, MAX_PASSWORD_FILE).with_context(|| format!("cannot read {}", path.display()))?;
     let text = String::from_utf8(bytes).with_context(|| format!("{} is not UTF-8", path.display()))?;
     // Editors end the last line with a line feed.
     let line = text.strip_suffix('\n').unwrap_or(&text);

@@ -13,8 +13,8 @@ use serde_json::{Map, Value};
 
 use divvy_core::clock::Timestamp;
 use divvy_core::config::Problem;
-use divvy_core::files;
 use divvy_core::json::{self, Object, WholeNumber};
+use divvy_core::regular_file;
 use divvy_core::units::{self, Time};
 
 /// Maximum size of a file: enough for a hundred thousand steps.
@@ -26,7 +26,7 @@ const MAX_BYTES: u64 = 64 << 20;
 /// The first problem in the file.
 pub fn read(path: &Path) -> Result<CaseFile, Problem> {
     let name = path.display().to_string();
-    let bytes = files::read(path, MAX_BYTES).map_err(|error| {
+    let bytes = regular_file::read(path, MAX_BYTES).map_err(|error| {
         let fix = match error.kind() {
             ErrorKind::NotFound => "write test cases there (docs/rules.md), or name their file with --cases",
             _ => "check its path and its permissions",

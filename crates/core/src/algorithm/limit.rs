@@ -1,13 +1,10 @@
-//! The limit of a bucket and its state: one type each for all algorithms, and the algorithms' names in a rules file.
+//! The limit of a bucket: one type for all algorithms, and the algorithms' names in a rules file.
 
-use super::decide::{Algorithm, Outcome};
-use super::reservation::Decorator;
-use super::reservation::groups::ExpiryGroups;
-use super::{
-    Ask, CalendarWindow, Concurrency, ConcurrencyState, CountBasis, FixedWindow, InvalidLimit, LeakyBucket,
-    LeakyBucketState, SlidingLog, SlidingLogState, SlidingWindow, SlidingWindowState, TokenBucket, TokenBucketState,
-    WindowState,
-};
+use super::decide::{Algorithm, Ask, CountBasis, InvalidLimit, Outcome, Resolution};
+use super::record::{Record, RecordChange, Replay};
+use super::set_aside::Decorator;
+use super::state::{AlgorithmState, Decision, State};
+use super::{CalendarWindow, Concurrency, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
 /// Evaluates an expression with the algorithm's own limit type.
@@ -70,6 +67,33 @@ impl Limit {
     /// stores never mix them.
     pub fn decide(&self, state: Option<&State>, ask: Ask, at: Timestamp) -> Decision {
         with_algorithm!(self, limit => decide_by(limit, state, ask, at))
+    }
+
+    /// Decides an idempotent request that is not in a group, at time `at`, given the state of its bucket and its
+    /// record.
+    pub fn decide_idempotent(
+        &self,
+        bucket: Option<&State>,
+        record: Option<&Record>,
+        (ask, fingerprint): (Ask, u64),
+        at: Timestamp,
+    ) -> (Decision, RecordChange) {
+        let kept = RecordChange::Keep.or_found(record, at);
+        match Replay::find(record, fingerprint, at) {
+            Replay::Answered(outcome) => (Decision { outcome, state: None }, kept),
+            Replay::Conflict => (self.decide_conflict(bucket, at), kept),
+            Replay::None | Replay::HeldBack(_) => {
+                let decision = self.decide(bucket, ask, at);
+                let record = Record::new_answer(fingerprint, decision.outcome, false, at);
+                (decision, RecordChange::Set(record))
+            }
+        }
+    }
+
+    /// Decides a request whose idempotency key belongs to another request.
+    fn decide_conflict(&self, bucket: Option<&State>, at: Timestamp) -> Decision {
+        let look = self.decide(bucket, Ask::Look { cost: 0 }, at);
+        Decision { outcome: Outcome { allowed: false, resolution: Resolution::Different, ..look.outcome }, ..look }
     }
 
     /// Returns the nanoseconds from `at` until a bucket in `state` has all its credits again, under every limit that
@@ -210,69 +234,4 @@ named_variants! {
         /// Leases, which are returned instead of used up.
         Concurrency = "concurrency",
     }
-}
-
-/// The state of a bucket while some of its credits are reserved.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReservedState {
-    /// The algorithm's own state.
-    pub base: State,
-    /// The credits that are set aside.
-    pub groups: ExpiryGroups,
-}
-
-/// An outcome, and the new state if it changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decision {
-    /// The answer to the caller.
-    pub outcome: Outcome,
-    /// The new state. `None` if it did not change.
-    pub state: Option<State>,
-}
-
-/// One algorithm's own state.
-pub(crate) trait AlgorithmState: Clone + PartialEq {
-    /// Returns the algorithm's state, or `None` if the state belongs to another algorithm.
-    fn downcast(state: &State) -> Option<&Self>;
-    fn into_state(self) -> State;
-}
-
-/// Declares [`State`] and the states of the algorithms in it.
-macro_rules! states {
-    ($($(#[$doc:meta])* $algorithm:ident($state:ty),)+) => {
-        /// The state that a bucket keeps between two asks, one variant per algorithm.
-        #[derive(Debug, Clone, PartialEq, Eq)]
-        pub enum State {
-            $($(#[$doc])* $algorithm($state),)+
-            /// State of any algorithm, while some credits are reserved.
-            Reserved(Box<ReservedState>),
-        }
-
-        $(impl AlgorithmState for $state {
-            #[inline]
-            fn downcast(state: &State) -> Option<&Self> {
-                if let State::$algorithm(state) = state { Some(state) } else { None }
-            }
-
-            #[inline]
-            fn into_state(self) -> State {
-                State::$algorithm(self)
-            }
-        })+
-    };
-}
-
-states! {
-    /// State of a fixed window or a calendar window.
-    FixedWindow(WindowState),
-    /// State of a sliding window.
-    SlidingWindow(SlidingWindowState),
-    /// State of a sliding log.
-    SlidingLog(SlidingLogState),
-    /// State of a token bucket.
-    TokenBucket(TokenBucketState),
-    /// State of a leaky bucket.
-    LeakyBucket(LeakyBucketState),
-    /// State of a concurrency limit.
-    Concurrency(ConcurrencyState),
 }

@@ -12,88 +12,63 @@ fn calendar(unit: Unit, zone: &str, reset_at: &str) -> Calendar {
     Calendar::new(unit, zone, time_of_day(reset_at).unwrap()).unwrap()
 }
 
-fn window(unit: Unit, zone: &str, reset_at: &str, moment: &str) -> [String; 2] {
-    let [Window { starts, ends }, _] = calendar(unit, zone, reset_at).windows(at(moment));
-    [starts, ends].map(|time| jiff::Timestamp::from_nanosecond(i128::from(time.as_nanos())).unwrap().to_string())
-}
-
-#[test]
-fn day_may_have_23_or_25_hours() {
-    let berlin = |moment| window(Unit::Day, "Europe/Berlin", "00:00", moment);
-    assert_eq!(berlin("2026-03-29T12:00:00Z"), ["2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"]);
-    assert_eq!(berlin("2026-10-25T12:00:00Z"), ["2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z"]);
-    // A window contains its first moment. The moment of its end belongs to the next one.
-    assert_eq!(berlin("2026-10-24T22:00:00Z")[1], "2026-10-25T23:00:00Z");
-    assert_eq!(berlin("2026-10-25T23:00:00Z")[0], "2026-10-25T23:00:00Z");
-}
-
-#[test]
-fn weeks_begin_on_monday_months_on_the_first_and_years_on_new_year() {
-    let utc = |unit, moment| window(unit, "UTC", "00:00", moment);
-    assert_eq!(utc(Unit::Week, "2026-11-22T10:00:00Z"), ["2026-11-16T00:00:00Z", "2026-11-23T00:00:00Z"]);
-    assert_eq!(utc(Unit::Month, "2028-02-29T23:59:59Z"), ["2028-02-01T00:00:00Z", "2028-03-01T00:00:00Z"]);
-    assert_eq!(utc(Unit::Year, "2026-11-22T10:00:00Z"), ["2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z"]);
-    assert_eq!(utc(Unit::Minute, "2026-11-22T10:00:59.9Z"), ["2026-11-22T10:00:00Z", "2026-11-22T10:01:00Z"]);
-}
-
-#[test]
-fn day_may_begin_at_another_time() {
-    let late = |moment| window(Unit::Month, "America/New_York", "06:00", moment);
-    assert_eq!(late("2026-07-01T09:59:59Z"), ["2026-06-01T10:00:00Z", "2026-07-01T10:00:00Z"]);
-    assert_eq!(late("2026-07-01T10:00:00Z")[0], "2026-07-01T10:00:00Z");
-}
-
-#[test]
-fn day_with_a_skipped_beginning_begins_after_the_gap() {
-    for (zone, reset_at, noon, expected) in [
-        // The clocks go from 02:00 to 03:00.
-        ("Europe/Berlin", "02:30", "2026-03-29T12:00:00Z", ["2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"]),
-        ("Europe/Berlin", "02:00", "2026-03-29T12:00:00Z", ["2026-03-29T01:00:00Z", "2026-03-30T00:00:00Z"]),
-        ("Europe/Berlin", "03:00", "2026-03-29T12:00:00Z", ["2026-03-29T01:00:00Z", "2026-03-30T01:00:00Z"]),
-        ("America/New_York", "02:30", "2026-03-08T12:00:00Z", ["2026-03-08T07:00:00Z", "2026-03-09T06:30:00Z"]),
-        // The clocks go from midnight to 01:00.
-        ("America/Santiago", "00:00", "2026-09-06T12:00:00Z", ["2026-09-06T04:00:00Z", "2026-09-07T03:00:00Z"]),
-        ("America/Santiago", "00:30", "2026-09-06T12:00:00Z", ["2026-09-06T04:00:00Z", "2026-09-07T03:30:00Z"]),
-        ("Africa/Cairo", "00:45", "2026-04-24T12:00:00Z", ["2026-04-23T22:00:00Z", "2026-04-24T21:45:00Z"]),
-        // The clocks go from 02:00 to 02:30.
-        ("Australia/Lord_Howe", "02:15", "2026-10-04T01:00:00Z", ["2026-10-03T15:30:00Z", "2026-10-04T15:15:00Z"]),
-    ] {
-        assert_eq!(window(Unit::Day, zone, reset_at, noon), expected, "{zone} {reset_at}");
-        // The previous day ends there, without a gap or an overlap.
-        let [starts, _] = expected;
-        let before = at(starts).as_nanos() - 1;
-        let [last, next] = calendar(Unit::Day, zone, reset_at).windows(Timestamp::from_nanos(before));
-        assert_eq!((last.ends, next.starts), (at(starts), at(starts)), "{zone} {reset_at}");
-    }
+/// The unit, the zone, the start of days, a moment, and the window that contains it.
+const WINDOWS: [&str; 29] = [
+    // A day may have 23 or 25 hours. It contains its first moment, and the moment of its end belongs to the next one.
+    "day Europe/Berlin 00:00 2026-03-29T12:00:00Z 2026-03-28T23:00:00Z 2026-03-29T22:00:00Z",
+    "day Europe/Berlin 00:00 2026-10-25T12:00:00Z 2026-10-24T22:00:00Z 2026-10-25T23:00:00Z",
+    "day Europe/Berlin 00:00 2026-10-24T22:00:00Z 2026-10-24T22:00:00Z 2026-10-25T23:00:00Z",
+    "day Europe/Berlin 00:00 2026-10-25T23:00:00Z 2026-10-25T23:00:00Z 2026-10-26T23:00:00Z",
+    // Weeks begin on Monday, months on the first, and years on New Year.
+    "week UTC 00:00 2026-11-22T10:00:00Z 2026-11-16T00:00:00Z 2026-11-23T00:00:00Z",
+    "month UTC 00:00 2028-02-29T23:59:59Z 2028-02-01T00:00:00Z 2028-03-01T00:00:00Z",
+    "year UTC 00:00 2026-11-22T10:00:00Z 2026-01-01T00:00:00Z 2027-01-01T00:00:00Z",
+    "minute UTC 00:00 2026-11-22T10:00:59.9Z 2026-11-22T10:00:00Z 2026-11-22T10:01:00Z",
+    // Days may begin at another time.
+    "month America/New_York 06:00 2026-07-01T09:59:59Z 2026-06-01T10:00:00Z 2026-07-01T10:00:00Z",
+    "month America/New_York 06:00 2026-07-01T10:00:00Z 2026-07-01T10:00:00Z 2026-08-01T10:00:00Z",
+    // A day begins right after a gap. The clocks go from 02:00 to 03:00.
+    "day Europe/Berlin 02:30 2026-03-29T12:00:00Z 2026-03-29T01:00:00Z 2026-03-30T00:30:00Z",
+    "day Europe/Berlin 02:00 2026-03-29T12:00:00Z 2026-03-29T01:00:00Z 2026-03-30T00:00:00Z",
+    "day Europe/Berlin 03:00 2026-03-29T12:00:00Z 2026-03-29T01:00:00Z 2026-03-30T01:00:00Z",
+    "day America/New_York 02:30 2026-03-08T12:00:00Z 2026-03-08T07:00:00Z 2026-03-09T06:30:00Z",
+    // The clocks go from midnight to 01:00.
+    "day America/Santiago 00:00 2026-09-06T12:00:00Z 2026-09-06T04:00:00Z 2026-09-07T03:00:00Z",
+    "day America/Santiago 00:30 2026-09-06T12:00:00Z 2026-09-06T04:00:00Z 2026-09-07T03:30:00Z",
+    "day Africa/Cairo 00:45 2026-04-24T12:00:00Z 2026-04-23T22:00:00Z 2026-04-24T21:45:00Z",
+    // The clocks go from 02:00 to 02:30.
+    "day Australia/Lord_Howe 02:15 2026-10-04T01:00:00Z 2026-10-03T15:30:00Z 2026-10-04T15:15:00Z",
     // The week begins on a Monday whose midnight is skipped.
-    let tehran = window(Unit::Week, "Asia/Tehran", "00:30", "2021-03-23T12:00:00Z");
-    assert_eq!(tehran, ["2021-03-21T20:30:00Z", "2021-03-28T20:00:00Z"]);
-}
-
-#[test]
-fn day_skipped_by_a_zone_has_no_window() {
-    let samoa = |moment| window(Unit::Day, "Pacific/Apia", "00:00", moment);
-    assert_eq!(samoa("2011-12-30T09:00:00Z"), ["2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z"]);
-    assert_eq!(samoa("2011-12-30T10:00:00Z"), ["2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"]);
+    "week Asia/Tehran 00:30 2021-03-23T12:00:00Z 2021-03-21T20:30:00Z 2021-03-28T20:00:00Z",
+    // The zone skips a day.
+    "day Pacific/Apia 00:00 2011-12-30T09:00:00Z 2011-12-29T10:00:00Z 2011-12-30T10:00:00Z",
+    "day Pacific/Apia 00:00 2011-12-30T10:00:00Z 2011-12-30T10:00:00Z 2011-12-31T10:00:00Z",
     // The clocks only show the last six hours of the day that begins at 06:00, after the next midnight.
-    let late = |moment| window(Unit::Day, "Pacific/Apia", "06:00", moment);
-    assert_eq!(late("2011-12-30T09:59:59Z"), ["2011-12-29T16:00:00Z", "2011-12-30T10:00:00Z"]);
-    assert_eq!(late("2011-12-30T10:00:00Z"), ["2011-12-30T10:00:00Z", "2011-12-30T16:00:00Z"]);
-    assert_eq!(late("2011-12-30T16:00:00Z"), ["2011-12-30T16:00:00Z", "2011-12-31T16:00:00Z"]);
-}
+    "day Pacific/Apia 06:00 2011-12-30T09:59:59Z 2011-12-29T16:00:00Z 2011-12-30T10:00:00Z",
+    "day Pacific/Apia 06:00 2011-12-30T10:00:00Z 2011-12-30T10:00:00Z 2011-12-30T16:00:00Z",
+    "day Pacific/Apia 06:00 2011-12-30T16:00:00Z 2011-12-30T16:00:00Z 2011-12-31T16:00:00Z",
+    // An hour ends when the clocks show another one, or are set back: it is 01:45 for the second time.
+    "hour Asia/Kathmandu 00:00 2026-11-22T10:00:00Z 2026-11-22T09:15:00Z 2026-11-22T10:15:00Z",
+    "hour Australia/Lord_Howe 00:00 2026-04-04T14:59:59Z 2026-04-04T14:00:00Z 2026-04-04T15:00:00Z",
+    "hour Australia/Lord_Howe 00:00 2026-04-04T15:15:00Z 2026-04-04T15:00:00Z 2026-04-04T15:30:00Z",
+    // The clocks go from 02:30 to 03:00.
+    "hour America/Caracas 00:00 2016-05-01T06:59:59Z 2016-05-01T06:30:00Z 2016-05-01T07:00:00Z",
+    "hour America/Caracas 00:00 2016-05-01T07:00:00Z 2016-05-01T07:00:00Z 2016-05-01T08:00:00Z",
+];
 
 #[test]
-fn hour_ends_when_the_clocks_show_another_one_or_are_set_back() {
-    let kathmandu = window(Unit::Hour, "Asia/Kathmandu", "00:00", "2026-11-22T10:00:00Z");
-    assert_eq!(kathmandu, ["2026-11-22T09:15:00Z", "2026-11-22T10:15:00Z"]);
-    // It is 01:45 for the second time, after the clocks went back by half an hour.
-    let lord_howe = |moment| window(Unit::Hour, "Australia/Lord_Howe", "00:00", moment);
-    assert_eq!(lord_howe("2026-04-04T14:59:59Z"), ["2026-04-04T14:00:00Z", "2026-04-04T15:00:00Z"]);
-    assert_eq!(lord_howe("2026-04-04T15:15:00Z"), ["2026-04-04T15:00:00Z", "2026-04-04T15:30:00Z"]);
-    // The clocks go from 02:30 to 03:00.
-    let caracas = |moment| window(Unit::Hour, "America/Caracas", "00:00", moment);
-    assert_eq!(caracas("2016-05-01T06:59:59Z"), ["2016-05-01T06:30:00Z", "2016-05-01T07:00:00Z"]);
-    assert_eq!(caracas("2016-05-01T07:00:00Z"), ["2016-05-01T07:00:00Z", "2016-05-01T08:00:00Z"]);
+fn windows_follow_the_clocks_of_their_zones() {
+    for row in WINDOWS {
+        let [unit, zone, reset_at, moment, starts, ends] = row.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{row}")
+        };
+        let calendar = Calendar::parse(&format!("{unit} {reset_at} {zone}")).unwrap();
+        let window = Window { starts: at(starts), ends: at(ends) };
+        assert_eq!(calendar.windows(at(moment))[0], window, "{row}");
+        // The window before ends there, without a gap or an overlap.
+        let [last, next] = calendar.windows(window.starts.minus(1));
+        assert_eq!((last.ends, next), (window.starts, window), "{row}");
+    }
 }
 
 /// The clock shows [`Timestamp::MAX`] if the machine's is set past the year 2554.

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Problems;
+use super::checker::Checker;
 use super::document::{MAX_FILE_BYTES, RawSetting, RawValue};
-use super::validate::Checker;
-use crate::files;
+use crate::regular_file;
 use crate::rules::setting_name::{ACTOR_FIELD, ACTOR_PREFIX, LIST, NETWORKS};
 use crate::rules::{
     ActorPrefix, Condition, List, ListEntry, Members, NOT, Network, NetworkError, NetworkSet, Pattern, PrefixLengths,
@@ -172,7 +172,7 @@ impl Lists {
         let path = list_path(rules_file, name);
         let shown = path.display().to_string();
         problems.report.lists.push(path.clone());
-        let bytes = match files::read(&path, MAX_FILE_BYTES) {
+        let bytes = match regular_file::read(&path, MAX_FILE_BYTES) {
             Ok(bytes) => bytes,
             Err(error) => {
                 let fix = match error.kind() {

@@ -6,19 +6,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::Problems;
-use crate::files;
+use crate::regular_file;
 use crate::rules::{self, Seconds};
 use crate::units::{self, Approximate, NOT_A_TIME};
 
 /// The header of the default rule.
 pub const DEFAULT: &str = "default";
 
-/// The rules of a file, in order of precedence.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Document {
-    pub rules: Vec<RawRule>,
-}
-
+/// A rule of a file. Rules are in order of precedence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawRule {
     pub line: usize,
@@ -53,6 +48,11 @@ impl RawRule {
     /// Returns whether the rule has the setting, even without a value.
     pub fn has(&self, key: &str) -> bool {
         self.settings.iter().any(|setting| setting.key == key && setting.value != RawValue::Null)
+    }
+
+    /// Returns the line of a setting, or the line of the rule if it has no such setting.
+    pub fn setting_line(&self, key: &str) -> usize {
+        self.settings.iter().find(|setting| setting.key == key).map_or(self.line, |setting| setting.line)
     }
 
     pub fn new(line: usize, operation: Vec<(String, String)>) -> Self {
@@ -107,7 +107,7 @@ pub const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// Reads the file at `path`. If it cannot be read, adds the reason to `problems` and returns `None`.
 pub fn read_text(path: &Path, problems: &mut Problems) -> Option<String> {
-    let bytes = match files::read(path, MAX_FILE_BYTES) {
+    let bytes = match regular_file::read(path, MAX_FILE_BYTES) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == ErrorKind::FileTooLarge => {
             let what = format!("the file is larger than {}", Approximate(MAX_FILE_BYTES));

@@ -14,12 +14,12 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::Problems;
-use super::document::{self, DEFAULT, Document, RawRule, RawSetting, RawValue};
+use super::document::{self, DEFAULT, RawRule, RawSetting, RawValue};
 use crate::rules::operation::{self, PairSpans, SyntaxError};
 use crate::rules::setting_name::{ACTOR_FIELD, CREDIT_LIMIT, LABEL, MATCH_POLICY, RESET_SECONDS};
 
-pub(super) fn read(text: &str, problems: &mut Problems) -> Document {
-    let mut document = Document::default();
+pub(super) fn read(text: &str, problems: &mut Problems) -> Vec<RawRule> {
+    let mut rules: Vec<RawRule> = Vec::new();
     let mut seen = HashMap::new();
     for (line, whole) in (1..).zip(text.lines()) {
         let content = trim(whole);
@@ -33,12 +33,12 @@ pub(super) fn read(text: &str, problems: &mut Problems) -> Document {
         if let Some(header) = content.strip_prefix('[') {
             let rule = read_header(line, header, problems);
             compare_header(whole, &rule, &mut seen, problems);
-            document.rules.push(rule);
+            rules.push(rule);
             continue;
         }
-        let header = document.rules.last().map(|rule| rule.header.as_str());
+        let header = rules.last().map(|rule| rule.header.as_str());
         let Some(setting) = read_setting((line, header), whole, problems) else { continue };
-        match document.rules.last_mut() {
+        match rules.last_mut() {
             Some(rule) => rule.settings.push(setting),
             None => {
                 let what = format!("`{}` is above the first section", setting.key);
@@ -46,7 +46,7 @@ pub(super) fn read(text: &str, problems: &mut Problems) -> Document {
             }
         }
     }
-    document
+    rules
 }
 
 /// Returns the pairs of a section with this header; `None` if divvy cannot read it, or Button's Divvy reads it

@@ -10,9 +10,9 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue as Slice;
 
-use super::document::{Document, RawRule, RawSetting, RawValue};
+use super::document::{RawRule, RawSetting, RawValue};
 use super::{Problems, ini};
-use crate::nearest::nearest;
+use crate::suggestion::nearest;
 use crate::{json, rules};
 
 const TOP_LEVEL_KEYS: [&str; 2] = ["overrides", "default"];
@@ -21,12 +21,12 @@ const TOP_LEVEL_KEYS: [&str; 2] = ["overrides", "default"];
 struct Members<'a>(Vec<(String, &'a Slice)>);
 
 /// Reads a JSON rules file; `None` if the text is not a JSON object.
-pub(super) fn read(text: &str, problems: &mut Problems) -> Option<Document> {
+pub(super) fn read(text: &str, problems: &mut Problems) -> Option<Vec<RawRule>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match serde_json::from_str(text) {
         Ok(Members(members)) => {
             let line_ends = memchr::memchr_iter(b'\n', text.as_bytes()).collect();
-            Some(Reader { text, line_ends, problems }.document(members))
+            Some(Reader { text, line_ends, problems }.rules(members))
         }
         Err(error) if error.is_data() => {
             let fix = "write {\"overrides\": [{…}, …], \"default\": {…}}";
@@ -49,7 +49,7 @@ struct Reader<'a, 'p> {
 }
 
 impl<'a> Reader<'a, '_> {
-    fn document(mut self, members: Vec<(String, &'a Slice)>) -> Document {
+    fn rules(mut self, members: Vec<(String, &'a Slice)>) -> Vec<RawRule> {
         let mut overrides = None;
         let mut default = None;
         for (key, value) in members {
@@ -69,22 +69,15 @@ impl<'a> Reader<'a, '_> {
                 self.error(value, format!("{key:?} is given twice"), "keep one of them");
             }
         }
-        let mut document = Document::default();
-        if let Some(overrides) = overrides.filter(|value| !is_null(value)) {
-            document.rules.extend(self.overrides(overrides));
-        }
-        if let Some(default) = default.filter(|value| !is_null(value)) {
-            document.rules.extend(self.default_rule(default));
-        }
-        document
+        let mut rules = overrides.filter(is_given).map_or(Vec::new(), |overrides| self.overrides(overrides));
+        rules.extend(default.filter(is_given).and_then(|default| self.default_rule(default)));
+        rules
     }
 
     fn overrides(&mut self, slice: &'a Slice) -> Vec<RawRule> {
-        let Ok(rules) = serde_json::from_str::<Vec<&Slice>>(slice.get()) else {
-            self.error(slice, "\"overrides\" is not an array", "write the rules as [{…}, {…}]");
-            return Vec::new();
-        };
-        rules.into_iter().filter_map(|rule| self.override_rule(rule)).collect()
+        let rules: Option<Vec<&Slice>> =
+            self.parse(slice, "\"overrides\" is not an array", "write the rules as [{…}, {…}]");
+        rules.into_iter().flatten().filter_map(|rule| self.override_rule(rule)).collect()
     }
 
     fn override_rule(&mut self, slice: &'a Slice) -> Option<RawRule> {
@@ -128,7 +121,7 @@ impl<'a> Reader<'a, '_> {
                 self.error(value, "\"operation\" is given twice", "keep one of them");
             }
         }
-        Some((operation.filter(|value| !is_null(value)), settings))
+        Some((operation.filter(is_given), settings))
     }
 
     /// Reads an operation. Numbers and booleans become their JSON text, as in a hit. Reports numbers that Button's Divvy reads
@@ -157,29 +150,24 @@ impl<'a> Reader<'a, '_> {
     }
 
     fn object(&mut self, slice: &'a Slice, what: &str) -> Option<Vec<(String, &'a Slice)>> {
+        let what = format!("{what} must be an object");
+        self.parse(slice, &what, "write it as {\"key\": \"value\", …}").map(|Members(members)| members)
+    }
+
+    /// Parses a part of the text. The error is `what` if it has another type. Otherwise, one of its strings is wrong.
+    fn parse<T: Deserialize<'a>>(&mut self, slice: &'a Slice, what: &str, fix: &str) -> Option<T> {
         match serde_json::from_str(slice.get()) {
-            Ok(Members(members)) => Some(members),
-            Err(error) if error.is_data() => {
-                self.error(slice, format!("{what} must be an object"), "write it as {\"key\": \"value\", …}");
-                None
-            }
-            Err(error) => {
-                self.error(slice, json::message(&error), "correct the string");
-                None
-            }
+            Ok(value) => return Some(value),
+            Err(error) if error.is_data() => self.error(slice, what, fix),
+            Err(error) => self.error(slice, json::message(&error), "correct the string"),
         }
+        None
     }
 
     fn value(&mut self, slice: &'a Slice) -> RawValue {
         let text = slice.get();
         match text.bytes().next() {
-            Some(b'"') => match serde_json::from_str(text) {
-                Ok(string) => RawValue::Text(string),
-                Err(error) => {
-                    self.error(slice, json::message(&error), "correct the string");
-                    RawValue::Null
-                }
-            },
+            Some(b'"') => self.parse(slice, "", "").map_or(RawValue::Null, RawValue::Text),
             Some(b'n') => RawValue::Null,
             Some(b'[' | b'{') => RawValue::Other(self.compact(slice)),
             Some(b't' | b'f') => RawValue::Other(text.to_owned()),
@@ -216,8 +204,8 @@ impl<'a> Reader<'a, '_> {
     }
 }
 
-fn is_null(slice: &Slice) -> bool {
-    slice.get() == "null"
+fn is_given(slice: &&Slice) -> bool {
+    slice.get() != "null"
 }
 
 impl<'de> Deserialize<'de> for Members<'de> {

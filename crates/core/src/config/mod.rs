@@ -17,12 +17,13 @@ use document::read_text;
 
 use crate::rules::{Rule, RuleSet, Spellings};
 
+mod checker;
 mod conditions;
+mod consistency;
 mod document;
 mod ini;
 mod json;
 mod ratelimit;
-mod ruleset;
 mod validate;
 mod write;
 
@@ -60,9 +61,9 @@ pub fn load_for(path: &Path, serving: &Serving) -> Result<Loaded, Report> {
     let Loaded { rules, warnings, differences, lists } = load(path)?;
     let mut problems = Problems::new(&path.display().to_string());
     if serving.redis_cluster {
-        ruleset::check_slots(&rules, &mut problems);
+        consistency::check_slots(&rules, &mut problems);
     }
-    match ruleset::spell(rules, &serving.spellings, path, &mut problems) {
+    match consistency::spell(rules, &serving.spellings, path, &mut problems) {
         Some(rules) if !problems.has_errors() => Ok(Loaded { rules, warnings, differences, lists }),
         _ => Err(Report { warnings, lists, ..Report::from(problems) }),
     }
@@ -105,11 +106,11 @@ pub fn parse_as(text: &str, format: Format, path: &Path) -> Result<Loaded, Repor
 
 fn read(text: &str, format: Format, file_name: &str, mut lists: Lists) -> Result<Loaded, Report> {
     let mut problems = Problems::new(file_name);
-    let document = match format {
+    let rules = match format {
         Format::Ini => Some(ini::read(text, &mut problems)),
         Format::Json => json::read(text, &mut problems),
     };
-    let rules = document.and_then(|document| ruleset::compile(&document, &mut lists, &mut problems));
+    let rules = rules.and_then(|rules| consistency::compile(&rules, &mut lists, &mut problems));
     match rules {
         Some(rules) if !problems.has_errors() => {
             let mut differences = std::mem::take(&mut problems.differences);

@@ -1,35 +1,31 @@
 //! Validates one rule of a document, its settings and its operation. Each problem has its line.
 
-use std::collections::{HashMap, HashSet};
-use std::ops::RangeInclusive;
+use std::collections::HashSet;
 
 use jiff::civil::Time;
 
+use super::checker::{Checker, Notation, PERIOD, SECONDS, WHOLE, WHOLE_SECONDS};
 use super::conditions::Lists;
-use super::document::{self, DEFAULT, InvalidNumber, RawRule, RawSetting, RawValue};
+use super::document::{self, DEFAULT, RawRule, RawSetting, RawValue};
 use super::{Problems, ini};
 use crate::algorithm::Kind;
 use crate::calendar::{self, Calendar, Unit};
-use crate::nearest::{advice, nearest};
 use crate::rules::setting_name::{
-    self, ACTOR_FIELD, ALGORITHM, BLOCK_AFTER, BLOCK_FACTOR, BLOCK_FORGET, BLOCK_MAX, BLOCK_SECONDS, BLOCK_WINDOW,
-    BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, LIMIT, LIST, MATCH_POLICY, NETWORKS, OVERRUN,
-    PER, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE, UNLIMITED, UTC, WINDOW,
+    ACTOR_FIELD, ALGORITHM, BLOCK_AFTER, BLOCK_FACTOR, BLOCK_FORGET, BLOCK_MAX, BLOCK_SECONDS, BLOCK_WINDOW, BURST,
+    COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, LIMIT, LIST, MATCH_POLICY, NETWORKS, OVERRUN, PER,
+    REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE, UNLIMITED, UTC, WINDOW,
 };
 use crate::rules::{
     Condition, MAX_BLOCK_AFTER, MAX_BLOCK_FACTOR, MAX_RESET_SECONDS, MatchPolicy, Overrun, Pattern, Penalty, Quota,
     Rule, Seconds, Settings,
 };
 
-pub(super) const MAX_LABEL_LENGTH: usize = 255;
-
 /// Returns the rule that `raw` describes; `None` if its operation or one of its conditions could not be read.
 ///
 /// An invalid setting is reported and replaced by a valid one, so that the rule can still be compared with others. The
 /// rules are used only if nothing was reported.
 pub(super) fn rule(raw: &RawRule, lists: &mut Lists, problems: &mut Problems) -> Option<Rule> {
-    let mut checker = Checker { raw, settings: HashMap::new(), misspelled: HashSet::new(), problems };
-    checker.index_settings();
+    let mut checker = Checker::new(raw, problems);
     let settings = checker.quota_settings();
     let actor_fields = checker.actor_fields();
     let (networks, list) = (checker.networks(), checker.list(lists));
@@ -59,90 +55,7 @@ pub(super) fn rule(raw: &RawRule, lists: &mut Lists, problems: &mut Problems) ->
     is_complete.then_some(rule)
 }
 
-/// Returns the line of a rule's setting, or the line of the rule if it has no such setting.
-pub(super) fn setting_line(raw: &RawRule, key: &str) -> usize {
-    raw.settings.iter().find(|setting| setting.key == key).map_or(raw.line, |setting| setting.line)
-}
-
-/// The notation of a number for messages, and its parser.
-type Notation<T> = (&'static str, fn(&RawValue) -> Result<T, InvalidNumber>);
-
-const WHOLE: Notation<u64> = ("in digits only", document::whole);
-const WHOLE_SECONDS: Notation<u64> = ("for example `900` or `15m`", document::whole_seconds);
-const SECONDS: Notation<Seconds> = ("for example `60` or `0.25`", document::seconds);
-const PERIOD: Notation<Seconds> = ("for example `90s`, `5m`, `12h`, `7d` or `2w`", document::period);
-
-/// Returns the text with `-` in place of each character that a label cannot contain.
-pub(super) fn to_label(text: &str) -> String {
-    text.chars().map(|c| if u8::try_from(c).is_ok_and(is_label_byte) { c } else { '-' }).collect()
-}
-
-/// Returns whether a label may contain this byte.
-fn is_label_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
-}
-
-/// The settings of a rule, while they are checked.
-pub(super) struct Checker<'a> {
-    raw: &'a RawRule,
-    /// Known settings by key. The first one wins if a key is repeated.
-    settings: HashMap<&'a str, &'a RawSetting>,
-    /// Known keys that are probably meant by unknown ones. They are not reported as missing.
-    misspelled: HashSet<&'static str>,
-    pub problems: &'a mut Problems,
-}
-
-impl<'a> Checker<'a> {
-    fn index_settings(&mut self) {
-        let raw = self.raw;
-        for setting in &raw.settings {
-            let (key, place) = (setting.key.as_str(), (setting.line, raw.header.as_str()));
-            if !setting_name::NAMES.contains(&key) {
-                let meant = nearest(key, setting_name::NAMES);
-                self.misspelled.extend(meant);
-                let fix = meant.map_or_else(
-                    || format!("remove it: a rule has {}", setting_name::NAMES.join(", ")),
-                    |meant| format!("did you mean `{meant}`?"),
-                );
-                self.problems.error(place, format!("unknown setting `{key}`"), fix);
-            } else if let Some(first) = self.settings.get(key) {
-                let what = format!("`{key}` is set twice, first on line {}", first.line);
-                self.problems.error(place, what, "keep one of them");
-            } else {
-                self.settings.insert(key, setting);
-            }
-        }
-    }
-
-    /// Returns the setting, unless it is missing or `null`.
-    pub fn setting(&self, key: &str) -> Option<&'a RawSetting> {
-        self.settings.get(key).copied().filter(|setting| setting.value != RawValue::Null)
-    }
-
-    fn has(&self, key: &str) -> bool {
-        self.setting(key).is_some()
-    }
-
-    /// Returns the position of a setting, or of the rule if it has no such setting.
-    pub fn place(&self, key: &str) -> (usize, &'a str) {
-        (setting_line(self.raw, key), &self.raw.header)
-    }
-
-    /// Reports an error in a setting.
-    pub fn error(&mut self, key: &str, what: impl Into<String>, fix: impl Into<String>) {
-        self.problems.error(self.place(key), what, fix);
-    }
-
-    fn warning(&mut self, key: &str, what: impl Into<String>, fix: impl Into<String>) {
-        self.problems.warning(self.place(key), what, fix);
-    }
-
-    /// Reports a setting that Button's Divvy does not have, and what it does instead.
-    pub fn unsupported(&mut self, key: &str, instead: &str) {
-        let what = format!("Button's Divvy 1.7.1 does not support `{key}`: it {instead}");
-        self.problems.difference(self.place(key), what, "remove it if Button's Divvy reads the file, too");
-    }
-
+impl Checker<'_> {
     /// Warns of a setting of a rule that has no counters.
     fn warn_without_counter(&mut self, key: &str, settings: Settings) {
         if matches!(settings.quota(), Ok(Quota::Always { .. } | Quota::Never)) {
@@ -242,54 +155,6 @@ impl<'a> Checker<'a> {
         (PER, "the length of a window", PERIOD)
     }
 
-    fn required<T: Default>(&mut self, key: &'static str, meaning: &str, notation: Notation<T>) -> T {
-        let is_length = matches!(key, RESET_SECONDS | PER);
-        let names: &[&str] = if is_length { &[RESET_SECONDS, PER, WINDOW] } else { &[key] };
-        if !self.has(key) && !names.iter().any(|name| self.misspelled.contains(name)) {
-            let (what, fix) = if key == RESET_SECONDS {
-                let fix = format!("add `{PER}`, `{RESET_SECONDS}` or `{WINDOW}`");
-                ("the length of the window is missing".to_owned(), fix)
-            } else {
-                (format!("`{key}` is missing"), format!("add it: {meaning}"))
-            };
-            self.error(key, what, fix);
-        }
-        self.number(key, meaning, notation).unwrap_or_default()
-    }
-
-    /// Returns a number; `None` if it is missing, or after reporting that it is no number.
-    fn number<T>(&mut self, key: &str, meaning: &str, (notation, read): Notation<T>) -> Option<T> {
-        let RawSetting { value, .. } = self.setting(key)?;
-        read(value)
-            .inspect_err(|error| {
-                let written = value.as_written();
-                let fix = match document::period(value) {
-                    Ok(_) if key == RESET_SECONDS => {
-                        format!("write `{PER} = {written}`, or the seconds in digits only")
-                    }
-                    _ => format!("write {meaning}, {notation}"),
-                };
-                self.error(key, format!("`{key}` {error}: {written:?}"), fix);
-            })
-            .ok()
-    }
-
-    /// Returns a number as [`Checker::number`] does; `None` after reporting that it is out of range, too.
-    fn number_within(
-        &mut self,
-        key: &str,
-        meaning: &str,
-        notation: Notation<u64>,
-        range: RangeInclusive<u64>,
-    ) -> Option<u64> {
-        let number = self.number(key, meaning, notation)?;
-        if !range.contains(&number) {
-            let what = format!("`{key}` is {number}, but must be from {} to {}", range.start(), range.end());
-            self.error(key, what, format!("write {meaning}"));
-        }
-        Some(number).filter(|number| range.contains(number))
-    }
-
     fn quota(&mut self, settings: Settings) -> Quota {
         settings.quota().unwrap_or_else(|errors| {
             for error in errors {
@@ -307,16 +172,6 @@ impl<'a> Checker<'a> {
             }
             Quota::Never
         })
-    }
-
-    /// Returns a non-empty string.
-    fn text(&mut self, key: &str) -> Option<String> {
-        let value = &self.setting(key)?.value;
-        let Some(text) = value.as_text() else {
-            self.error(key, format!("`{key}` is not a string: {}", value.as_written()), "put it in quotes");
-            return None;
-        };
-        Some(text.to_owned()).filter(|text| !text.is_empty())
     }
 
     /// Returns the fields of an actor: separated by commas, or in a JSON array.
@@ -360,22 +215,6 @@ impl<'a> Checker<'a> {
             self.problems.difference(self.place(MATCH_POLICY), what, fix);
         }
         policy
-    }
-
-    /// Returns one of `all` by its name. An unknown name is reported and replaced by the nearest.
-    fn choice<T: Copy>(&mut self, key: &str, all: &[T], name: fn(T) -> &'static str) -> Option<T> {
-        let text = self.text(key)?;
-        let named = |text: &str| all.iter().copied().find(|candidate| name(*candidate) == text);
-        named(&text).or_else(|| {
-            let names: Vec<_> = all.iter().map(|candidate| name(*candidate)).collect();
-            let nearest = nearest(&text, &names);
-            let mut fix = advice(nearest, &names);
-            if key == WINDOW && text.starts_with(|c: char| c.is_ascii_digit()) {
-                fix.push_str(&format!("; for a window of another length, write `{PER}`, as in `{PER} = 90s`"));
-            }
-            self.error(key, format!("unknown {key} {text:?}"), fix);
-            nearest.and_then(named)
-        })
     }
 
     fn label(&mut self) -> Option<String> {
@@ -448,21 +287,11 @@ impl<'a> Checker<'a> {
         Some(counter)
     }
 
-    /// Returns a short text for people, or a name.
-    fn name(&mut self, key: &str) -> Option<String> {
-        let name = self.text(key)?;
-        if name.len() > MAX_LABEL_LENGTH || !name.bytes().all(is_label_byte) {
-            let fix = format!("use at most {MAX_LABEL_LENGTH} letters, digits, `-` and `_`");
-            self.error(key, format!("invalid {key} {name:?}"), fix);
-        }
-        Some(name)
-    }
-
     /// Returns the rule's penalty; `None` if it has none, or after reporting what is wrong.
     fn penalty(&mut self, settings: Settings) -> Option<Penalty> {
         if !self.has(BLOCK_AFTER) {
             for key in [BLOCK_WINDOW, BLOCK_SECONDS, BLOCK_FACTOR, BLOCK_MAX, BLOCK_FORGET] {
-                if self.has(key) && !self.misspelled.contains(BLOCK_AFTER) {
+                if self.has(key) && self.lacks(BLOCK_AFTER) {
                     let what = format!("`{key}` has no meaning without `{BLOCK_AFTER}`");
                     self.error(key, what, format!("add `{BLOCK_AFTER} = 5`, or remove it"));
                 }
@@ -486,7 +315,7 @@ impl<'a> Checker<'a> {
                 format!("add it, for example `{BLOCK_SECONDS} = 15m`"),
             ),
         ] {
-            if !self.has(key) && !self.misspelled.contains(key) {
+            if self.lacks(key) {
                 self.error(BLOCK_AFTER, what, fix);
             }
         }

@@ -29,21 +29,12 @@ impl Address {
     pub(crate) fn parse_bytes(value: &[u8]) -> Option<Self> {
         // No IPv6 address begins with an IPv4 address.
         if let Some((bits, after)) = split_v4(value) {
-            let is_valid_end = match after {
-                [] => true,
-                [b':', port @ ..] => is_port(port),
-                _ => false,
-            };
-            return is_valid_end.then_some(Self(IpAddr::V4(bits.into())));
+            return (after.is_empty() || is_port(after)).then_some(Self(IpAddr::V4(bits.into())));
         }
         let Some(bracketed) = value.strip_prefix(b"[") else { return parse_v6_with_zone(value) };
         let (address, after) = split_once(bracketed, b']');
-        let is_valid_end = match after? {
-            [] => true,
-            [b':', port @ ..] => is_port(port),
-            _ => false,
-        };
-        is_valid_end.then(|| parse_v6_with_zone(address))?
+        let after = after?;
+        (after.is_empty() || is_port(after)).then(|| parse_v6_with_zone(address))?
     }
 
     /// Returns an IPv6 address as it is, even if it contains an IPv4 address: the first address of a network.
@@ -242,11 +233,13 @@ fn split_once(text: &[u8], separator: u8) -> (&[u8], Option<&[u8]>) {
     }
 }
 
+/// Returns whether a text is a colon and a port.
 fn is_port(text: &[u8]) -> bool {
-    let number = text.iter().try_fold(0_u32, |number, byte| {
+    let Some(port) = text.strip_prefix(b":") else { return false };
+    let number = port.iter().try_fold(0_u32, |number, byte| {
         byte.is_ascii_digit().then(|| number * 10 + u32::from(byte - b'0')).filter(|number| *number <= 65_535)
     });
-    !text.is_empty() && number.is_some()
+    !port.is_empty() && number.is_some()
 }
 
 /// Returns whether the text is the name or the number of a network interface.

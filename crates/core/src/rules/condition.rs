@@ -400,14 +400,13 @@ impl ListEntry {
             }
             Self::Network(network) => Self::Pattern(Pattern::Literal(network.to_string())).normalize(spelling),
             Self::Quoted(pattern) => Ok(spelling.of_pattern(pattern)?.into_iter().map(Self::Quoted).collect()),
-            Self::Pattern(pattern) if spelling == Spelling::Address => {
-                let patterns = spelling.of_pattern(pattern).map_err(|misspelling| Misspelling {
-                    fix: format!("{}, or put it in quotes if it is a text", misspelling.fix),
-                    ..misspelling
-                })?;
+            Self::Pattern(pattern) => {
+                let hint = if spelling == Spelling::Address { ", or put it in quotes if it is a text" } else { "" };
+                let patterns = spelling
+                    .of_pattern(pattern)
+                    .map_err(|Misspelling { what, fix }| Misspelling { what, fix: fix + hint })?;
                 Ok(patterns.into_iter().map(Self::Pattern).collect())
             }
-            Self::Pattern(pattern) => Ok(spelling.of_pattern(pattern)?.into_iter().map(Self::Pattern).collect()),
         }
     }
 }
@@ -430,19 +429,13 @@ mod tests {
     #[test]
     fn condition_is_met_by_members_or_by_all_other_values() {
         let (inside, outside) = (networks("ip: 10.0.0.0/8, ::1"), networks("ip: not 10.0.0.0/8, ::1"));
-        for (value, is_inside) in
-            [("10.1.2.3:80", true), ("[::1]", true), ("11.0.0.1", false), ("unknown", false), ("", false)]
-                .into_iter()
-                .chain([
-                    ("10.1.2.0/24", true),
-                    ("10.0.0.0/8", true),
-                    ("10.0.0.0/7", false),
-                    ("::1/128", true),
-                    ("::/64", false),
-                ])
+        for (values, is_inside) in
+            [("10.1.2.3:80|[::1]|10.1.2.0/24|10.0.0.0/8|::1/128", true), ("11.0.0.1|unknown||10.0.0.0/7|::/64", false)]
         {
-            assert_eq!(inside.is_met_by(value.as_bytes()), is_inside, "{value}");
-            assert_eq!(outside.is_met_by(value.as_bytes()), !is_inside, "{value}");
+            for value in values.split('|') {
+                assert_eq!(inside.is_met_by(value.as_bytes()), is_inside, "{value}");
+                assert_eq!(outside.is_met_by(value.as_bytes()), !is_inside, "{value}");
+            }
         }
         assert_eq!(inside.find(b"10.1.2.3").unwrap().0, "10.0.0.0/8");
         assert_eq!(outside.to_string(), "ip: not 10.0.0.0/8, ::1");
@@ -512,20 +505,10 @@ mod tests {
     #[test]
     fn first_line_that_matches_is_found() {
         let list = list(&["10.1.0.0/16", "10.0.0.0/8", "office", "off*", "*.example.org", "office", "::1"]);
-        for (value, line) in [
-            ("10.1.2.3:80", Some(1)),
-            ("::ffff:10.2.3.4", Some(2)),
-            ("office", Some(3)),
-            ("offset", Some(4)),
-            ("a.example.org", Some(5)),
-            ("[::1]:443", Some(7)),
-            ("11.0.0.1", None),
-            ("", None),
-            ("10.1.0.0/16", Some(1)),
-            ("10.2.3.0/24", Some(2)),
-            ("10.0.0.0/7", None),
-        ] {
-            assert_eq!(list.find(value.as_bytes()), line, "{value}");
+        let rows = "10.1.2.3:80 => 1|::ffff:10.2.3.4 => 2|office => 3|offset => 4|a.example.org => 5|[::1]:443 => 7|\
+            10.1.0.0/16 => 1|10.2.3.0/24 => 2|11.0.0.1 => none| => none|10.0.0.0/7 => none";
+        for (value, line) in cases(rows) {
+            assert_eq!(list.find(value.as_bytes()), line.parse().ok(), "{value}");
         }
         assert_eq!(list.entry(2).unwrap().to_string(), "10.0.0.0/8");
         assert_eq!(list.entry(8), None);

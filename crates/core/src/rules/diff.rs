@@ -190,14 +190,14 @@ fn longest_in_order(origins: &[Option<usize>]) -> std::iter::Peekable<impl Itera
     run.into_iter().peekable()
 }
 
-/// Compares settings. Ignores the header, because the same pairs in another order are the same operation.
+/// Compares settings. The same pairs in another order are the same operation.
 fn compare_settings(old_rule: &Rule, new_rule: &Rule) -> Vec<SettingChange> {
     let (old, new) = (old_rule.describe(), new_rule.describe());
     let value = |settings: &[(&'static str, String)], name: &str| {
         settings.iter().find(|(candidate, _)| *candidate == name).map(|(_, value)| value.clone())
     };
     let added = old.iter().filter(|(name, _)| value(&new, name).is_none());
-    let names = new.iter().chain(added).map(|(name, _)| *name).filter(|name| *name != Rule::HEADER);
+    let names = new.iter().chain(added).map(|(name, _)| *name);
     let list = compare_lists(old_rule, new_rule);
     names
         .map(|name| SettingChange { name, old: value(&old, name), new: value(&new, name) })

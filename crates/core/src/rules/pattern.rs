@@ -305,27 +305,23 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn only_the_star_is_special() {
-        let pattern = Pattern::parse("/a.b?[c]{d}\\*");
-        assert!(pattern.matches("/a.b?[c]{d}\\"));
-        assert!(pattern.matches("/a.b?[c]{d}\\/e\n/f"));
-        assert!(!pattern.matches("/aXb?[c]{d}\\"));
-    }
-
-    #[test]
-    fn glob_matches_the_whole_value() {
-        let pattern = Pattern::parse("/resource/*/first");
-        assert!(pattern.matches("/resource/1/2/first"));
-        assert!(pattern.matches("/resource//first"));
-        assert!(!pattern.matches("/resource/first"));
-        assert!(!pattern.matches("/resource/1/first/more"));
-    }
-
-    #[test]
-    fn pieces_do_not_overlap() {
-        assert!(!Pattern::parse("ab*ba").matches("aba"));
-        assert!(!Pattern::parse("*aa*a").matches("aa"));
-        assert!(Pattern::parse("*.").matches(".."));
+    fn only_the_star_is_special_and_the_whole_value_matches() {
+        for (pattern, matching, others) in [
+            ("/a.b?[c]{d}\\*", &["/a.b?[c]{d}\\", "/a.b?[c]{d}\\/e\n/f"][..], &["/aXb?[c]{d}\\"][..]),
+            (
+                "/resource/*/first",
+                &["/resource/1/2/first", "/resource//first"],
+                &["/resource/first", "/resource/1/first/more"],
+            ),
+            // Pieces do not overlap.
+            ("ab*ba", &["abba"], &["aba"]),
+            ("*aa*a", &["aaa"], &["aa"]),
+            ("*.", &[".."], &[]),
+        ] {
+            let pattern = Pattern::parse(pattern);
+            assert!(matching.iter().all(|value| pattern.matches(value)), "{pattern}");
+            assert!(!others.iter().any(|value| pattern.matches(value)), "{pattern}");
+        }
     }
 
     #[test]

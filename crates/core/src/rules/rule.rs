@@ -22,6 +22,7 @@ use super::{
     ActorPrefix, Condition, NOT, Operation, Pattern, Penalty, PrefixLengths, Quota, Seconds, Settings, operation,
 };
 use crate::algorithm::{CalendarId, Concurrency, Kind, Limit};
+use crate::calendar::Calendar;
 
 /// The names of a rule's settings in a rules file.
 pub mod setting_name {
@@ -459,18 +460,9 @@ impl fmt::Display for SettingValue {
 }
 
 impl Rule {
-    /// The name of the header in [`Rule::describe`].
-    pub(super) const HEADER: &str = "rule";
-    /// Name of the setting for people, which nothing depends on.
-    pub const COMMENT: &str = COMMENT;
-    /// Name of the setting that says what a hit does that costs more than is left.
-    pub const OVERRUN: &str = OVERRUN;
-
-    /// Returns its settings by their names in a rules file, preceded by its header as `rule`. The algorithm and the
-    /// match policy are always included, others only if they were given.
+    /// Returns its [settings](Rule::named_settings) as text, by their names in a rules file.
     pub fn describe(&self) -> Vec<(&'static str, String)> {
-        let settings = self.named_settings().map(|setting| (setting.name, setting.value.to_string()));
-        std::iter::once((Self::HEADER, self.to_string())).chain(settings).collect()
+        self.named_settings().map(|setting| (setting.name, setting.value.to_string())).collect()
     }
 
     /// Returns its settings in the order of the documentation. The algorithm, the match policy and all settings of a
@@ -486,54 +478,44 @@ impl Rule {
         let fields = Some(&self.actor_fields).filter(|fields| !fields.is_empty());
         let (numbers, calendar) = (&self.settings, self.settings.calendar);
         let is_limited = !numbers.are_unlimited();
+        let (zone, reset_at) = (calendar.map(Calendar::zone), calendar.and_then(Calendar::time_of_day));
+        let penalty = self.penalty.as_ref();
+        let of_penalty = |value: fn(&Penalty) -> u64| penalty.and_then(|penalty| number(&value(penalty)));
+        let is_implied = |given: fn(&Penalty) -> Option<u64>| penalty.and_then(given).is_none();
         let given = [
-            (LIMIT, if is_limited { None } else { word(UNLIMITED) }),
-            (CREDIT_LIMIT, if is_limited { number(&numbers.credit_limit) } else { None }),
-            (RESET_SECONDS, if is_limited && calendar.is_none() { number(&numbers.reset_seconds) } else { None }),
-            (WINDOW, calendar.and_then(|calendar| word(calendar.unit().name()))),
-            (TIMEZONE, calendar.and_then(|calendar| word(calendar.zone()))),
-            (RESET_AT, calendar.and_then(|calendar| word(&calendar.time_of_day()?))),
-            (ALGORITHM, word(numbers.algorithm().name())),
-            (REFILL_CREDITS, numbers.refill_credits.and_then(|credits| number(&credits))),
-            (REFILL_SECONDS, numbers.refill_seconds.and_then(|seconds| number(&seconds))),
-            (BURST, numbers.burst.and_then(|credits| number(&credits))),
-            (NETWORKS, condition(&self.networks)),
-            (LIST, condition(&self.list)),
-            (ACTOR_FIELD, fields.cloned().map(SettingValue::Fields)),
-            (ACTOR_PREFIX, self.actor_prefix.as_ref().map(prefix)),
-            (COST_FIELD, text(&self.cost_field)),
-            (OVERRUN, if self.overrun == Overrun::default() { None } else { word(self.overrun.name()) }),
-            (HOLD_FIELD, text(&self.hold_field)),
-            (COUNTER, text(&self.counter)),
-            (BLOCK_AFTER, self.penalty.and_then(|penalty| number(&penalty.after))),
-            (BLOCK_WINDOW, self.penalty.and_then(|penalty| number(&penalty.window_seconds()))),
-            (BLOCK_SECONDS, self.penalty.and_then(|penalty| number(&penalty.seconds))),
-            (BLOCK_FACTOR, self.penalty.and_then(|penalty| number(&penalty.growth()))),
-            (BLOCK_MAX, self.penalty.and_then(|penalty| number(&penalty.max_seconds()))),
-            (BLOCK_FORGET, self.penalty.and_then(|penalty| number(&penalty.forget_seconds()))),
-            (MATCH_POLICY, word(self.match_policy.name())),
-            (LABEL, text(&self.label)),
-            (COMMENT, text(&self.comment)),
+            (LIMIT, if is_limited { None } else { word(UNLIMITED) }, false),
+            (CREDIT_LIMIT, if is_limited { number(&numbers.credit_limit) } else { None }, false),
+            (
+                RESET_SECONDS,
+                if is_limited && calendar.is_none() { number(&numbers.reset_seconds) } else { None },
+                false,
+            ),
+            (WINDOW, calendar.and_then(|calendar| word(calendar.unit().name())), false),
+            (TIMEZONE, zone.and_then(word), zone == Some(UTC)),
+            (RESET_AT, reset_at.as_deref().and_then(word), reset_at.as_deref() == Some(MIDNIGHT)),
+            (ALGORITHM, word(numbers.algorithm().name()), numbers.algorithm.is_none()),
+            (REFILL_CREDITS, numbers.refill_credits.and_then(|credits| number(&credits)), false),
+            (REFILL_SECONDS, numbers.refill_seconds.and_then(|seconds| number(&seconds)), false),
+            (BURST, numbers.burst.and_then(|credits| number(&credits)), false),
+            (NETWORKS, condition(&self.networks), false),
+            (LIST, condition(&self.list), false),
+            (ACTOR_FIELD, fields.cloned().map(SettingValue::Fields), false),
+            (ACTOR_PREFIX, self.actor_prefix.as_ref().map(prefix), false),
+            (COST_FIELD, text(&self.cost_field), false),
+            (OVERRUN, if self.overrun == Overrun::default() { None } else { word(self.overrun.name()) }, false),
+            (HOLD_FIELD, text(&self.hold_field), false),
+            (COUNTER, text(&self.counter), false),
+            (BLOCK_AFTER, of_penalty(|penalty| penalty.after), false),
+            (BLOCK_WINDOW, of_penalty(Penalty::window_seconds), is_implied(|penalty| penalty.window)),
+            (BLOCK_SECONDS, of_penalty(|penalty| penalty.seconds), false),
+            (BLOCK_FACTOR, of_penalty(Penalty::growth), is_implied(|penalty| penalty.factor)),
+            (BLOCK_MAX, of_penalty(Penalty::max_seconds), is_implied(|penalty| penalty.max)),
+            (BLOCK_FORGET, of_penalty(Penalty::forget_seconds), is_implied(|penalty| penalty.forget)),
+            (MATCH_POLICY, word(self.match_policy.name()), self.match_policy == MatchPolicy::default()),
+            (LABEL, text(&self.label), false),
+            (COMMENT, text(&self.comment), false),
         ];
-        given.into_iter().filter_map(|(name, value)| {
-            let value = value?;
-            Some(NamedSetting { name, is_default: self.is_default_setting(name, &value), value })
-        })
-    }
-
-    fn is_default_setting(&self, name: &str, value: &SettingValue) -> bool {
-        let is_implied = |given: fn(&Penalty) -> Option<u64>| self.penalty.as_ref().and_then(given).is_none();
-        match name {
-            ALGORITHM => self.settings.algorithm.is_none(),
-            MATCH_POLICY => self.match_policy == MatchPolicy::default(),
-            BLOCK_WINDOW => is_implied(|penalty| penalty.window),
-            BLOCK_FACTOR => is_implied(|penalty| penalty.factor),
-            BLOCK_MAX => is_implied(|penalty| penalty.max),
-            BLOCK_FORGET => is_implied(|penalty| penalty.forget),
-            TIMEZONE => value.to_string() == UTC,
-            RESET_AT => value.to_string() == MIDNIGHT,
-            _ => false,
-        }
+        given.into_iter().filter_map(|(name, value, is_default)| Some(NamedSetting { name, value: value?, is_default }))
     }
 }
 

@@ -319,28 +319,20 @@ mod tests {
         assert_eq!(compiled(&rules, &operation("host=x"), &mut scratch), [1]);
     }
 
+    /// Among rules with the same keys, and among rules that each have their own.
     #[test]
-    fn finds_the_right_rule_among_ten_thousand() {
-        let paths = (0..10_000).map(|i| rule(&format!("method=GET path=/service/{i}")));
-        let rules = RuleSet::new(paths.chain([rule("")]).collect()).unwrap();
-        let mut scratch = Scratch::default();
-        for i in [0, 63, 64, 4095, 4096, 8191, 9999] {
-            let found = compiled(&rules, &operation(&format!("path=/service/{i} method=GET")), &mut scratch);
-            assert_eq!(found, [i]);
+    fn right_rule_is_found_among_many() {
+        let path = |i: usize| format!("path=/service/{i}");
+        let key = |i: usize| format!("key{i}=*");
+        let kinds: [(&dyn Fn(usize) -> String, usize); 2] = [(&path, 10_000), (&key, 1_000)];
+        for (pair, count) in kinds {
+            let rules = (0..count).map(|i| rule(&format!("method=GET {}", pair(i)))).chain([rule("")]);
+            let (rules, mut scratch) = (RuleSet::new(rules.collect()).unwrap(), Scratch::default());
+            for i in [0, 63, 64, 500, 999, 4095, 4096, 8191, 9999].into_iter().filter(|i| *i < count) {
+                assert_eq!(compiled(&rules, &operation(&format!("{} method=GET", pair(i))), &mut scratch), [i]);
+            }
+            assert_eq!(compiled(&rules, &operation(&format!("{} method=PUT", pair(7))), &mut scratch), [count]);
         }
-        assert_eq!(compiled(&rules, &operation("path=/service/1 method=PUT"), &mut scratch), [10_000]);
-    }
-
-    #[test]
-    fn finds_rules_that_each_have_their_own_key() {
-        let rules = (0..1_000).map(|i| rule(&format!("method=GET key{i}=*"))).chain([rule("")]);
-        let rules = RuleSet::new(rules.collect()).unwrap();
-        let mut scratch = Scratch::default();
-        for i in [0, 500, 999] {
-            let found = compiled(&rules, &operation(&format!("key{i}=x method=GET")), &mut scratch);
-            assert_eq!(found, [i]);
-        }
-        assert_eq!(compiled(&rules, &operation("key7=x method=PUT"), &mut scratch), [1_000]);
     }
 
     proptest! {

@@ -296,15 +296,13 @@ impl<'a> Overlaps<'a> {
 
     /// Returns the first rule before `before` that fits. Tries at least the rules that one request may match together
     /// with `rule`, and maybe others.
-    fn find_overlapping(&self, rule: &Rule, before: usize, mut fits: impl FnMut(usize) -> bool) -> Option<usize> {
-        let mut found = None;
-        for shape in &self.shapes {
+    fn find_overlapping(&self, rule: &Rule, before: usize, fits: impl FnMut(usize) -> bool) -> Option<usize> {
+        let lists = self.shapes.iter().flat_map(|shape| {
             let asked =
                 rule.operation.iter().filter_map(|(key, pattern)| Some((shape.by_key.get(key.as_str())?, pattern)));
-            let lists = shape.shortest_lists(asked.map(|(known, pattern)| known.overlapping(pattern)));
-            found = find_first(&lists, found.unwrap_or(before), &mut fits).or(found);
-        }
-        found
+            shape.shortest_lists(asked.map(|(known, pattern)| known.overlapping(pattern)))
+        });
+        find_first(lists, before, fits)
     }
 
     /// Returns the first rule before `before` that fits. Tries at least the rules that match every request that matches
@@ -313,21 +311,17 @@ impl<'a> Overlaps<'a> {
         &self,
         (one, other): (&Rule, &Rule),
         before: usize,
-        mut fits: impl FnMut(usize) -> bool,
+        fits: impl FnMut(usize) -> bool,
     ) -> Option<usize> {
-        let mut found = None;
-        for shape in &self.shapes {
-            let is_asked = |key: &str| one.pattern(key).is_some() || other.pattern(key).is_some();
-            if !shape.by_key.keys().all(|key| is_asked(key)) {
-                continue;
-            }
-            let lists = shape.by_key.iter().map(|(key, known)| {
+        let is_asked = |key: &str| one.pattern(key).is_some() || other.pattern(key).is_some();
+        let asked = self.shapes.iter().filter(|shape| shape.by_key.keys().all(|key| is_asked(key)));
+        let lists = asked.flat_map(|shape| {
+            shape.shortest_lists(shape.by_key.iter().map(|(key, known)| {
                 let patterns = [one, other].into_iter().filter_map(|rule| rule.pattern(key));
                 Some(patterns.flat_map(|pattern| known.containing(pattern)).collect())
-            });
-            found = find_first(&shape.shortest_lists(lists), found.unwrap_or(before), &mut fits).or(found);
-        }
-        found
+            }))
+        });
+        find_first(lists, before, fits)
     }
 }
 
@@ -358,7 +352,11 @@ impl ByPrefix {
 }
 
 /// Returns the first of these rules before `before` that fits.
-fn find_first(lists: &[&[usize]], before: usize, fits: &mut impl FnMut(usize) -> bool) -> Option<usize> {
+fn find_first<'l>(
+    lists: impl Iterator<Item = &'l [usize]>,
+    before: usize,
+    mut fits: impl FnMut(usize) -> bool,
+) -> Option<usize> {
     let mut found = None;
     for list in lists {
         let earlier = list.iter().copied().take_while(|index| *index < found.unwrap_or(before));

@@ -31,8 +31,8 @@ use self::names::RESERVED;
 use super::topology::Layout;
 use super::topology::cluster::share_slot;
 use super::wire::{Call, Failure, Reply, Script};
+use divvy_core::algorithm::groups::{MAX_GROUPS, PARTS_OF_TTL, SHORTEST_STEP_MS};
 use divvy_core::algorithm::record::REMEMBERED_NS;
-use divvy_core::algorithm::reservation::groups::{MAX_GROUPS, PARTS_OF_TTL, SHORTEST_STEP_MS};
 use divvy_core::algorithm::{
     Ask, CalendarId, CountBasis, Limit, MAX_LOG_CREDITS, Outcome, OutcomeSource, ReservationAsk, Resolution, Run,
     run_of,

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use siphasher::{sip, sip128};
 
-use divvy_core::files;
+use divvy_core::regular_file;
 use divvy_store::SealKey;
 
 /// File that contains the format's number in digits.
@@ -356,7 +356,7 @@ const LENGTH: usize = 3 * WORD;
 pub fn read_or_make_seal_key(data_dir: &Path) -> Result<SealKey, OpenError> {
     let file = data_dir.join(SEAL_FILE);
     let unusable = |reason: &dyn Display| OpenError::unusable(data_dir, &format_args!("{SEAL_FILE}: {reason}"));
-    let is_damaged = match files::read(&file, MAX_BYTES).map(|text| parse(&text)) {
+    let is_damaged = match regular_file::read(&file, MAX_BYTES).map(|text| parse(&text)) {
         Ok(Some(key)) => return Ok(key),
         Err(error) if error.kind() == ErrorKind::NotFound => false,
         Err(error) if error.kind() != ErrorKind::FileTooLarge => return Err(unusable(&error)),
@@ -413,7 +413,7 @@ impl SyncMark {
     /// The file cannot be opened or read.
     pub fn open(path: &Path) -> io::Result<Self> {
         let path = path.join(SYNCED_FILE);
-        let sequence = match files::read(&path, LENGTH as u64) {
+        let sequence = match regular_file::read(&path, LENGTH as u64) {
             Ok(bytes) => bytes.first_chunk().and_then(decode),
             Err(error) if [ErrorKind::NotFound, ErrorKind::FileTooLarge].contains(&error.kind()) => None,
             Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),

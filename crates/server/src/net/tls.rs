@@ -24,7 +24,7 @@ use tokio_rustls::server::TlsStream;
 use super::connection;
 use super::protocol::Protocol;
 use super::stream::HANDSHAKE;
-use divvy_core::files;
+use divvy_core::regular_file;
 use divvy_telemetry::logging::{Escaped, LogThrottle};
 use divvy_telemetry::metrics::Counter;
 
@@ -186,7 +186,7 @@ impl Files {
 }
 
 fn read(flag: &str, path: &Path) -> Result<Vec<u8>, TlsError> {
-    files::read(path, MAX_FILE_BYTES)
+    regular_file::read(path, MAX_FILE_BYTES)
         .map_err(|error| TlsError(format!("cannot read {} ({flag}): {error}", path.display())))
 }
 

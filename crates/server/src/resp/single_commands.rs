@@ -110,7 +110,9 @@ fn write_rules(limiter: &Limiter, scope: &Scope, reply: &mut ReplyWriter) {
     reply.array(rules.len());
     for (index, rule) in rules {
         let (settings, hits) = (rule.describe(), hits_of(&policy, index, rule, scope));
-        reply.map(settings.len() + if hits.is_some() { 3 } else { 1 });
+        reply.map(settings.len() + if hits.is_some() { 4 } else { 2 });
+        reply.bulk(b"rule");
+        reply.bulk(rule.to_string().as_bytes());
         for (name, value) in settings {
             reply.bulk(name.as_bytes());
             reply.bulk(value.as_bytes());

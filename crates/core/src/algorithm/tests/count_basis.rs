@@ -54,16 +54,8 @@ proptest! {
         bucket.limit = resized(bucket.limit, credits);
         let at = past.end();
         let outcome = bucket.take(cost, at);
-        prop_assert_eq!(outcome.retry_ns.is_some(), !outcome.allowed && cost <= credits);
-        if let Some(retry_ns) = outcome.retry_ns {
-            prop_assert!(!bucket.look(cost, at + retry_ns - 1).allowed);
-            prop_assert!(bucket.look(cost, at + retry_ns).allowed);
-        }
-        if let Some(state) = bucket.state.clone() {
-            let lifetime_ns = bucket.limit.lifetime_ns(&state, Timestamp::from_nanos(at));
-            prop_assert_eq!(bucket.look(0, at + lifetime_ns).left, credits);
-            prop_assert!(lifetime_ns == 0 || bucket.look(0, at + lifetime_ns - 1).left < credits);
-        }
+        check_retry(&mut bucket, outcome, cost, at)?;
+        check_lifetime(&mut bucket, at)?;
     }
 }
 

@@ -4,9 +4,9 @@ mod calendar_window;
 mod count_basis;
 mod debt;
 mod fixed_window;
+mod idempotent;
 mod leaky_bucket;
 mod promises;
-mod recorded;
 mod reservations;
 mod sliding_log;
 mod sliding_window;
@@ -89,6 +89,37 @@ fn used_bucket() -> impl Strategy<Value = (Bucket, u64)> {
 fn most_in_a_window(granted: &[(u64, u64)], window: u64) -> u64 {
     let ending_at = |end: u64| granted.iter().filter(move |(at, _)| *at <= end && end - *at < window);
     granted.iter().map(|(end, _)| ending_at(*end).map(|(_, cost)| cost).sum()).max().unwrap_or(0)
+}
+
+/// Checks that an ask for `wanted` credits, which had this outcome at `at`, is granted after its retry time and not before.
+fn check_retry(bucket: &mut Bucket, outcome: Outcome, wanted: u64, at: u64) -> Result<(), TestCaseError> {
+    prop_assert_eq!(outcome.retry_ns.is_some(), !outcome.allowed && wanted <= bucket.limit.capacity());
+    if let Some(retry_ns) = outcome.retry_ns {
+        prop_assert!(!bucket.look(wanted, at + retry_ns - 1).allowed);
+        prop_assert!(bucket.look(wanted, at + retry_ns).allowed);
+    }
+    Ok(())
+}
+
+/// Checks that a bucket is full after its lifetime and not before.
+fn check_lifetime(bucket: &mut Bucket, at: u64) -> Result<(), TestCaseError> {
+    let Some(state) = bucket.state.clone() else { return Ok(()) };
+    let lifetime_ns = bucket.limit.lifetime_ns(&state, Timestamp::from_nanos(at));
+    prop_assert_eq!(bucket.look(0, at + lifetime_ns).left, bucket.limit.capacity());
+    prop_assert!(lifetime_ns == 0 || bucket.look(0, at + lifetime_ns - 1).left < bucket.limit.capacity());
+    Ok(())
+}
+
+/// Checks that no more credits are granted in a span of time than `most` says.
+fn check_spans(granted: &[(u64, u64)], most: impl Fn(u64) -> u64) -> Result<(), TestCaseError> {
+    for (first, (from, _)) in granted.iter().enumerate() {
+        let mut taken = 0;
+        for (to, cost) in granted.iter().skip(first) {
+            taken += cost;
+            prop_assert!(taken <= most(to - from));
+        }
+    }
+    Ok(())
 }
 
 /// Generates limits of every algorithm that counts hits. They are so small that hits reach every boundary.

@@ -57,7 +57,6 @@ proptest! {
     fn ask_is_granted_after_its_retry_time_and_not_before(
         (mut bucket, now) in used_bucket(), ask in ask(), later in 0..60u64,
     ) {
-        let limit = bucket.limit;
         let at = now + later;
         let outcome = bucket.ask(ask, at);
         let wanted = match ask {
@@ -65,11 +64,7 @@ proptest! {
             Ask::Overdraw { .. } | Ask::Charge { .. } | Ask::Drain { .. } | Ask::Replay { .. } => 1,
             Ask::Show | Ask::Count { .. } | Ask::Refund { .. } => 0,
         };
-        prop_assert_eq!(outcome.retry_ns.is_some(), !outcome.allowed && wanted <= limit.capacity());
-        if let Some(retry_ns) = outcome.retry_ns {
-            prop_assert!(!bucket.look(wanted, at + retry_ns - 1).allowed);
-            prop_assert!(bucket.look(wanted, at + retry_ns).allowed);
-        }
+        check_retry(&mut bucket, outcome, wanted, at)?;
     }
 
     #[test]
@@ -93,15 +88,8 @@ proptest! {
 
     #[test]
     fn bucket_is_full_after_its_lifetime_and_not_before((mut bucket, now) in used_bucket(), ask in ask()) {
-        let limit = bucket.limit;
         bucket.ask(ask, now);
-        if let Some(state) = bucket.state.clone() {
-            let lifetime_ns = limit.lifetime_ns(&state, Timestamp::from_nanos(now));
-            prop_assert_eq!(bucket.look(0, now + lifetime_ns).left, limit.capacity());
-            if lifetime_ns > 0 {
-                prop_assert!(bucket.look(0, now + lifetime_ns - 1).left < limit.capacity());
-            }
-        }
+        check_lifetime(&mut bucket, now)?;
     }
 
     #[test]

@@ -155,12 +155,6 @@ proptest! {
         capacity in 1..12u64, refill in 1..15u64, interval in 1..60u64, hits in hits(0..40),
     ) {
         let granted = hits.granted_by(&mut bucket(capacity, refill, interval));
-        for (first, (from, _)) in granted.iter().enumerate() {
-            let mut taken = 0;
-            for (to, cost) in granted.iter().skip(first) {
-                taken += cost;
-                prop_assert!(taken <= capacity + ((to - from) / interval + 1) * refill);
-            }
-        }
+        check_spans(&granted, |span| capacity + (span / interval + 1) * refill)?;
     }
 }

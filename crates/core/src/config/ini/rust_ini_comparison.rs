@@ -74,7 +74,7 @@ fn ours(text: &str) -> Result<Vec<(Pairs, Pairs)>, TestCaseError> {
     let mut problems = Problems::new("test.ini");
     let document = read(text, &mut problems);
     prop_assert!(!problems.has_errors(), "{text:?}");
-    let rules = document.rules.into_iter().map(|rule| {
+    let rules = document.into_iter().map(|rule| {
         let settings = rule.settings.into_iter().map(|setting| {
             let value = match setting.value {
                 RawValue::Null => "null".to_owned(),

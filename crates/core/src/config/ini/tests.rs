@@ -43,7 +43,7 @@ fn broken_quotes_are_rejected() {
 
 fn header(text: &str) -> Option<Vec<(String, String)>> {
     let mut problems = Problems::new("test.ini");
-    let rule = read(text, &mut problems).rules.pop().and_then(|rule| rule.operation);
+    let rule = read(text, &mut problems).pop().and_then(|rule| rule.operation);
     assert_eq!(rule.is_none(), problems.has_errors());
     rule
 }
@@ -112,7 +112,7 @@ fn broken_headers_are_rejected() {
 fn lines_end_in_lf_or_crlf_after_a_byte_order_mark() {
     let mut problems = Problems::new("test.ini");
     let document = read("\u{feff}; x\r\n[default]\r\ncreditLimit = 5\r\n", &mut problems);
-    let rule = &document.rules[0];
+    let rule = &document[0];
     assert_eq!((rule.line, rule.settings[0].line), (2, 3));
     assert_eq!(rule.settings[0].value, RawValue::Text("5".into()));
     assert!(!problems.has_errors());

@@ -6,10 +6,10 @@ use std::collections::{HashMap, HashSet};
 use jiff::civil::Time;
 use serde_saphyr::Spanned;
 
-use super::document::{Descriptor, OddKeys, RateLimit, Repeated, Source, is_known, is_set, line, text};
+use super::yaml::{Descriptor, OddKeys, RateLimit, Repeated, Source, is_known, is_set, line, text};
 use crate::calendar::{Calendar, Unit};
 use crate::config::Problems;
-use crate::config::validate::{MAX_LABEL_LENGTH, to_label};
+use crate::config::checker::{MAX_LABEL_LENGTH, to_label};
 use crate::rules::operation::DOMAIN;
 use crate::rules::{Pattern, Seconds, Settings, header};
 
@@ -339,7 +339,7 @@ impl EntryValidator<'_> {
     }
 }
 
-/// Reads a whole_number number up to [`u32::MAX`]: `100`, `+100`, `1_000`, `1e3`, `0x64`, `0b101`, `0o10`, and `010`, which is
+/// Reads a whole number up to [`u32::MAX`]: `100`, `+100`, `1_000`, `1e3`, `0x64`, `0b101`, `0o10`, and `010`, which is
 /// 8.
 pub fn read_number(text: &str) -> Option<u32> {
     // A number begins with a digit, a sign or a point. Underscores may come after it.

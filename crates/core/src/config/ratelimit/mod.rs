@@ -25,8 +25,8 @@ use crate::rules::operation::DOMAIN;
 use crate::rules::{MatchPolicy, Overrun, Pattern, Quota, Rule, Settings};
 use entries::{Domain, Entry, Labels, Limit, ValueCondition};
 
-mod document;
 mod entries;
+mod yaml;
 
 /// The result of converting ratelimit's files.
 #[derive(Debug)]
@@ -93,8 +93,8 @@ impl Importer {
 
     fn rules_of(&mut self, text: &str, file_name: &str, problems: &mut Problems) -> Option<Vec<Rule>> {
         let mut rules = Vec::new();
-        for document in document::read(text, problems)? {
-            let line = document.0.domain.as_ref().map_or(1, document::line);
+        for document in yaml::read(text, problems)? {
+            let line = document.0.domain.as_ref().map_or(1, yaml::line);
             let domain = entries::domain(document, &mut self.labels, problems)?;
             if let Some(other) = self.domains.insert(domain.name.clone(), format!("{file_name}:{line}")) {
                 let what = format!("the domain {:?} is in {other}, too", domain.name);

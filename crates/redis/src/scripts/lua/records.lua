@@ -2,7 +2,7 @@
 -- indented.
 if reserving then
 
--- The reserved credits of a bucket, and the algorithm that counts them in: see algorithm/reservation/groups.rs and
+-- The reserved credits of a bucket, and the algorithm that counts them in: see algorithm/groups.rs and
 -- decorator.rs. They have a key of their own, so that other programs read the bucket as before: "generation end:credits
 -- end:credits ... :time:ahead". The ends are milliseconds of the bucket's own clock, which doubles hold exactly. `time`
 -- is the time of the last change (nanoseconds), and `ahead` is how far the bucket's clock is ahead of the server's

@@ -3,8 +3,8 @@
 mod reference;
 
 use super::*;
+use crate::config::tests::{assert_golden, golden_files};
 use crate::config::{Format, parse, write};
-use crate::rules::{MatchPolicy, Quota};
 
 /// Converts files given as name and text. Returns the rules and a report with one line for each problem.
 fn import_texts(files: &[(&str, &str)]) -> (Result<Vec<Rule>, ()>, String) {
@@ -26,32 +26,20 @@ fn refused(text: &str) -> String {
     report
 }
 
-/// Compares the rules of a file next to this one, and the report on it, with the files of that name plus `.ini` and
-/// `.report`. The rules must be valid in both formats.
-macro_rules! golden {
-    ($($test:ident: $file:literal,)*) => {$(
-        #[test]
-        fn $test() {
-            let (rules, report) = import_texts(&[($file, include_str!(concat!("../golden/", $file)))]);
-            let rules = rules.unwrap();
-            let ini = write(&rules, Format::Ini).unwrap();
-            parse(&ini, Format::Ini, "rules.ini").unwrap();
-            parse(&write(&rules, Format::Json).unwrap(), Format::Json, "rules.json").unwrap();
-            if std::env::var_os("DIVVY_TEST_WRITE_DOCS").is_some() {
-                let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/config/ratelimit/golden/", $file, ".ini");
-                std::fs::write(path, &ini).unwrap();
-                return;
-            }
-            let written = include_str!(concat!("../golden/", $file, ".ini"));
-            assert_eq!(ini, written, "if this is right, run the test with DIVVY_TEST_WRITE_DOCS=1");
-            assert_eq!(report, include_str!(concat!("../golden/", $file, ".report")));
-        }
-    )*};
-}
-
-golden! {
-    convertible_entries_are_converted: "everything.yaml",
-    left_out_entries_are_listed: "left-out.yaml",
+/// The rules must be valid in both formats.
+#[test]
+fn files_have_the_rules_and_the_reports_next_to_them() {
+    let files = golden_files("ratelimit/golden", &["yaml"]);
+    assert_eq!(files.len(), 4);
+    for (name, text) in files {
+        let (rules, report) = import_texts(&[(&name, &text)]);
+        let rules = rules.unwrap();
+        let ini = write(&rules, Format::Ini).unwrap();
+        parse(&ini, Format::Ini, "rules.ini").unwrap();
+        parse(&write(&rules, Format::Json).unwrap(), Format::Json, "rules.json").unwrap();
+        assert_golden(&format!("ratelimit/golden/{name}.ini"), &ini);
+        assert_golden(&format!("ratelimit/golden/{name}.report"), &report);
+    }
 }
 
 #[test]
@@ -89,88 +77,11 @@ fn invalid_configuration_is_rejected_with_its_line() {
 }
 
 #[test]
-fn null_counts_as_missing() {
-    let (rules, report) =
-        import_texts(&[("a.yaml", "domain: a\ndescriptors:\n  - key: k\n    value: ~\n    rate_limit:\n")]);
-    assert_eq!((rules.unwrap().len(), report.as_str()), (1, ""));
-    let (rules, report) = import_texts(&[("a.yaml", "domain: a\ndescriptors:\n")]);
-    assert_eq!((rules.unwrap().len(), report.as_str()), (1, ""));
-}
-
-#[test]
 fn deeply_nested_yaml_is_rejected() {
     let deep = format!("domain: a\ndescriptors: {}", "[{key: a, descriptors: ".repeat(100_000));
     // Tests are not optimized, so the parser's frames are larger than in the server.
     let thread = std::thread::Builder::new().stack_size(16 << 20);
     thread.spawn(move || assert!(refused(&deep).starts_with("left out: rules.yaml:"))).unwrap().join().unwrap();
-}
-
-/// Returns the YAML of a domain with these entries, one per line from line 3 on.
-fn domain(entries: &[&str]) -> String {
-    entries.iter().fold("domain: a\ndescriptors:\n".to_owned(), |text, entry| text + "- " + entry + "\n")
-}
-
-/// Returns each rule with a counter, and whether it is a canary.
-fn counted(rules: &[Rule]) -> Vec<(String, bool)> {
-    let counted = rules.iter().filter(|rule| !matches!(rule.quota, Quota::Always { .. }));
-    counted.map(|rule| (rule.to_string(), rule.match_policy == MatchPolicy::Canary)).collect()
-}
-
-const LIMIT: &str = "rate_limit: {unit: day, requests_per_unit: 1}";
-
-#[test]
-fn single_quota_of_a_domain_becomes_an_ordinary_limit() {
-    let quota = format!("{{key: k, value: x, quota_mode: true, {LIMIT}}}");
-    let ordinary = format!("{{key: l, {LIMIT}}}");
-    let idle = "{key: m, quota_mode: true}".to_owned();
-    let unlimited = "{key: n, quota_mode: true, rate_limit: {unlimited: true}}".to_owned();
-    let file = domain(&[&quota, &ordinary, &idle, &unlimited]);
-    let other = file.replace("domain: a", "domain: b");
-    let (rules, report) = import_texts(&[("1.yaml", &file), ("2.yaml", &other)]);
-    let expected = ["domain=a k=x", "domain=a l=*", "domain=b k=x", "domain=b l=*"];
-    assert_eq!(counted(&rules.unwrap()), expected.map(|rule| (rule.to_owned(), false)));
-    assert!(!report.contains("left out"), "{report}");
-    assert!(report.contains("1.yaml:5: [domain=a m=*] `quota_mode` has no effect on an entry without `rate_limit`"));
-    assert!(report.contains("1.yaml:6: [domain=a n=*] `quota_mode` has no effect on an unlimited entry"), "{report}");
-}
-
-#[test]
-fn single_quota_that_a_request_can_send_twice_causes_a_warning() {
-    let (rules, report) = import_texts(&[("a.yaml", &domain(&[&format!("{{key: k, quota_mode: true, {LIMIT}}}")]))]);
-    assert_eq!(counted(&rules.unwrap()), [("domain=a k=*".to_owned(), false)]);
-    assert!(report.starts_with("warning: a.yaml:3: [domain=a k=*] `quota_mode` becomes an ordinary limit"), "{report}");
-}
-
-#[test]
-fn several_quotas_of_a_domain_are_rejected_each_with_its_line() {
-    let quota = |key: &str| format!("{{key: {key}, value: x, quota_mode: true, {LIMIT}}}");
-    let nested = format!("{{key: k, descriptors: [{}]}}", quota("l"));
-    // An entry that no rule can express still counts in ratelimit.
-    let inexpressible = quota("domain");
-    for (entries, lines) in [
-        (vec![quota("k"), quota("l"), quota("m")], vec![3, 4, 5]),
-        (vec![quota("k"), nested], vec![3, 4]),
-        (vec![quota("k"), inexpressible], vec![3]),
-        // In ratelimit, the first quota never denies a request that also has the second one.
-        (vec![quota("k"), format!("{{key: l, shadow_mode: true, quota_mode: true, {LIMIT}}}")], vec![3]),
-    ] {
-        let entries: Vec<&str> = entries.iter().map(String::as_str).collect();
-        let (rules, report) = import_texts(&[("a.yaml", &domain(&entries))]);
-        assert!(counted(&rules.unwrap()).iter().all(|(_, is_canary)| *is_canary), "{report}");
-        let refused = report.lines().filter(|line| line.contains("`quota_mode` is also set on line"));
-        let refused: Vec<u32> = refused.map(|line| line.split(':').nth(2).unwrap().parse().unwrap()).collect();
-        assert_eq!(refused, lines, "{report}");
-    }
-    let one_line = format!("domain: a\ndescriptors: [{}, {}]", quota("k"), quota("l"));
-    let (rules, report) = import_texts(&[("a.yaml", &one_line)]);
-    assert_eq!((counted(&rules.unwrap()), report.matches("the limit is left out").count()), (vec![], 2), "{report}");
-}
-
-#[test]
-fn single_quota_in_shadow_mode_becomes_a_canary() {
-    let both = format!("{{key: k, value: x, shadow_mode: true, quota_mode: true, {LIMIT}}}");
-    let (rules, report) = import_texts(&[("a.yaml", &domain(&[&both]))]);
-    assert_eq!((counted(&rules.unwrap()), report.as_str()), (vec![("domain=a k=x".to_owned(), true)], ""));
 }
 
 const ONE: &str = "domain: one\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]\n";
@@ -242,26 +153,6 @@ fn files_of_other_programs_are_named_for_what_they_are() {
     }
 }
 
-#[test]
-fn last_of_repeated_keys_counts_and_both_lines_are_named() {
-    let text = "domain: one\ndescriptors:\n- key: a\n  rate_limit: {unit: day, requests_per_unit: 10}\n  \
-                rate_limit:\n    unit: day\n    unit: hour\n    requests_per_unit: 20\ndomain: two\n";
-    let (rules, report) = import_texts(&[("rules.yaml", text)]);
-    assert_eq!(rules.unwrap().first().unwrap().settings.credit_limit, 20);
-    let expected = "warning: rules.yaml:5: [domain=two a=*] `rate_limit` is on line 4, too, and the last value of each of its keys counts, as in ratelimit; \
-                    remove one of them\n\
-                    warning: rules.yaml:7: [domain=two a=*] `unit` is on line 6, too, and the value here counts, as in ratelimit; \
-                    remove one of them\n\
-                    warning: rules.yaml:9: [domain=two] `domain` is on line 1, too, and the value here counts, as in ratelimit; \
-                    remove one of them\n";
-    assert_eq!(report, expected);
-    let merged = "domain: one\nx: &limit {unit: day, requests_per_unit: 10}\ndescriptors:\n\
-                  - {key: a, rate_limit: {<<: *limit, requests_per_unit: 5}}\n";
-    let (rules, report) = import_texts(&[("rules.yaml", merged)]);
-    assert_eq!(rules.unwrap().first().unwrap().settings.credit_limit, 5);
-    assert!(!report.contains("too, and"), "{report}");
-}
-
 /// Ratelimit's parser (`mappingStruct` in decode.go of yaml.v2) decodes all keys and merges of a mapping in their order, and a
 /// second limit into the first one.
 #[test]
@@ -269,7 +160,7 @@ fn merges_and_repeated_limits_are_decoded_in_their_order() {
     let limit = |entry: &str| {
         let text = format!(
             "domain: one\nx: [&minute {{unit: minute, requests_per_unit: 5}}, &hour {{unit: hour}}, &entry {{key: b, rate_limit: \
-             {{unit: minute, requests_per_unit: 5}}}}]\ndescriptors:\n- {entry}\n"
+             *minute}}, &nested {{key: d, rate_limit: *minute}}]\ndescriptors:\n- {entry}\n"
         );
         let (rules, report) = import_texts(&[("rules.yaml", &text)]);
         let rule = rules.unwrap().remove(0);
@@ -285,6 +176,15 @@ fn merges_and_repeated_limits_are_decoded_in_their_order() {
         ("{<<: *entry, key: a}", "a=* allows 5 a minute", false),
         ("{<<: *entry, key: a, rate_limit: {requests_per_unit: 7}}", "a=* allows 7 a minute", false),
         ("{key: a, rate_limit: *minute, rate_limit: {requests_per_unit: 7}}", "a=* allows 7 a minute", true),
+        // A list is a value: an empty one replaces another, too.
+        ("{key: a, rate_limit: *minute, descriptors: [*nested], <<: {descriptors: []}}", "a=* allows 5 a minute", true),
+        ("{<<: {descriptors: []}, key: a, descriptors: [*nested]}", "a=* d=* allows 5 a minute", false),
+        (
+            "{<<: {descriptors: [*nested]}, key: a, rate_limit: *minute, descriptors: []}",
+            "a=* allows 5 a minute",
+            false,
+        ),
+        ("{<<: {descriptors: [*nested]}, key: a}", "a=* d=* allows 5 a minute", false),
     ] {
         let (found, report) = limit(entry);
         assert!(found.starts_with(&format!("domain=one {expected}")), "{entry}: {found}");
@@ -307,18 +207,6 @@ fn number_in_quotes_is_a_text_that_ratelimit_rejects() {
 }
 
 #[test]
-fn repeated_keys_of_a_config_map_are_reported() {
-    let text = manifest(
-        "  a.yaml: |\n    domain: one\n    descriptors: []\n  a.yaml: |\n    domain: two\n    descriptors: []\n",
-    );
-    let (rules, report) = import_texts(&[("rules.yaml", &text)]);
-    assert_eq!(rules.unwrap().len(), 1);
-    assert!(report.contains("`a.yaml` is on line 3, too, and the value here counts"), "{report}");
-    let (_, report) = import_texts(&[("rules.yaml", &(text + "data: {b.yaml: \"domain: one\"}\n"))]);
-    assert!(report.contains("`data` is on line 2, too"), "{report}");
-}
-
-#[test]
 fn aliases_that_stand_for_too_much_are_refused() {
     let aliases = |number: u8| vec![format!("*a{number}"); 9].join(", ");
     let lists: String = (0..8).map(|n| format!("a{}: &a{} [{}]\n", n + 1, n + 1, aliases(n))).collect();
@@ -326,16 +214,6 @@ fn aliases_that_stand_for_too_much_are_refused() {
     let started = std::time::Instant::now();
     assert!(refused(&text).contains("rules.yaml:"));
     assert!(started.elapsed().as_secs() < 20);
-}
-
-#[test]
-fn repeated_entries_and_entry_keys_name_both_lines() {
-    let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
-    let text = format!("domain: one\ndescriptors:\n- {{key: a, {limit}}}\n- {{key: a, {limit}}}\n");
-    assert!(converted(&text).1.contains("rules.yaml:4: [domain=one] the entry \"a\" is on line 3, too"));
-    let text =
-        format!("domain: one\ndescriptors:\n- key: a\n  value: x\n  descriptors:\n  - {{key: a, value: y, {limit}}}\n");
-    assert!(converted(&text).1.contains("rules.yaml:6: [domain=one a=x] the entry on line 3 has the key \"a\", too"));
 }
 
 #[test]

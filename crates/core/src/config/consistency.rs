@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use super::conditions::{Lists, list_path};
-use super::document::Document;
+use super::document::RawRule;
 use super::{Problems, validate};
 use crate::rules::setting_name::{ACTOR_FIELD, LABEL};
 use crate::rules::{
@@ -13,13 +13,13 @@ use crate::rules::{
     stacks,
 };
 
-/// Returns the compiled rules of `document`. Use them only if no errors were reported.
-pub(super) fn compile(document: &Document, lists: &mut Lists, problems: &mut Problems) -> Option<RuleSet> {
-    let mut rules: Vec<_> = document.rules.iter().filter_map(|raw| validate::rule(raw, lists, problems)).collect();
+/// Returns the compiled rules of a file. Use them only if no errors were reported.
+pub(super) fn compile(file: &[RawRule], lists: &mut Lists, problems: &mut Problems) -> Option<RuleSet> {
+    let mut rules: Vec<_> = file.iter().filter_map(|raw| validate::rule(raw, lists, problems)).collect();
     check_default(&rules, problems);
-    check_labels(document, problems);
-    check_actor_fields(document, &rules, problems);
-    check_shared_counters(document, &rules, problems);
+    check_labels(file, problems);
+    check_actor_fields(file, &rules, problems);
+    check_shared_counters(file, &rules, problems);
     // A misplaced default rule has already been reported. It must not hide other unreachable rules.
     rules.sort_by_key(Rule::is_default);
     let rules = match RuleSet::new(rules) {
@@ -64,9 +64,9 @@ fn check_default(rules: &[Rule], problems: &mut Problems) {
     }
 }
 
-fn check_labels(document: &Document, problems: &mut Problems) {
+fn check_labels(file: &[RawRule], problems: &mut Problems) {
     let mut seen: HashMap<&str, usize> = HashMap::new();
-    for (index, raw) in document.rules.iter().enumerate() {
+    for (index, raw) in file.iter().enumerate() {
         let Some(setting) = raw.settings.iter().find(|setting| setting.key == LABEL) else { continue };
         let label = setting.value.as_text().filter(|label| !label.is_empty());
         let Some(label) = label else { continue };
@@ -86,9 +86,8 @@ fn check_labels(document: &Document, problems: &mut Problems) {
     }
 }
 
-fn check_actor_fields(document: &Document, rules: &[Rule], problems: &mut Problems) {
-    let lines: HashMap<usize, usize> =
-        document.rules.iter().map(|raw| (raw.line, validate::setting_line(raw, ACTOR_FIELD))).collect();
+fn check_actor_fields(file: &[RawRule], rules: &[Rule], problems: &mut Problems) {
+    let lines: HashMap<usize, usize> = file.iter().map(|raw| (raw.line, raw.setting_line(ACTOR_FIELD))).collect();
     let fields = rules.iter().flat_map(|rule| rule.actor_fields.iter().map(move |field| (rule, field)));
     for (rule, field) in fields.filter(|(rule, field)| rule.pattern(field).is_none()) {
         let line = lines.get(&rule.line).copied().unwrap_or(rule.line);
@@ -102,11 +101,10 @@ fn check_actor_fields(document: &Document, rules: &[Rule], problems: &mut Proble
 /// Reports rules that have one counter for all requests, although they look as if each value of a field had its own. An
 /// `actorField` without a value shows that one counter is intended, and so does another rule with the same operation
 /// that has actors.
-fn check_shared_counters(document: &Document, rules: &[Rule], problems: &mut Problems) {
+fn check_shared_counters(file: &[RawRule], rules: &[Rule], problems: &mut Problems) {
     let with_actors: HashSet<String> =
         rules.iter().filter(|rule| !rule.actor_fields.is_empty()).map(Rule::to_string).collect();
-    let without: HashSet<usize> =
-        document.rules.iter().filter(|raw| !raw.has(ACTOR_FIELD)).map(|raw| raw.line).collect();
+    let without: HashSet<usize> = file.iter().filter(|raw| !raw.has(ACTOR_FIELD)).map(|raw| raw.line).collect();
     for rule in rules.iter().filter(|rule| matches!(rule.quota, Quota::Limited(_)) && without.contains(&rule.line)) {
         // A cost or the name of a lease naturally has another value in each request.
         let has_use = |key: &str| {
