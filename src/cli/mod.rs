@@ -1,4 +1,4 @@
-//! The command line: [`verbs`] has the subcommands about one operation, [`operations`] those that follow from the table of
+//! The command line: [`hits`] has the subcommands about one operation, [`operations`] those that follow from the table of
 //! operations, and each other file one or two subcommands.
 //!
 //! This module turns command lines into calls, and errors into messages and exit codes. It makes no decisions about
@@ -8,6 +8,7 @@ mod check;
 mod client;
 mod convert;
 mod hints;
+mod hits;
 mod operations;
 #[cfg(feature = "packaging")]
 mod packaging;
@@ -16,7 +17,6 @@ mod serve;
 mod terminal;
 mod test;
 mod users;
-mod verbs;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -103,7 +103,7 @@ enum Command {
     Token(users::TokenArgs),
     Test(test::TestArgs),
     #[command(flatten)]
-    Verb(verbs::Verb),
+    Hit(hits::HitCommand),
     Convert(convert::ConvertArgs),
     #[command(flatten)]
     Operation(operations::OperationArgs),
@@ -155,7 +155,7 @@ impl Cli {
             Command::Access(args) => users::access(&args),
             Command::Token(args) => users::token(args),
             Command::Test(args) => test::run(args),
-            Command::Verb(verb) => verb.run(),
+            Command::Hit(command) => command.run(),
             Command::Convert(args) => convert::convert(args),
             Command::Operation(args) => args.run(),
             Command::Restore(args) => restore::run(args),

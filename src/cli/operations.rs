@@ -2,7 +2,7 @@
 //! its reply as a table or as JSON.
 
 mod arguments;
-mod table;
+mod printer;
 
 use std::io::{self, BufRead, BufWriter, IsTerminal, Write};
 use std::path::Path;
@@ -19,7 +19,7 @@ use url::form_urlencoded;
 
 use self::arguments::Given;
 pub use self::arguments::{OperationArgs, Pair, operation_of};
-use self::table::{COLUMNS_OF_RULES, Printer};
+use self::printer::{COLUMNS_OF_RULES, Printer};
 use super::check::{describe_explanation, explain_file};
 use super::client::Request;
 use super::terminal::{Progress, accept_closed_pipe};
