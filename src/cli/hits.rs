@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::time::timeout;
 
-use super::client::{Refused, Request, ServerArgs, certificate_hint, explain_silence, tls_hint};
-use super::operations::{Pair, operation_of};
+use super::client::{Refusal, Request, ServerArgs, certificate_hint, explain_silence, tls_hint};
+use super::pair::{Pair, operation_of};
 use super::terminal::{printable, quote};
 use divvy_access::DEFAULT_USER;
 use divvy_core::units::{self, Time};
@@ -281,7 +281,7 @@ impl CallArgs {
     /// There is no answer, or it is an error.
     fn run(&self, request: Request, shown: &[&str], reports_refusal: bool, pairs: &[Pair]) -> anyhow::Result<ExitCode> {
         let is_gone = |error: &anyhow::Error| {
-            error.downcast_ref::<Refused>().is_some_and(|refused| refused.status == StatusCode::NOT_FOUND)
+            error.downcast_ref::<Refusal>().is_some_and(|refused| refused.status == StatusCode::NOT_FOUND)
         };
         let answer = match self.server.connect(TIMEOUT)?.ask(request) {
             Err(error) if shown == ["expiresIn"] && is_gone(&error) => json!({ "expiresIn": 0 }),

@@ -5,6 +5,7 @@
 //! limits.
 
 mod check;
+mod choice;
 mod client;
 mod convert;
 mod hints;
@@ -12,6 +13,7 @@ mod hits;
 mod operations;
 #[cfg(feature = "packaging")]
 mod packaging;
+mod pair;
 mod restore;
 mod serve;
 mod terminal;
@@ -22,7 +24,6 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -75,18 +76,6 @@ fn with_plain_usage(mut error: clap::Error, mut command: clap::Command, words: &
     }
     error.insert(ContextKind::Usage, ContextValue::StyledStr(command.render_usage()));
     error
-}
-
-/// The words that a flag may be, with their help and their values.
-type Choices<T> = &'static [(&'static str, &'static str, T)];
-
-/// Parses one of these words.
-fn choice<T: Copy + Send + Sync>(choices: Choices<T>) -> impl TypedValueParser<Value = T> {
-    let words = choices.iter().map(|(word, help, _)| PossibleValue::new(*word).help(*help));
-    PossibleValuesParser::new(words).try_map(move |given| {
-        let known = choices.iter().find(|(word, _, _)| *word == given);
-        known.map(|(_, _, value)| *value).ok_or("unknown value")
-    })
 }
 
 #[derive(Subcommand)]

@@ -57,7 +57,7 @@ use self::http::{BodyBounds, HttpFront};
 use self::line::LineFront;
 use self::net::accept::{Acceptor, Admission, MAX_PARTINGS, Workers};
 pub use self::net::accept::{BLOCKING_KEEP_ALIVE, MAX_BLOCKING_THREADS, bind, default_threads};
-use self::net::auth::Access;
+use self::net::auth::Guards;
 pub use self::net::connection::{DEFAULT_REQUEST_TIMEOUT, DEFAULT_WRITE_TIMEOUT, Timeouts};
 use self::net::memory::BufferMemory;
 use self::net::tls::Tls;
@@ -155,7 +155,7 @@ pub struct Settings {
     /// Timing of the shutdown.
     pub drain: Drain,
     /// Guards of the fronts.
-    pub access: Access,
+    pub access: Guards,
     /// The log of changes by operators.
     pub audit: Arc<AuditLog>,
     /// TLS of the fronts.

@@ -12,14 +12,13 @@ use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use tokio::net::TcpListener;
 
-use super::reload::{Watch, pause};
-use super::rules::Reason;
+use super::watch::{Reason, Watch, pause, unread};
 use crate::cli::users::warn_if_public;
 use divvy_access::audit::{Action, AuditLog, Change, State};
 use divvy_access::{self as access, Authority, TokenKeys, User, Users, check_password};
 use divvy_core::config::{Problem, Report};
 use divvy_core::files;
-use divvy_server::auth::{Access, Guard};
+use divvy_server::auth::{Guard, Guards};
 use divvy_server::sessions::Sessions;
 use divvy_server::tls::{Files, Reloader, Tls};
 use divvy_server::{Fronts, Secured};
@@ -59,11 +58,11 @@ pub struct AccessArgs {
     token_key_file: Option<PathBuf>,
     /// Parts of the server that need no password, separated by commas
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT", default_value = "metrics")]
-    open: Vec<Open>,
+    open: Vec<OpenPart>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Open {
+enum OpenPart {
     /// The line protocol: clients of Button's Divvy cannot give a password
     Line,
     /// gRPC: Envoy's Rate Limit Service
@@ -106,7 +105,7 @@ impl AccessArgs {
     /// The password cannot be read, or is not valid. `--open` contradicts itself. Or there are keys of tokens, but clients need no credentials.
     pub fn read(&self) -> anyhow::Result<Option<AccessUsers>> {
         ensure!(
-            self.open.len() == 1 || !self.open.contains(&Open::None),
+            self.open.len() == 1 || !self.open.contains(&OpenPart::None),
             "--open none opens nothing: remove `none`, or the other values"
         );
         let password = match (&self.requirepass, &self.requirepass_file) {
@@ -146,9 +145,9 @@ impl AccessArgs {
         users: AccessUsers,
         sessions: Option<Arc<Sessions>>,
         metrics: &Metrics,
-    ) -> anyhow::Result<(Access, Option<WatchedAccess>)> {
+    ) -> anyhow::Result<(Guards, Option<WatchedAccess>)> {
         if !users.are_required() {
-            return Ok((Access::default(), None));
+            return Ok((Guards::default(), None));
         }
         let AccessUsers { password, file, token_keys } = users;
         let users = file.iter().flat_map(|file| &file.in_force.users).chain(&password).cloned();
@@ -159,17 +158,17 @@ impl AccessArgs {
         let new_guard = |front| Guard::new(Arc::clone(&authority), front, has_users, &metrics.access);
         let guard = |front| Some(Arc::new(new_guard(front)));
         let unless = |open, front| if self.open.contains(&open) { None } else { guard(front) };
-        let access = Access {
-            line: unless(Open::Line, "line"),
+        let guards = Guards {
+            line: unless(OpenPart::Line, "line"),
             resp: guard("resp"),
-            grpc: unless(Open::Grpc, "grpc"),
+            grpc: unless(OpenPart::Grpc, "grpc"),
             http: Some(Arc::new(new_guard("http").with_sessions(sessions))),
-            hit: unless(Open::Hit, "http"),
-            check: unless(Open::Check, "http"),
-            metrics: unless(Open::Metrics, "http"),
+            hit: unless(OpenPart::Hit, "http"),
+            check: unless(OpenPart::Check, "http"),
+            metrics: unless(OpenPart::Metrics, "http"),
         };
         let is_watched = file.is_some() || token_keys.is_some();
-        Ok((access, is_watched.then_some(WatchedAccess { users: file, token_keys, authority })))
+        Ok((guards, is_watched.then_some(WatchedAccess { users: file, token_keys, authority })))
     }
 
     /// Loads the files; `None` if TLS is not configured.
@@ -212,22 +211,22 @@ fn password_in(path: &Path) -> anyhow::Result<User> {
 }
 
 /// Warns about listeners that are reachable from the network without authentication.
-pub fn warn_of_open_fronts(fronts: &Fronts, access: &Access, tls: &Secured) {
+pub fn warn_of_open_fronts(fronts: &Fronts, guards: &Guards, tls: &Secured) {
     let reached = |listener: &Option<TcpListener>, has_password: bool, tls: &Option<Arc<Tls>>| {
         let is_open = !has_password && !tls.as_ref().is_some_and(|tls| tls.requires_certificates());
         let address = listener.as_ref().filter(|_| is_open)?.local_addr().ok()?;
         (!is_loopback(address.ip())).then_some(address)
     };
     for (front, address) in [
-        ("RESP", reached(&fronts.resp, access.resp.is_some(), &tls.resp)),
-        ("HTTP", reached(&fronts.http, access.http.is_some(), &tls.http)),
-        ("gRPC", reached(&fronts.grpc, access.grpc.is_some(), &tls.grpc)),
+        ("RESP", reached(&fronts.resp, guards.resp.is_some(), &tls.resp)),
+        ("HTTP", reached(&fronts.http, guards.http.is_some(), &tls.http)),
+        ("gRPC", reached(&fronts.grpc, guards.grpc.is_some(), &tls.grpc)),
     ] {
         if let Some(address) = address {
             tracing::warn!(front, %address, "no authentication: any client that reaches this address can spend credits and read counters; set --requirepass or --access-file");
         }
     }
-    if let Some(address) = reached(&fronts.line, access.line.is_some(), &tls.line) {
+    if let Some(address) = reached(&fronts.line, guards.line.is_some(), &tls.line) {
         // Only a notice, because Button's Divvy has no passwords.
         tracing::info!(%address, "no authentication: any client that reaches the line protocol's address can send hits");
     }
@@ -265,7 +264,7 @@ impl WatchedAccess {
 pub trait Credentials: PartialEq + Sized {
     /// The change of a reload in the audit log.
     const ACTION: Action;
-    /// The content in the log.
+    /// The content in both logs.
     const WHAT: &'static str;
 
     /// Reads the file at `path` as this one was read. Returns its content and its warnings.
@@ -279,9 +278,6 @@ pub trait Credentials: PartialEq + Sized {
 
     /// Returns the names of the users or the ids of the keys, in order, with all that a user is.
     fn entries(&self) -> BTreeMap<&str, Option<&User>>;
-
-    /// Returns the state for the audit log with this number of users or keys.
-    fn state(count: usize) -> State;
 }
 
 /// The users of an access file.
@@ -309,10 +305,6 @@ impl Credentials for FileUsers {
     fn entries(&self) -> BTreeMap<&str, Option<&User>> {
         self.users.iter().map(|user| (&*user.name, Some(user))).collect()
     }
-
-    fn state(count: usize) -> State {
-        State::of("users", count)
-    }
 }
 
 impl Credentials for TokenKeys {
@@ -330,10 +322,6 @@ impl Credentials for TokenKeys {
 
     fn entries(&self) -> BTreeMap<&str, Option<&User>> {
         self.ids().map(|id| (id, None)).collect()
-    }
-
-    fn state(count: usize) -> State {
-        State::of("keys", count)
     }
 }
 
@@ -400,7 +388,7 @@ impl<T: Credentials> WatchedFile<T> {
         let was_bad = mem::replace(&mut self.has_failed, loaded.is_err());
         let change = Change::new(T::ACTION).with("file", self.watch.path().to_string_lossy());
         let file = self.watch.path().display().to_string();
-        let before = T::state(self.in_force.entries().len());
+        let before = State::of(T::WHAT, self.in_force.entries().len());
         if loaded.as_ref().is_ok_and(|(new, _)| *new == self.in_force) {
             if was_bad || reason == Reason::Asked {
                 audit.pend(reason.caller(), change).complete(Some(before.clone()), Some(before));
@@ -426,7 +414,7 @@ impl<T: Credentials> WatchedFile<T> {
         let count = new_entries.len();
         let names = old.keys().chain(new_entries.keys()).copied().collect::<BTreeSet<_>>();
         let changed = names.into_iter().filter(|name| old.get(name) != new_entries.get(name));
-        pending.complete(Some(before), Some(T::state(count).with_changed(changed)));
+        pending.complete(Some(before), Some(State::of(T::WHAT, count).with_changed(changed)));
         self.in_force = new;
         log_if_public(self.watch.path());
         tracing::info!(count, "{file}: reloaded; the new {} are in force", T::WHAT);
@@ -438,12 +426,6 @@ fn log_if_public(path: &Path) {
     if let Some(warning) = warn_if_public(path) {
         tracing::warn!("{warning}");
     }
-}
-
-/// Returns why a file could not be read, if it could not.
-fn unread<T>(loaded: &Result<T, Report>) -> Option<String> {
-    let report = loaded.as_ref().err().filter(|report| report.is_unread)?;
-    Some(report.errors.iter().map(ToString::to_string).collect())
 }
 
 /// Logs the first errors and warnings, each on its own line, as `divvy access check` prints them.
@@ -463,24 +445,6 @@ fn log_first(problems: &[Problem], log: impl Fn(&dyn Display)) {
         problems.get(MAX_LOGGED_PROBLEMS..).and_then(|rest| Some((rest.first()?, rest.len())))
     {
         log(&format_args!("{}: and {more} more like these; `divvy access check` shows all", problem.file));
-    }
-}
-
-/// Loads the files if they have changed, or if an operator asks for it. New files are recorded in `audit`, and put in use even
-/// if that fails, because an expired certificate would stop hits.
-pub fn reload_tls(reloader: &mut Reloader, reason: Reason, audit: &Arc<AuditLog>, metrics: &Metrics) {
-    let Some(loaded) = reloader.reload_if_changed(reason == Reason::Asked) else { return };
-    let change = Change::new(Action::TlsReload).with("file", reloader.certificate().to_string_lossy());
-    match loaded {
-        Ok(()) => {
-            audit.pend(reason.caller(), change).complete(None, None);
-            tracing::info!("loaded the new TLS certificate: new connections use it");
-        }
-        Err(error) => {
-            audit.pend(reason.caller(), change).refuse(&error);
-            metrics.access.tls_reloads_failed.inc();
-            tracing::error!(reason = error, "cannot load the new TLS files: the old ones stay in use");
-        }
     }
 }
 

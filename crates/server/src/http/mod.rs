@@ -30,7 +30,7 @@ pub use self::transport::bounds::StreamBounds;
 use self::transport::serve;
 use super::Limits;
 use super::health::Health;
-use super::net::auth::Access;
+use super::net::auth::Guards;
 use super::net::connection::{ConnectionContext, Timeouts};
 use super::net::front::{Front, Protocol};
 use super::net::stream::Stream;
@@ -52,7 +52,7 @@ impl HttpFront {
         operations: Operations,
         limits: Limits,
         bounds: BodyBounds,
-        access: &Access,
+        access: &Guards,
         settings: ApiSettings,
         metrics_path: &str,
         slots: WorkSlots,

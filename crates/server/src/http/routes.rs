@@ -21,7 +21,7 @@ use super::transport::bounds::{Account, BodyBounds, BoundedBody, Incoming, Strea
 use super::transport::reply::{Call, Reply, refuse};
 use super::{auth, monitoring};
 use crate::health::Health;
-use crate::net::auth::{Access, Guard, Origin};
+use crate::net::auth::{Guard, Guards, Origin};
 use crate::net::front::Protocol;
 use crate::net::work::WorkSlots;
 use divvy_access::Category;
@@ -44,7 +44,7 @@ const ANY: &str = "*";
 /// The routes of the front, and what they need.
 pub struct Routes {
     pub api: Api,
-    pub access: Access,
+    pub access: Guards,
     pub bounds: BodyBounds,
     pub streams: StreamBounds,
     pub health: Arc<Health>,
@@ -218,8 +218,8 @@ impl Routes {
 }
 
 /// Finds the route of a path. The method distinguishes the operations of a path.
-fn find_route<'a>(access: &'a Access, metrics_path: &str, method: &Method, path: &'a str) -> Option<Route<'a>> {
-    let Access { hit, check, http, metrics, .. } = access;
+fn find_route<'a>(access: &'a Guards, metrics_path: &str, method: &Method, path: &'a str) -> Option<Route<'a>> {
+    let Guards { hit, check, http, metrics, .. } = access;
     let route = |target, methods, kind, category, guard: Option<&'a Arc<Guard>>| {
         Some(Route { target, methods: Cow::Borrowed(methods), kind, category, guard: guard.map(|guard| &**guard) })
     };
@@ -305,13 +305,13 @@ mod tests {
     use crate::http::api::DESCRIPTION;
     use crate::http::monitoring::DEFAULT_METRICS_PATH;
 
-    fn find<'a>(access: &'a Access, method: &Method, path: &'a str) -> Option<Route<'a>> {
+    fn find<'a>(access: &'a Guards, method: &Method, path: &'a str) -> Option<Route<'a>> {
         find_route(access, DEFAULT_METRICS_PATH, method, path)
     }
 
     #[test]
     fn described_paths_have_routes_with_the_described_methods() {
-        let access = Access::default();
+        let access = Guards::default();
         let description: serde_json::Value = serde_json::from_slice(&DESCRIPTION).unwrap();
         for (path, item) in description["paths"].as_object().unwrap() {
             let described: BTreeSet<_> = item.as_object().unwrap().keys().map(|method| method.to_uppercase()).collect();
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn other_spellings_of_a_path_have_no_route() {
-        let access = Access::default();
+        let access = Guards::default();
         for path in [
             "",
             "/",
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn methods_of_a_path_are_those_of_its_operations() {
-        let access = Access::default();
+        let access = Guards::default();
         let of = |method, path| {
             let route = find(&access, &method, path).unwrap();
             (route.methods.into_owned(), route.category)

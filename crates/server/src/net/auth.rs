@@ -107,7 +107,7 @@ impl Guard {
 
 /// The guards of the fronts; `None` for a front that is open to all clients.
 #[derive(Debug, Clone, Default)]
-pub struct Access {
+pub struct Guards {
     /// Guard of the line protocol.
     pub line: Option<Arc<Guard>>,
     /// Guard of RESP.

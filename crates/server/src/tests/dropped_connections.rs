@@ -134,7 +134,7 @@ async fn drop_at_every_await(durability: Durability) {
         },
         origins: WebOrigins::default(),
     };
-    let access = Access::default();
+    let access = Guards::default();
     let health = Health::start(&served.limiter, CancellationToken::new()).unwrap();
     health.first().await;
     let http = || {
