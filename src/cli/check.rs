@@ -11,10 +11,10 @@ use hyper::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::choice::{Choices, choice};
 use super::client::{Request, ServerArgs};
-use super::operations::Pair;
+use super::pair::Pair;
 use super::terminal::{count_of, printable};
-use super::{Choices, choice};
 use divvy_core::config::{self, Format, Problem, Serving};
 use divvy_core::rules::diff::{
     Change, CounterChange, SettingChange, diff, find_abandoned, find_origins, would_keep_if_named,

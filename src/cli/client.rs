@@ -134,7 +134,7 @@ impl Request {
 /// A request that the server refused.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
-pub struct Refused {
+pub struct Refusal {
     pub status: StatusCode,
     text: String,
 }
@@ -244,7 +244,7 @@ impl ApiClient {
     /// Sends a request, and returns the answer. A denial is an answer.
     ///
     /// # Errors
-    /// [`Refused`], or the server does not answer over HTTP.
+    /// [`Refusal`], or the server does not answer over HTTP.
     pub fn ask(&mut self, request: Request) -> anyhow::Result<Value> {
         let (status, body) = self.send(request)?;
         let answer = serde_json::from_slice::<Value>(&body);
@@ -254,7 +254,7 @@ impl ApiClient {
             (status, answer) => {
                 let detail = answer.ok().and_then(|problem| Some(problem.get("detail")?.as_str()?.to_owned()));
                 let detail = detail.unwrap_or_else(|| String::from_utf8_lossy(&body).trim().to_owned());
-                Err(Refused { status, text: self.describe(status, &detail) }.into())
+                Err(Refusal { status, text: self.describe(status, &detail) }.into())
             }
         }
     }

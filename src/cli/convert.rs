@@ -11,8 +11,9 @@ use anyhow::{Context, bail};
 use rustix::fs::OFlags;
 
 use super::check::{load_rules, print_problems};
+use super::choice::{Choices, choice};
 use super::terminal::quote;
-use super::{Choices, choice, test};
+use super::test;
 use divvy_core::config::{self, Format, Serving};
 use divvy_core::rules::Rule;
 

@@ -1,28 +1,29 @@
-//! The command line: [`verbs`] has the subcommands about one operation, [`operations`] those that follow from the table of
+//! The command line: [`hits`] has the subcommands about one operation, [`operations`] those that follow from the table of
 //! operations, and each other file one or two subcommands.
 //!
 //! This module turns command lines into calls, and errors into messages and exit codes. It makes no decisions about
 //! limits.
 
 mod check;
+mod choice;
 mod client;
 mod convert;
 mod hints;
+mod hits;
 mod operations;
 #[cfg(feature = "packaging")]
 mod packaging;
+mod pair;
 mod restore;
 mod serve;
 mod terminal;
 mod test;
 mod users;
-mod verbs;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -77,18 +78,6 @@ fn with_plain_usage(mut error: clap::Error, mut command: clap::Command, words: &
     error
 }
 
-/// The words that a flag may be, with their help and their values.
-type Choices<T> = &'static [(&'static str, &'static str, T)];
-
-/// Parses one of these words.
-fn choice<T: Copy + Send + Sync>(choices: Choices<T>) -> impl TypedValueParser<Value = T> {
-    let words = choices.iter().map(|(word, help, _)| PossibleValue::new(*word).help(*help));
-    PossibleValuesParser::new(words).try_map(move |given| {
-        let known = choices.iter().find(|(word, _, _)| *word == given);
-        known.map(|(_, _, value)| *value).ok_or("unknown value")
-    })
-}
-
 #[derive(Subcommand)]
 enum Command {
     /// Serve limits over the line protocol, RESP, HTTP and gRPC
@@ -103,7 +92,7 @@ enum Command {
     Token(users::TokenArgs),
     Test(test::TestArgs),
     #[command(flatten)]
-    Verb(verbs::Verb),
+    Hit(hits::HitCommand),
     Convert(convert::ConvertArgs),
     #[command(flatten)]
     Operation(operations::OperationArgs),
@@ -155,7 +144,7 @@ impl Cli {
             Command::Access(args) => users::access(&args),
             Command::Token(args) => users::token(args),
             Command::Test(args) => test::run(args),
-            Command::Verb(verb) => verb.run(),
+            Command::Hit(command) => command.run(),
             Command::Convert(args) => convert::convert(args),
             Command::Operation(args) => args.run(),
             Command::Restore(args) => restore::run(args),

@@ -2,7 +2,7 @@
 //! its reply as a table or as JSON.
 
 mod arguments;
-mod table;
+mod printer;
 
 use std::io::{self, BufRead, BufWriter, IsTerminal, Write};
 use std::path::Path;
@@ -17,11 +17,12 @@ use hyper::Method;
 use serde_json::Value;
 use url::form_urlencoded;
 
-use self::arguments::Given;
-pub use self::arguments::{OperationArgs, Pair, operation_of};
-use self::table::{COLUMNS_OF_RULES, Printer};
+use self::arguments::Argument;
+pub use self::arguments::OperationArgs;
+use self::printer::{COLUMNS_OF_RULES, Printer};
 use super::check::{describe_explanation, explain_file};
 use super::client::Request;
+use super::pair::{Pair, operation_of};
 use super::terminal::{Progress, accept_closed_pipe};
 use divvy_api::{ENDPOINTS, Edit, Endpoint, Inspection, Kind, Shape, Task};
 use divvy_core::rules::operation;
@@ -127,20 +128,19 @@ impl OperationArgs {
         let mut body = Vec::new();
         for (field, given) in &self.given {
             let value: Value = match given {
-                Given::Pairs(pairs) if field.kind == Kind::Rule => {
+                Argument::Pairs(pairs) if field.kind == Kind::Rule => {
                     let text = operation::write(pairs.iter().map(Pair::as_strs));
                     text.context("--operation is not that of a rule")?.into()
                 }
-                Given::Pairs(pairs) if field.is_in_body => operation_of(pairs)?.into(),
-                Given::Pairs(pairs) => {
+                Argument::Pairs(pairs) if field.is_in_body => operation_of(pairs)?.into(),
+                Argument::Pairs(pairs) => {
                     query.extend_pairs(pairs.iter().map(Pair::as_strs));
                     continue;
                 }
-                Given::Number(number) => (*number).into(),
-                Given::Text(name) if matches!(self.endpoint.task, Task::Change(Edit::BackUp, _)) => {
+                Argument::Value(Value::String(name)) if matches!(self.endpoint.task, Task::Change(Edit::BackUp, _)) => {
                     name_for_server(name)?.into()
                 }
-                Given::Text(text) => text.as_str().into(),
+                Argument::Value(value) => value.clone(),
             };
             match (field.is_in_body, value) {
                 (true, value) => body.push((field.name, value)),

@@ -33,6 +33,8 @@ use divvy_server::http::page::Page;
 use divvy_server::{self as server, Drain, Fronts, Health, RecentReloads, Settings, keep_running};
 use divvy_telemetry::logging;
 use divvy_telemetry::metrics::{Metrics, Statsd, Task};
+#[cfg(feature = "ui")]
+use divvy_ui::Ui;
 
 mod access;
 mod http;
@@ -44,6 +46,7 @@ mod page;
 mod reload;
 mod rules;
 mod store;
+mod watch;
 
 /// Maximum number of threads that serve connections, far above the number of processors.
 const MAX_THREADS: u64 = 1_024;
@@ -175,8 +178,8 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let health = Health::start(&limiter, draining.clone()).context("cannot start the server's threads")?;
     #[cfg(feature = "ui")]
     let page = reloads.map(|reloads| -> Arc<dyn Page> {
-        let (limiter, guard, health) = (Arc::clone(&limiter), guards.http.clone(), Arc::clone(&health));
-        page::create(args, &choice, reloads, limiter, guard, health, limits)
+        let settings = page::settings(args.config.as_deref(), &args.http, &args.limiter, &choice, reloads);
+        Ui::new(settings, Arc::clone(&limiter), guards.http.clone(), Arc::clone(&health), limits)
     });
     #[cfg(not(feature = "ui"))]
     let page = None;

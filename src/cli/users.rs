@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context, ensure};
 
 use super::check::print_problems;
-use super::operations::Pair;
+use super::pair::Pair;
 use super::terminal::count_of;
 use divvy_access::{
     self as access, AccessFile, Digest, MAX_PASSWORD_BYTES, MAX_TOKEN_TTL, SlowHash, TokenGrant, TokenKeys,

@@ -201,7 +201,7 @@ pub fn survive(task: Task, metrics: &Metrics, work: impl FnOnce()) {
 
 /// Logs the restart. The panic itself has been logged already.
 fn record_restart(task: Task, metrics: &Metrics) {
-    metrics.tasks.count_restart(task);
+    metrics.tasks.count(task);
     tracing::error!(task = task.name(), "a background task failed and was restarted");
 }
 

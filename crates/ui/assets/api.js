@@ -19,7 +19,7 @@ let rules = null;
 let rulesFetchedAt = 0;
 
 /** An error reply (RFC 9457), or no reply at all (status 0). */
-export class Problem extends Error {
+class Problem extends Error {
   constructor(status, detail, retryAfter = null) {
     super(detail);
     this.status = status;

@@ -250,7 +250,7 @@ export function Floating() {
 }
 
 /** Shows a message for a few seconds, and to screen readers. */
-export function notify(message) {
+function notify(message) {
   clearTimeout(messageTimer);
   show({ message });
   messageTimer = setTimeout(() => show({ message: null }), MESSAGE_TIME);

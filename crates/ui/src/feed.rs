@@ -142,7 +142,7 @@ impl EventStream {
         Some(event)
     }
 
-    /// Looks at all rules, in turn with other expensive requests.
+    /// Looks at all rules, in a slot of the page: in turn with other streams, and with looks at the server's health.
     async fn find_candidates(&self, sample: &Arc<Sample>, scope: Scope) -> Option<Arc<Candidates>> {
         let (view, sample) = (self.view.clone(), Arc::clone(sample));
         let slot = self.ui.slots.take().await;

@@ -63,7 +63,7 @@ pub type Minutes = HashMap<usize, Vec<Second>>;
 
 /// The rules in an event.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Shown {
+pub struct ShownRules {
     matching: usize,
     /// Indexes of the rules, in order.
     pub indexes: Vec<usize>,
@@ -112,7 +112,7 @@ impl View {
     }
 
     /// Returns the rules that the page shows of the candidates.
-    pub fn choose(&self, candidates: &Candidates, sample: &Sample) -> Shown {
+    pub fn choose(&self, candidates: &Candidates, sample: &Sample) -> ShownRules {
         let matching = candidates.matching.as_ref().or(candidates.in_scope.as_ref());
         // With hidden counts, the list of rules that denied a hit would reveal some of them.
         if self.only.is_some() && !candidates.hides_counts() {
@@ -125,8 +125,8 @@ impl View {
         }
     }
 
-    fn page(&self, indexes: impl ExactSizeIterator<Item = usize>) -> Shown {
-        Shown { matching: indexes.len(), indexes: indexes.skip(self.first).take(self.count).collect() }
+    fn page(&self, indexes: impl ExactSizeIterator<Item = usize>) -> ShownRules {
+        ShownRules { matching: indexes.len(), indexes: indexes.skip(self.first).take(self.count).collect() }
     }
 
     /// Writes the event's data. With the last minutes of the shown rules and the name of the rules file, it has all facts
@@ -135,7 +135,7 @@ impl View {
         &self,
         candidates: &Candidates,
         sample: &Sample,
-        shown: &Shown,
+        shown: &ShownRules,
         facts: Option<(&Minutes, Option<&str>)>,
     ) -> String {
         let describe_rule = |&index: &usize| {

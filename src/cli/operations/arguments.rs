@@ -1,16 +1,14 @@
-//! The arguments of operators' subcommands, as the table of operations has them, and the pairs of an operation.
+//! The arguments of operators' subcommands, as the table of operations has them.
 
-use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
-use anyhow::ensure;
 use clap::builder::PossibleValue;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Args, Command, Error, FromArgMatches, Subcommand, value_parser};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::cli::client::ServerArgs;
+use crate::cli::pair::Pair;
 use divvy_api::{ENDPOINTS, Edit, Endpoint, Field, Inspection, Kind, Place, Shape, Task};
 use divvy_core::rules::MAX_RESET_SECONDS;
 use divvy_core::units::{self, Time};
@@ -30,7 +28,7 @@ const OPERATION: &str = "operation";
 /// An operation with its arguments.
 pub struct OperationArgs {
     pub(super) endpoint: &'static Endpoint,
-    pub(super) given: Vec<(&'static Field, Given)>,
+    pub(super) given: Vec<(&'static Field, Argument)>,
     /// Whether to print JSON.
     pub(super) json: bool,
     /// The rules file to explain instead of a server's rules.
@@ -42,11 +40,10 @@ pub struct OperationArgs {
     pub(super) server: ServerArgs,
 }
 
-/// A value.
+/// A value, or the pairs of an operation.
 #[derive(Debug)]
-pub enum Given {
-    Text(String),
-    Number(u64),
+pub enum Argument {
+    Value(Value),
     Pairs(Vec<Pair>),
 }
 
@@ -57,19 +54,25 @@ impl OperationArgs {
 
     /// Returns the pairs of the operation, the actor or the rule.
     pub(super) fn pairs(&self) -> &[Pair] {
-        let pairs = self.given.iter().find_map(|(_, given)| given.as_pairs());
+        let pairs = self.given.iter().find_map(|(_, given)| match given {
+            Argument::Pairs(pairs) => Some(pairs.as_slice()),
+            Argument::Value(_) => None,
+        });
         pairs.unwrap_or_default()
     }
 
     /// Returns the rule as the operator named it.
     pub(super) fn rule(&self) -> String {
-        let name = self.given.iter().find_map(|(_, given)| given.as_text());
+        let name = self.given.iter().find_map(|(_, given)| match given {
+            Argument::Value(value) => value.as_str(),
+            Argument::Pairs(_) => None,
+        });
         let pairs = || self.pairs().iter().map(Pair::to_string).collect::<Vec<_>>().join(" ");
         name.map_or_else(|| format!("the rule [{}]", pairs()), |name| format!("the rule {name}"))
     }
 
     fn read(endpoint: &'static Endpoint, matches: &ArgMatches) -> Result<Self, Error> {
-        let fields = fields(endpoint).filter_map(|field| Some((field, Given::read(field, matches)?)));
+        let fields = fields(endpoint).filter_map(|field| Some((field, Argument::read(field, matches)?)));
         Ok(Self {
             endpoint,
             given: fields.collect(),
@@ -82,38 +85,23 @@ impl OperationArgs {
     }
 }
 
-impl Given {
-    fn as_pairs(&self) -> Option<&[Pair]> {
-        match self {
-            Self::Pairs(pairs) => Some(pairs),
-            _ => None,
-        }
-    }
-
-    fn as_text(&self) -> Option<&str> {
-        match self {
-            Self::Text(text) => Some(text),
-            _ => None,
-        }
-    }
-
+impl Argument {
     fn read(field: &Field, matches: &ArgMatches) -> Option<Self> {
-        match field.kind {
-            Kind::Pairs => Self::read_pairs(field.name, matches),
-            Kind::Number { .. } => matches.get_one(field.name).copied().map(Self::Number),
-            Kind::Seconds => matches.get_one(field.name).copied().map(Time::whole_seconds).map(Self::Number),
+        let text = || matches.get_one::<String>(field.name);
+        let value: Value = match field.kind {
+            Kind::Pairs => return Self::read_pairs(field.name, matches),
+            Kind::Number { .. } => matches.get_one::<u64>(field.name).copied()?.into(),
+            Kind::Seconds => matches.get_one::<Time>(field.name)?.whole_seconds().into(),
             // The name may be a default.
-            Kind::Rule => {
-                Self::read_pairs(OPERATION, matches).or_else(|| matches.get_one(field.name).cloned().map(Self::Text))
-            }
+            Kind::Rule if matches.contains_id(OPERATION) => return Self::read_pairs(OPERATION, matches),
             Kind::Choice(words) => {
-                let given: &String = matches.get_one(field.name)?;
-                let word = words.iter().find(|word| choice(word).matches(given, false))?;
-                Some(Self::Text((*word).to_owned()))
+                let given = text()?;
+                (*words.iter().find(|word| choice(word).matches(given, false))?).into()
             }
-            Kind::Text | Kind::Owner => matches.get_one(field.name).cloned().map(Self::Text),
-            Kind::List { .. } => None,
-        }
+            Kind::Text | Kind::Owner | Kind::Rule => text()?.as_str().into(),
+            Kind::List { .. } => return None,
+        };
+        Some(Self::Value(value))
     }
 
     fn read_pairs(name: &str, matches: &ArgMatches) -> Option<Self> {
@@ -261,46 +249,4 @@ impl FromArgMatches for OperationArgs {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
     }
-}
-
-/// A `key=value` argument.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pair {
-    key: String,
-    value: String,
-}
-
-impl Pair {
-    pub fn as_strs(&self) -> (&str, &str) {
-        (&self.key, &self.value)
-    }
-}
-
-impl fmt::Display for Pair {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}", self.key, self.value)
-    }
-}
-
-impl FromStr for Pair {
-    type Err = String;
-
-    fn from_str(argument: &str) -> Result<Self, Self::Err> {
-        match argument.split_once('=') {
-            Some((key, value)) => Ok(Self { key: key.to_owned(), value: value.to_owned() }),
-            None => Err("expected key=value".to_owned()),
-        }
-    }
-}
-
-/// Returns the operation with these pairs, as a JSON object.
-///
-/// # Errors
-/// A field is given twice.
-pub fn operation_of(pairs: &[Pair]) -> anyhow::Result<Map<String, Value>> {
-    let mut operation = Map::new();
-    for (field, value) in pairs.iter().map(Pair::as_strs) {
-        ensure!(operation.insert(field.to_owned(), value.into()).is_none(), "the field '{field}' is given twice");
-    }
-    Ok(operation)
 }

@@ -12,8 +12,7 @@ use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use tokio::net::TcpListener;
 
-use super::reload::{Watch, pause};
-use super::rules::Reason;
+use super::watch::{Reason, Watch, pause, unread};
 use crate::cli::users::warn_if_public;
 use divvy_access::audit::{Action, AuditLog, Change, State};
 use divvy_access::{self as access, Authority, TokenKeys, User, Users, check_password};
@@ -59,11 +58,11 @@ pub struct AccessArgs {
     token_key_file: Option<PathBuf>,
     /// Parts of the server that need no password, separated by commas
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT", default_value = "metrics")]
-    open: Vec<Open>,
+    open: Vec<OpenPart>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Open {
+enum OpenPart {
     /// The line protocol: clients of Button's Divvy cannot give a password
     Line,
     /// gRPC: Envoy's Rate Limit Service
@@ -106,7 +105,7 @@ impl AccessArgs {
     /// The password cannot be read, or is not valid. `--open` contradicts itself. Or there are keys of tokens, but clients need no credentials.
     pub fn read(&self) -> anyhow::Result<Option<AccessUsers>> {
         ensure!(
-            self.open.len() == 1 || !self.open.contains(&Open::None),
+            self.open.len() == 1 || !self.open.contains(&OpenPart::None),
             "--open none opens nothing: remove `none`, or the other values"
         );
         let password = match (&self.requirepass, &self.requirepass_file) {
@@ -162,13 +161,13 @@ impl AccessArgs {
         let mut http = new_guard("http");
         http.sessions = sessions;
         let guards = FrontGuards {
-            line: unless(Open::Line, "line"),
+            line: unless(OpenPart::Line, "line"),
             resp: guard("resp"),
-            grpc: unless(Open::Grpc, "grpc"),
+            grpc: unless(OpenPart::Grpc, "grpc"),
             http: Some(Arc::new(http)),
-            hit: unless(Open::Hit, "http"),
-            check: unless(Open::Check, "http"),
-            metrics: unless(Open::Metrics, "http"),
+            hit: unless(OpenPart::Hit, "http"),
+            check: unless(OpenPart::Check, "http"),
+            metrics: unless(OpenPart::Metrics, "http"),
         };
         let is_watched = file.is_some() || token_keys.is_some();
         Ok((guards, is_watched.then_some(WatchedAccess { users: file, token_keys, authority })))
@@ -268,7 +267,7 @@ impl WatchedAccess {
 pub trait Credentials: PartialEq + Sized {
     /// The change of a reload in the audit log.
     const ACTION: Action;
-    /// The content in the log.
+    /// The content in both logs.
     const WHAT: &'static str;
 
     /// Reads the file at `path` as this one was read. Returns its content and its warnings.
@@ -282,9 +281,6 @@ pub trait Credentials: PartialEq + Sized {
 
     /// Returns the names of the users or the ids of the keys, in order, with all that a user is.
     fn entries(&self) -> BTreeMap<&str, Option<&User>>;
-
-    /// Returns the state for the audit log with this number of users or keys.
-    fn state(count: usize) -> State;
 }
 
 /// The users of an access file.
@@ -312,10 +308,6 @@ impl Credentials for FileUsers {
     fn entries(&self) -> BTreeMap<&str, Option<&User>> {
         self.users.iter().map(|user| (&*user.name, Some(user))).collect()
     }
-
-    fn state(count: usize) -> State {
-        State::of("users", count)
-    }
 }
 
 impl Credentials for TokenKeys {
@@ -333,10 +325,6 @@ impl Credentials for TokenKeys {
 
     fn entries(&self) -> BTreeMap<&str, Option<&User>> {
         self.ids().map(|id| (id, None)).collect()
-    }
-
-    fn state(count: usize) -> State {
-        State::of("keys", count)
     }
 }
 
@@ -403,7 +391,7 @@ impl<T: Credentials> WatchedFile<T> {
         let was_bad = mem::replace(&mut self.has_failed, loaded.is_err());
         let change = Change::new(T::ACTION).with("file", self.watch.path().to_string_lossy());
         let file = self.watch.path().display().to_string();
-        let before = T::state(self.in_force.entries().len());
+        let before = State::of(T::WHAT, self.in_force.entries().len());
         if loaded.as_ref().is_ok_and(|(new, _)| *new == self.in_force) {
             if was_bad || reason == Reason::Asked {
                 audit.begin_unconditionally(reason.caller(), change).complete(Some(before.clone()), Some(before));
@@ -429,7 +417,7 @@ impl<T: Credentials> WatchedFile<T> {
         let count = new_entries.len();
         let names = old.keys().chain(new_entries.keys()).copied().collect::<BTreeSet<_>>();
         let changed = names.into_iter().filter(|name| old.get(name) != new_entries.get(name));
-        pending.complete(Some(before), Some(T::state(count).with_changed(changed)));
+        pending.complete(Some(before), Some(State::of(T::WHAT, count).with_changed(changed)));
         self.in_force = new;
         log_if_public(self.watch.path());
         tracing::info!(count, "{file}: reloaded; the new {} are in force", T::WHAT);
@@ -441,12 +429,6 @@ fn log_if_public(path: &Path) {
     if let Some(warning) = warn_if_public(path) {
         tracing::warn!("{warning}");
     }
-}
-
-/// Returns why a file could not be read, if it could not.
-fn unread<T>(loaded: &Result<T, Report>) -> Option<String> {
-    let report = loaded.as_ref().err().filter(|report| report.is_unread)?;
-    Some(report.errors.iter().map(ToString::to_string).collect())
 }
 
 /// Logs the first errors and warnings, each on its own line, as `divvy access check` prints them.

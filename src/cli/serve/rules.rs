@@ -1,13 +1,14 @@
 //! The rules file of a running server: loads it, and logs the changes.
 
+use std::fmt::Display;
 use std::mem;
 use std::path::{self, Path};
 use std::sync::{Arc, Weak};
 
 use tokio::runtime::Handle;
 
-use super::reload::{Watch, pause};
-use divvy_access::audit::{self, Action, AuditLog, Caller, State};
+use super::watch::{Reason, Watch, pause, unread};
+use divvy_access::audit::{self, Action, AuditLog, State};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_core::config::{self, Loaded, Report, Serving};
 use divvy_core::rules::diff::{Change, CounterChange, diff, find_abandoned, find_origins, would_keep_if_named};
@@ -144,19 +145,17 @@ impl RulesFile {
         let rules = match loaded {
             Ok(Loaded { rules, .. }) => rules,
             Err(report) => {
-                limiter.metrics().config.refused(limiter.now().as_nanos());
                 let first = report.errors.first().map(ToString::to_string).unwrap_or_default();
                 audit.begin_unconditionally(reason.caller(), change()).refuse(first);
-                self.show(RulesReload::refused(seconds(&limiter), report.errors.iter()));
+                self.refuse(&limiter, &report.errors);
                 return tracing::error!("{file}: not loaded; the previous rules stay in force");
             }
         };
         let pending = match audit.begin_blocking(reason.caller(), change()) {
             Ok(pending) => pending,
             Err(error) => {
-                limiter.metrics().config.refused(limiter.now().as_nanos());
+                self.refuse(&limiter, &[&error]);
                 tracing::error!("{file}: not loaded; the previous rules stay in force: {error}");
-                self.show(RulesReload::refused(seconds(&limiter), [&error].iter()));
                 self.has_failed = true;
                 return;
             }
@@ -190,17 +189,18 @@ impl RulesFile {
         log_rules(now.rules());
     }
 
+    /// Counts and shows that the previous rules stay in force for these reasons.
+    fn refuse(&self, limiter: &Limiter, reasons: &[impl Display]) {
+        limiter.metrics().config.refused(limiter.now().as_nanos());
+        self.show(RulesReload::refused(seconds(limiter), reasons.iter()));
+    }
+
     /// Shows a reload on the live page.
     fn show(&self, reload: RulesReload) {
         if let Some(reloads) = &self.reloads {
             reloads.add(reload);
         }
     }
-}
-
-/// Returns why the file could not be read, if it could not.
-fn unread(loaded: &Result<Loaded, Report>) -> Option<String> {
-    loaded.as_ref().err().filter(|report| report.is_unread).map(ToString::to_string)
 }
 
 /// Warns of each rule that had counters in use which no rule uses anymore. Each comes with whether a `counter` would have kept
@@ -242,25 +242,6 @@ fn with_sign(change: &Change<'_>) -> String {
         Change::Added { .. } => format!("+ {change}"),
         Change::Removed(_) => format!("- {change}"),
         Change::Changed { .. } | Change::Moved(_) => change.to_string(),
-    }
-}
-
-/// The reason for reloading a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
-    /// The file has changed.
-    Changed,
-    /// An operator asks for it.
-    Asked,
-}
-
-impl Reason {
-    /// Returns the caller of the reload for the audit log.
-    pub fn caller(self) -> Caller {
-        match self {
-            Self::Changed => Caller::file(),
-            Self::Asked => Caller::signal(),
-        }
     }
 }
 

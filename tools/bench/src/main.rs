@@ -1,11 +1,12 @@
 //! `divvy-bench`: the load generator.
 //!
-//! A `plan` contains what to send. Each thread's `worker` drives its lanes. A lane sends requests over a
+//! A `plan` contains what to send, with `keys` in it. Each thread's `worker` drives its lanes. A lane sends requests over a
 //! `connection`, at its own pace or by a schedule, and counts the replies. `report` watches the run, and presents the results. The
 //! generator does not interpret requests: any request of either protocol works.
 
 mod args;
 mod connection;
+mod keys;
 mod plan;
 mod report;
 #[cfg(test)]
@@ -109,9 +110,7 @@ fn measure(args: &BenchArgs, plan: &Plan, sockets: &[TcpStream]) -> anyhow::Resu
             scope.spawn(move || done.send(worker.run()).unwrap_or_default());
         }
         drop(done);
-        let (measured, first_error) = monitor.collect(&finished).inspect_err(|_| {
-            progress.failed.store(true, Ordering::Relaxed);
-        })?;
-        Ok(Report::new(args, plan, &measured, first_error, monitor.usage()?))
+        let measured = monitor.collect(&finished).inspect_err(|_| progress.failed.store(true, Ordering::Relaxed))?;
+        Ok(Report::new(args, plan, measured, monitor.usage()?))
     })
 }

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::args::{BenchArgs, Protocol};
 use crate::plan::Plan;
-use crate::worker::{Measurements, Progress, ThreadResults};
+use crate::worker::{Measurements, Progress};
 use divvy_core::clock::NANOS_PER_SECOND;
 
 /// Commands whose replies show denials.
@@ -75,13 +75,7 @@ pub struct Server {
 }
 
 impl Report {
-    pub fn new(
-        args: &BenchArgs,
-        plan: &Plan,
-        measured: &Measurements,
-        first_error: Option<String>,
-        (cpu, resident_bytes): (CpuTimes, Option<u64>),
-    ) -> Self {
+    pub fn new(args: &BenchArgs, plan: &Plan, measured: Measurements, Usage { generator_cpu, server }: Usage) -> Self {
         let requests = measured.latencies.len() - measured.unanswered;
         let seconds = measured.last_reply_ns.saturating_sub(plan.warmup_ns) as f64 / NANOS_PER_SECOND as f64;
         let per_request = |cpu: Duration| ratio(cpu.as_secs_f64() * 1e6, requests as f64);
@@ -102,16 +96,16 @@ impl Report {
             requests_per_second: ratio(requests as f64, seconds),
             denied: measured.denied,
             errors: measured.errors,
-            first_error,
+            first_error: measured.first_error,
             unanswered: measured.unanswered,
             warning: warning(args.command(), requests, measured.denied),
             latency_us: Latency::new(&measured.latencies),
-            server: cpu.server.zip(resident_bytes).map(|(cpu, resident_bytes)| Server {
+            server: server.map(|ProcessUsage { cpu, resident_bytes }| Server {
                 cpu_us_per_request: per_request(cpu),
                 cores: ratio(cpu.as_secs_f64(), seconds),
                 resident_bytes,
             }),
-            generator_cpu_us_per_request: per_request(cpu.generator),
+            generator_cpu_us_per_request: per_request(generator_cpu),
         }
     }
 
@@ -206,29 +200,59 @@ pub struct Monitor<'a> {
     is_terminal: bool,
     /// Time of the last update, and the number of replies then.
     shown: (Instant, u64),
-    /// CPU times of the generator and the server at the end of the warm-up.
-    start: CpuTimes,
+    /// Usage at the end of the warm-up.
+    start: Usage,
     warm: bool,
 }
 
-/// The CPU times of the generator and the server.
+/// The CPU time of the generator, and the resources that the server uses, if its process is known.
 #[derive(Debug, Clone, Copy)]
-pub struct CpuTimes {
-    generator: Duration,
-    server: Option<Duration>,
+pub struct Usage {
+    generator_cpu: Duration,
+    server: Option<ProcessUsage>,
 }
 
-impl CpuTimes {
+/// The CPU time of all threads of a process, including those that have ended, and its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ProcessUsage {
+    cpu: Duration,
+    resident_bytes: u64,
+}
+
+impl Usage {
     fn now(server: Option<u32>) -> anyhow::Result<Self> {
-        let server = server.map(cpu_time).transpose()?;
-        Ok(Self { generator: cpu_time(std::process::id()).unwrap_or_default(), server })
+        let generator_cpu = ProcessUsage::of(std::process::id()).map(|usage| usage.cpu).unwrap_or_default();
+        Ok(Self { generator_cpu, server: server.map(ProcessUsage::of).transpose()? })
+    }
+}
+
+impl ProcessUsage {
+    /// Reads the usage of a process. The kernel reports CPU time in clock ticks (10 ms), so measure over at least a second.
+    fn of(pid: u32) -> anyhow::Result<Self> {
+        let path = format!("/proc/{pid}/stat");
+        let stat =
+            std::fs::read_to_string(&path).with_context(|| format!("reading {path} for the server's CPU time"))?;
+        Self::parse(&stat).with_context(|| format!("{path} is not of the form that proc(5) documents"))
+    }
+
+    /// Parses the line. Its second field is the program's name in parentheses, which may contain any character.
+    fn parse(stat: &str) -> Option<Self> {
+        let (_, after_name) = stat.rsplit_once(')')?;
+        let fields: Vec<_> = after_name.split_whitespace().collect();
+        // proc(5) counts from 1, and the third field is the first after the name.
+        let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+        let ticks_per_second = u32::try_from(rustix::param::clock_ticks_per_second()).ok()?.max(1);
+        Some(Self {
+            cpu: Duration::from_secs(field(14)? + field(15)?) / ticks_per_second,
+            resident_bytes: field(24)? * rustix::param::page_size() as u64,
+        })
     }
 }
 
 impl<'a> Monitor<'a> {
     /// Starts watching at the beginning of a run.
     pub fn new(args: &'a BenchArgs, plan: &'a Plan, progress: &'a Progress) -> anyhow::Result<Self> {
-        let start = CpuTimes::now(args.pid)?;
+        let start = Usage::now(args.pid)?;
         let began = Instant::now();
         Ok(Self {
             args,
@@ -243,19 +267,11 @@ impl<'a> Monitor<'a> {
     }
 
     /// Waits for all threads, and merges their results.
-    pub fn collect(
-        &mut self,
-        finished: &Receiver<anyhow::Result<ThreadResults>>,
-    ) -> anyhow::Result<(Measurements, Option<String>)> {
+    pub fn collect(&mut self, finished: &Receiver<anyhow::Result<Measurements>>) -> anyhow::Result<Measurements> {
         let mut measured = Measurements::new()?;
-        let mut first_error = None;
         loop {
             match finished.recv_timeout(self.until_next_look()) {
-                Ok(findings) => {
-                    let findings = findings?;
-                    measured.merge(&findings.measured)?;
-                    first_error = first_error.or(findings.first_error);
-                }
+                Ok(of_thread) => measured.merge(of_thread?)?,
                 Err(RecvTimeoutError::Timeout) => self.look()?,
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -264,7 +280,7 @@ impl<'a> Monitor<'a> {
             // The run continues even if the terminal is gone.
             let _ = writeln!(std::io::stderr());
         }
-        Ok((measured, first_error))
+        Ok(measured)
     }
 
     fn until_next_look(&self) -> Duration {
@@ -275,7 +291,7 @@ impl<'a> Monitor<'a> {
     fn look(&mut self) -> anyhow::Result<()> {
         if !self.warm && self.began.elapsed() >= Duration::from_nanos(self.plan.warmup_ns) {
             self.warm = true;
-            self.start = CpuTimes::now(self.args.pid)?;
+            self.start = Usage::now(self.args.pid)?;
         }
         if self.is_terminal || self.args.progress {
             self.show_progress();
@@ -298,45 +314,15 @@ impl<'a> Monitor<'a> {
         };
     }
 
-    /// Returns the CPU times since the end of the warm-up, and the server's resident memory (bytes).
-    pub fn usage(&self) -> anyhow::Result<(CpuTimes, Option<u64>)> {
-        let end = CpuTimes::now(self.args.pid)?;
-        let server = end.server.zip(self.start.server).map(|(end, start)| end.saturating_sub(start));
-        let generator = end.generator.saturating_sub(self.start.generator);
-        Ok((CpuTimes { generator, server }, self.args.pid.map(resident_bytes).transpose()?))
+    /// Returns the CPU times since the end of the warm-up, and the server's memory.
+    pub fn usage(&self) -> anyhow::Result<Usage> {
+        let mut usage = Usage::now(self.args.pid)?;
+        usage.generator_cpu = usage.generator_cpu.saturating_sub(self.start.generator_cpu);
+        if let (Some(server), Some(start)) = (&mut usage.server, self.start.server) {
+            server.cpu = server.cpu.saturating_sub(start.cpu);
+        }
+        Ok(usage)
     }
-}
-
-/// Returns the CPU time of all threads of a process, including those that have ended.
-///
-/// The kernel reports it in clock ticks (10 ms), so measure over at least a second.
-fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
-    let path = format!("/proc/{pid}/stat");
-    let stat = std::fs::read_to_string(&path).with_context(|| format!("reading {path} for the server's CPU time"))?;
-    let ticks = cpu_ticks(&stat).with_context(|| format!("{path} is not of the form that proc(5) documents"))?;
-    Ok(Duration::from_secs(ticks) / u32::try_from(rustix::param::clock_ticks_per_second())?.max(1))
-}
-
-/// Returns `utime` plus `stime`, fields 14 and 15 of `/proc/PID/stat` (see proc(5)). The second field is the program's
-/// name in parentheses, which may contain any character.
-fn cpu_ticks(stat: &str) -> Option<u64> {
-    let (_, after_name) = stat.rsplit_once(')')?;
-    let mut fields = after_name.split_whitespace().skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    Some(user + system)
-}
-
-/// Returns the resident memory of a process in bytes.
-fn resident_bytes(pid: u32) -> anyhow::Result<u64> {
-    let path = format!("/proc/{pid}/status");
-    let status = std::fs::read_to_string(&path).with_context(|| format!("reading {path} for the server's memory"))?;
-    resident_kib(&status).map(|kib| kib * 1024).with_context(|| format!("{path} has no VmRSS"))
-}
-
-fn resident_kib(status: &str) -> Option<u64> {
-    let (_, value) = status.lines().filter_map(|line| line.split_once(':')).find(|(name, _)| *name == "VmRSS")?;
-    value.split_whitespace().next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -359,23 +345,20 @@ mod tests {
     }
 
     #[test]
-    fn cpu_ticks_are_found_after_any_program_name() {
-        let stat = "42 (a) b (c) S 1 42 42 0 -1 4194560 5 6 7 8 120 30 9 9 20 0 3 0 100 1 2";
-        assert_eq!(cpu_ticks(stat), Some(150));
-        assert_eq!(cpu_ticks("42 (x"), None);
-        assert_eq!(cpu_ticks("42 (x) S 1"), None);
-    }
-
-    #[test]
-    fn resident_memory_is_parsed() {
-        assert_eq!(resident_kib("Name:\tx\nVmHWM:\t 9 kB\nVmRSS:\t  1234 kB\n"), Some(1234));
-        assert_eq!(resident_kib("Name:\tx\n"), None);
+    fn usage_is_found_after_any_program_name() {
+        let stat = "42 (a) b (c) S 1 42 42 0 -1 4194560 5 6 7 8 120 30 9 9 20 0 3 0 100 4096 2 99";
+        let usage = ProcessUsage::parse(stat).unwrap();
+        assert_eq!(
+            usage.cpu * u32::try_from(rustix::param::clock_ticks_per_second()).unwrap(),
+            Duration::from_secs(150)
+        );
+        assert_eq!(usage.resident_bytes, 2 * rustix::param::page_size() as u64);
+        assert_eq!((ProcessUsage::parse("42 (x"), ProcessUsage::parse("42 (x) S 1")), (None, None));
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn this_process_uses_memory() {
-        assert!(resident_bytes(std::process::id()).unwrap() > 100_000);
-        assert!(cpu_time(std::process::id()).is_ok());
+        assert!(ProcessUsage::of(std::process::id()).unwrap().resident_bytes > 100_000);
     }
 }

@@ -15,7 +15,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::args::{BenchArgs, Protocol};
 use crate::connection::{Connection, ReplyCounts};
-use crate::plan::{KeySequence, Plan, actor};
+use crate::keys::{KeySequence, actor};
+use crate::plan::Plan;
 use divvy_core::clock::NANOS_PER_SECOND;
 
 /// Maximum time that a thread waits before it checks the state of the run again.
@@ -38,13 +39,6 @@ pub struct Worker<'a> {
     next_issue_ns: u64,
     began: Instant,
     progress: &'a Progress,
-}
-
-/// The results of one thread.
-#[derive(Debug)]
-pub struct ThreadResults {
-    pub measured: Measurements,
-    pub first_error: Option<String>,
 }
 
 impl<'a> Worker<'a> {
@@ -70,7 +64,7 @@ impl<'a> Worker<'a> {
     ///
     /// # Errors
     /// A connection fails.
-    pub fn run(mut self) -> anyhow::Result<ThreadResults> {
+    pub fn run(mut self) -> anyhow::Result<Measurements> {
         wake_up_on_time();
         let mut waits: Vec<PollFd<'a>> = Vec::with_capacity(self.lanes.len());
         while !self.progress.failed.load(Ordering::Relaxed) {
@@ -150,13 +144,13 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    fn finish(mut self) -> ThreadResults {
+    fn finish(mut self) -> Measurements {
         let now_ns = self.now_ns();
         for lane in &mut self.lanes {
             lane.give_up(now_ns, self.shared.plan, &mut self.shared.measured);
         }
-        let first_error = self.lanes.iter_mut().find_map(|lane| lane.connection.replies.first_error.take());
-        ThreadResults { first_error, measured: self.shared.measured }
+        let first_error = self.lanes.into_iter().find_map(|lane| lane.connection.replies.first_error);
+        Measurements { first_error, ..self.shared.measured }
     }
 }
 
@@ -189,6 +183,7 @@ pub struct Measurements {
     pub latencies: Histogram<u64>,
     /// Errors since the start of the run, including the warm-up.
     pub errors: u64,
+    pub first_error: Option<String>,
     pub denied: u64,
     /// Requests without a reply when the run was aborted. Their latency is the time that they waited.
     pub unanswered: u64,
@@ -200,13 +195,14 @@ impl Measurements {
     pub fn new() -> anyhow::Result<Self> {
         let (lowest, highest) = LATENCY_RANGE_NS;
         let latencies = Histogram::new_with_bounds(lowest, highest, LATENCY_DIGITS)?;
-        Ok(Self { latencies, errors: 0, denied: 0, unanswered: 0, last_reply_ns: 0 })
+        Ok(Self { latencies, errors: 0, first_error: None, denied: 0, unanswered: 0, last_reply_ns: 0 })
     }
 
     /// Adds the measurements of another thread.
-    pub fn merge(&mut self, other: &Self) -> anyhow::Result<()> {
+    pub fn merge(&mut self, other: Self) -> anyhow::Result<()> {
         self.latencies.add(&other.latencies)?;
         self.errors += other.errors;
+        self.first_error = self.first_error.take().or(other.first_error);
         self.denied += other.denied;
         self.unanswered += other.unanswered;
         self.last_reply_ns = self.last_reply_ns.max(other.last_reply_ns);

@@ -53,7 +53,7 @@ pub struct Client {
 /// The server did not read the request, or refused it. After other errors, it may believe that its answer was read.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Unread(pub String);
+pub struct UnreadRequest(pub String);
 
 impl Client {
     /// Reads the base URL of an API, which comes from the flag `name`. The server's certificate must come from an authority in the
@@ -104,7 +104,7 @@ impl Client {
     /// Sends the request, and returns what `read` makes of the response.
     ///
     /// # Errors
-    /// There is no answer, or that of `read`. The error is [`Unread`] if the server did not get the request.
+    /// There is no answer, or that of `read`. The error is [`UnreadRequest`] if the server did not get the request.
     pub async fn send<T>(
         &self,
         request: Request<Full<Bytes>>,
@@ -112,8 +112,8 @@ impl Client {
     ) -> anyhow::Result<T> {
         let exchange = async {
             let connected = in_time("connection", CONNECT_TIMEOUT, self.connect()).await;
-            let stream = connected.map_err(|error| anyhow!(Unread(error.to_string())))?;
-            let stream = stream.with_context(|| Unread(format!("cannot connect to {}", self.address)))?;
+            let stream = connected.map_err(|error| anyhow!(UnreadRequest(error.to_string())))?;
+            let stream = stream.with_context(|| UnreadRequest(format!("cannot connect to {}", self.address)))?;
             let mut builder = http1::Builder::new();
             let (mut sender, connection) = builder.max_buf_size(MAX_BUFFER).handshake(TokioIo::new(stream)).await?;
             // Its error is also that of the request or of the body. It ends with them.

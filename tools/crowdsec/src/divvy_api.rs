@@ -18,6 +18,8 @@ use crate::client::{Client, whole_body};
 
 /// The owner of the blocks that are bans of CrowdSec.
 pub const OWNER: &str = "crowdsec";
+/// Beginning of the reason of a block that is a ban of CrowdSec.
+pub const MARK: &str = "crowdsec: ";
 /// The name that stands for all rules.
 pub const ALL_RULES: &str = "*";
 /// Number of blocks in a page.
@@ -103,7 +105,7 @@ impl Feed {
 
 /// Numbers of edits by their outcome.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
-pub struct Edited {
+pub struct EditCounts {
     /// Blocks that were set.
     pub set: u64,
     /// Blocks that were removed.
@@ -114,7 +116,7 @@ pub struct Edited {
     pub full: u64,
 }
 
-impl AddAssign for Edited {
+impl AddAssign for EditCounts {
     fn add_assign(&mut self, other: Self) {
         self.set += other.set;
         self.removed += other.removed;
@@ -183,7 +185,7 @@ impl Divvy {
     ///
     /// # Errors
     /// divvy does not answer, or refuses a request. Some of the changes may be made.
-    pub async fn edit(&self, edits: impl Iterator<Item = Edit>, edited: &mut Edited) -> anyhow::Result<()> {
+    pub async fn edit(&self, edits: impl Iterator<Item = Edit>, edited: &mut EditCounts) -> anyhow::Result<()> {
         let mut edits = edits.peekable();
         while edits.peek().is_some() {
             *edited += self.ask(Method::POST, "/v1/blocks/bulk", Some(next_request(&mut edits))).await?;

@@ -12,13 +12,11 @@ use divvy_core::clock::{Clock, NANOS_PER_SECOND, Timestamp};
 use divvy_core::rules::Network;
 use divvy_telemetry::logging::Escaped;
 
-use crate::client::Unread;
-use crate::divvy_api::{ALL_RULES, Divvy, Edit, Edited, Feed, OWNER};
-use crate::server::Metrics;
-use crate::upstream::{Answer, Followed, Upstream, add_ban, is_same_end};
+use crate::client::UnreadRequest;
+use crate::divvy_api::{ALL_RULES, Divvy, Edit, EditCounts, Feed, MARK, OWNER};
+use crate::metrics::Metrics;
+use crate::upstream::{Answer, Ban, Upstream, add_ban, is_same_end};
 
-/// Beginning of the reason of a block that is a ban of CrowdSec.
-pub const MARK: &str = "crowdsec: ";
 /// Maximum number of bans that are followed, which bounds the memory of a list. divvy's --max-blocks is 1,000,000 unless it was
 /// changed.
 const MAX_FOLLOWED: usize = 1_000_000;
@@ -54,17 +52,17 @@ pub struct Follower {
     /// Number of requests in a row that failed.
     failures: u32,
     /// The blocks in divvy, and what distinguishes them from later ones.
-    own: HashMap<Network, Own>,
+    own: HashMap<Network, OwnBlock>,
     feed: Feed,
     /// The bans of each network, because the end of one is not the end of all.
-    bans: HashMap<Network, Vec<Followed>>,
+    bans: HashMap<Network, Vec<Ban>>,
     /// The networks with a block that the last list of all decisions lacked, if they were too many to believe it.
     doubted: HashSet<Network>,
 }
 
 /// A block that is a ban of CrowdSec.
 #[derive(Debug)]
-struct Own {
+struct OwnBlock {
     /// Its end; `None` if it is permanent.
     ends: Option<Timestamp>,
     scenario: Box<str>,
@@ -117,7 +115,7 @@ impl Follower {
         self.metrics.polls.with_label_values(&[if asked.is_ok() { "ok" } else { "failed" }]).inc();
         self.metrics.failing.set(asked.is_err().into());
         match &asked {
-            Ok(Edited { set, kept, removed, full }) => {
+            Ok(EditCounts { set, kept, removed, full }) => {
                 if !was_followed {
                     tracing::info!(upstream, set, kept, removed, full, "following the decisions of CrowdSec");
                 }
@@ -139,13 +137,13 @@ impl Follower {
         asked.is_ok()
     }
 
-    async fn ask(&mut self, now: Timestamp) -> anyhow::Result<Edited> {
+    async fn ask(&mut self, now: Timestamp) -> anyhow::Result<EditCounts> {
         // Until the answer is in force: CrowdSec may believe that its changes were read.
         let needed_all = std::mem::replace(&mut self.needs_all, true);
         let is_renewed = self.follow_own(now).await.context(DIVVY_FAILED)?;
         let is_for_all = needed_all || is_renewed || now.distance(self.had_all) >= ASK_FOR_ALL_NS;
         let fetched = self.upstream.fetch(is_for_all, Answer::new(MAX_FOLLOWED, now)).await;
-        if fetched.as_ref().is_err_and(anyhow::Error::is::<Unread>) {
+        if fetched.as_ref().is_err_and(anyhow::Error::is::<UnreadRequest>) {
             self.needs_all = needed_all || is_renewed;
         }
         let mut answer = fetched?;
@@ -157,9 +155,9 @@ impl Follower {
         if is_for_all {
             self.had_all = now;
         }
-        let (others, mut edited) = (answer.others, Edited { full: answer.excess, ..Edited::default() });
+        let (others, mut edited) = (answer.others, EditCounts { full: answer.excess, ..EditCounts::default() });
         let is_confirmed = self.put_in_force(answer, is_for_all && malformed == 0, &mut edited).await;
-        let Edited { set, removed, kept, full } = edited;
+        let EditCounts { set, removed, kept, full } = edited;
         for (effect, count) in [
             ("set", set),
             ("removed", removed),
@@ -190,7 +188,7 @@ impl Follower {
             if let Some(network) = block.network(&self.field) {
                 let ends = block.expires_in.map(|seconds| now.plus(seconds.saturating_mul(NANOS_PER_SECOND)));
                 let scenario = block.reason.as_deref().and_then(|reason| reason.strip_prefix(MARK)).unwrap_or_default();
-                self.own.insert(network, Own { ends, scenario: scenario.into() });
+                self.own.insert(network, OwnBlock { ends, scenario: scenario.into() });
             }
         }
         for network in update.removed.iter().filter_map(|block| block.network(&self.field)) {
@@ -202,7 +200,12 @@ impl Follower {
     }
 
     /// Removes the blocks whose bans have ended, which makes room, and sets the others. Returns false if the answer is doubted.
-    async fn put_in_force(&mut self, answer: Answer, is_for_all: bool, edited: &mut Edited) -> anyhow::Result<bool> {
+    async fn put_in_force(
+        &mut self,
+        answer: Answer,
+        is_for_all: bool,
+        edited: &mut EditCounts,
+    ) -> anyhow::Result<bool> {
         let (time, is_damaged) = (answer.time, answer.malformed > 0);
         let (mut ended, mut changed) = (Vec::new(), answer.bans);
         if is_for_all {
@@ -236,7 +239,7 @@ impl Follower {
         let ended = ended.iter().filter(|network| self.own.contains_key(network));
         let removals = ended.map(|network| Edit::remove(actor(network)));
         let sets = changed.iter().filter_map(|(network, bans)| {
-            let Followed { ends, scenario, .. } = bans.first()?;
+            let Ban { ends, scenario, .. } = bans.first()?;
             let is_known = self.own.get(network).is_some_and(|own| match own.ends {
                 Some(known) => is_same_end(known, *ends) && *own.scenario == **scenario || is_damaged && known > *ends,
                 None => is_damaged,
@@ -253,7 +256,7 @@ impl Follower {
     /// Returns the networks with a block that a list of all decisions lacks. If it lacks more than a tenth of them, CrowdSec may
     /// have sent a part only: it ends its answer properly after an error of its database. Then only those are returned that
     /// the list before lacked, too. The others are doubted, and the next request is for all decisions again.
-    fn lacking(&mut self, bans: &HashMap<Network, Vec<Followed>>, ended: &HashSet<(Network, u64)>) -> Vec<Network> {
+    fn lacking(&mut self, bans: &HashMap<Network, Vec<Ban>>, ended: &HashSet<(Network, u64)>) -> Vec<Network> {
         let doubted = std::mem::take(&mut self.doubted);
         let lacking = self.own.keys().copied().filter(|network| !bans.contains_key(network));
         // CrowdSec says that each known ban of the network has ended.

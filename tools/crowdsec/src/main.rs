@@ -5,6 +5,7 @@
 //! them. [`server`] answers bouncers: it follows divvy's blocks, and [`journal`] has them in the order of their changes, and writes
 //! the answers. [`decision`] has the messages of CrowdSec's Local API. Source: `pkg/models/localapi_swagger.yaml` in
 //! <https://github.com/crowdsecurity/crowdsec>. [`divvy_api`] is the way to divvy, over the same [`client`] as to CrowdSec.
+//! [`keys`] reads the files with secrets, and [`metrics`] has the counts of all parts.
 //!
 //! Nothing is kept on disk: after a start, divvy says which blocks there are.
 
@@ -13,11 +14,13 @@ mod decision;
 mod divvy_api;
 mod follower;
 mod journal;
+mod keys;
+mod metrics;
 mod server;
 mod upstream;
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,10 +28,8 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use clap::{Parser, ValueEnum};
 use divvy_core::clock::Clock;
-use divvy_core::files;
 use divvy_core::units::{self, MAX_SECONDS, Time};
 use divvy_telemetry::logging::{self, Format};
-use hyper::header::HeaderValue;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -37,15 +38,15 @@ use tokio_rustls::TlsAcceptor;
 use crate::client::Client;
 use crate::divvy_api::Divvy;
 use crate::follower::Follower;
-use crate::server::{BouncerKeys, BouncerServer, Metrics, tls_acceptor};
+use crate::keys::{BouncerKeys, read_key};
+use crate::metrics::Metrics;
+use crate::server::{BouncerServer, tls_acceptor};
 use crate::upstream::Upstream;
 
 /// Default time between two requests, that of CrowdSec's own bouncers.
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(10);
 /// Common prefix of the flags' environment variables.
 const PREFIX: &str = "DIVVY_CROWDSEC_";
-/// Maximum size of a file with secrets in bytes, far more than a few hundred keys need.
-const MAX_FILE: u64 = 64 << 10;
 
 /// Blocks in divvy what a CrowdSec server bans, and answers CrowdSec's bouncers with divvy's blocks
 ///
@@ -242,46 +243,4 @@ impl Args {
 fn refuse(flag: &str, is_given: bool, needed: &str) -> anyhow::Result<()> {
     ensure!(!is_given, "{flag} (or its {PREFIX} variable) has no effect without {needed}: add it");
     Ok(())
-}
-
-/// Reads a file that contains a key and nothing else, for a header that has `before` in front of it.
-fn read_key(path: &Path, before: &str) -> anyhow::Result<HeaderValue> {
-    header_of(&read_secret(path)?, before)
-}
-
-fn header_of(text: &str, before: &str) -> anyhow::Result<HeaderValue> {
-    let key = text.trim_ascii();
-    // A password may have spaces.
-    let is_printable = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
-    ensure!(is_printable, "the key must be the only line of the file, in printable ASCII characters");
-    let mut key = HeaderValue::from_str(&format!("{before}{key}"))?;
-    key.set_sensitive(true);
-    Ok(key)
-}
-
-/// Reads a file with secrets.
-///
-/// # Errors
-/// The file cannot be read, or is not a text.
-fn read_secret(path: &Path) -> anyhow::Result<String> {
-    let file = path.display();
-    let bytes = files::read(path, MAX_FILE).with_context(|| format!("cannot read {file}"))?;
-    if files::is_public(path) {
-        tracing::warn!("{file}: every user of this machine can read it; run `chmod o-r {file}`");
-    }
-    String::from_utf8(bytes).with_context(|| format!("{file} is not a text"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn key_is_one_line() {
-        assert_eq!(header_of("abc\n", "Bearer ").unwrap(), "Bearer abc");
-        assert_eq!(header_of("correct horse\n", "").unwrap(), "correct horse");
-        for text in ["", "\n", "a\nb", "\u{fc}"] {
-            assert!(header_of(text, "").unwrap_err().to_string().contains("the key must be the only line"), "{text}");
-        }
-    }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::Context;
 use bytes::Bytes;
 use divvy_core::clock::{Clock, NANOS_PER_SECOND, Timestamp};
 use divvy_core::rules::Network;
@@ -25,11 +25,6 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use prometheus::{
-    IntCounterVec, IntGauge, Registry, TextEncoder, register_int_counter_vec_with_registry,
-    register_int_gauge_with_registry,
-};
-use ring::digest::{SHA256, digest};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, crypto};
@@ -42,10 +37,10 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::decision::{DecisionFilter, is_startup};
-use crate::divvy_api::{ALL_RULES, Block, Divvy, Feed, OWNER, Update};
-use crate::follower::MARK;
+use crate::divvy_api::{ALL_RULES, Block, Divvy, Feed, MARK, OWNER, Update};
 use crate::journal::{Bouncer, Bouncers, Journal, Reason, write_changes, write_list};
-use crate::read_secret;
+use crate::keys::BouncerKeys;
+use crate::metrics::Metrics;
 use crate::upstream::API_KEY;
 
 /// Maximum number of connections at a time. Bouncers ask every few seconds.
@@ -382,47 +377,6 @@ fn reason_of(Block { rule, actor, expires_in, reason, owner }: Block, now: Times
     Reason { block: format!("{rule} {actor}").into(), ends, origin, scenario: scenario.into() }
 }
 
-/// The keys of bouncers, by their hashes.
-#[derive(Debug)]
-pub struct BouncerKeys(Vec<(String, String)>);
-
-impl BouncerKeys {
-    /// Reads a file with a name and a hash on each line, which `divvy access hash --sha256` makes. A line may be empty, or begin
-    /// with `#` and a space.
-    ///
-    /// # Errors
-    /// The file cannot be read, or a line is something else.
-    pub fn read(path: &Path) -> anyhow::Result<Self> {
-        Self::parse(&read_secret(path)?).with_context(|| path.display().to_string())
-    }
-
-    fn parse(text: &str) -> anyhow::Result<Self> {
-        let mut keys = Vec::new();
-        for (number, line) in (1..).zip(text.lines()) {
-            let words: Vec<_> = line.split_whitespace().collect();
-            match *words {
-                [] | ["#", ..] => {}
-                [name, word] => {
-                    let hash = word.strip_prefix('#').filter(|hash| hash.len() == 64).unwrap_or_default();
-                    let is_hash = !hash.is_empty() && hash.bytes().all(|digit| digit.is_ascii_hexdigit());
-                    ensure!(is_hash, "line {number}: the hash must be as `divvy access hash --sha256` prints it");
-                    keys.push((name.to_owned(), hash.to_ascii_lowercase()));
-                }
-                _ => bail!("line {number}: write a name and a hash"),
-            }
-        }
-        ensure!(!keys.is_empty(), "it has no keys");
-        Ok(Self(keys))
-    }
-
-    /// Returns the name of a key; `None` if there is no such key.
-    pub fn find(&self, key: &[u8]) -> Option<&str> {
-        // How far two hashes are equal says nothing about the key.
-        let hash: String = digest(&SHA256, key).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-        self.0.iter().find(|(_, known)| *known == hash).map(|(name, _)| name.as_str())
-    }
-}
-
 /// Reads the certificate and the key of the server.
 ///
 /// # Errors
@@ -439,83 +393,9 @@ pub fn tls_acceptor(certificate: &Path, key: &Path) -> anyhow::Result<TlsAccepto
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Requests to a CrowdSec server and their effects, and requests of bouncers.
-pub struct Metrics {
-    registry: Registry,
-    /// Requests of bouncers, by status.
-    pub bouncer_requests: IntCounterVec,
-    /// Requests to CrowdSec and divvy: `ok` and `failed`.
-    pub polls: IntCounterVec,
-    /// 1 if the last of these failed.
-    pub failing: IntGauge,
-    /// Decisions by their effect: the block was `set` or `removed`, an operator's was `kept`, or there was no room (`full`). Other
-    /// decisions are no bans of networks (`ignored`), or `malformed`.
-    pub decisions: IntCounterVec,
-}
-
-impl Metrics {
-    /// Registers all metrics.
-    ///
-    /// # Errors
-    /// A name is used twice.
-    pub fn new() -> prometheus::Result<Self> {
-        let registry = Registry::new();
-        let counters = |name: &str, help: &str, label, values: &[&str]| {
-            let counters = register_int_counter_vec_with_registry!(name, help, &[label], registry)?;
-            for value in values {
-                counters.with_label_values(&[value]);
-            }
-            prometheus::Result::Ok(counters)
-        };
-        let effects = ["set", "removed", "kept", "full", "ignored", "malformed"];
-        let polls = "Requests to CrowdSec and divvy, by result.";
-        let decisions = "Decisions of CrowdSec, by their effect.";
-        let requests = "Requests of bouncers, by status.";
-        let failing = "1 if the last request to CrowdSec or divvy failed. Blocks stay in force until they end.";
-        Ok(Self {
-            polls: counters("divvy_crowdsec_polls_total", polls, "result", &["ok", "failed"])?,
-            decisions: counters("divvy_crowdsec_decisions_total", decisions, "effect", &effects)?,
-            bouncer_requests: counters("divvy_crowdsec_bouncer_requests_total", requests, "status", &[])?,
-            failing: register_int_gauge_with_registry!("divvy_crowdsec_failing", failing, registry)?,
-            registry,
-        })
-    }
-
-    /// Returns the metrics in Prometheus's text format.
-    ///
-    /// # Errors
-    /// The library's.
-    pub fn text(&self) -> prometheus::Result<String> {
-        TextEncoder::new().encode_to_string(&self.registry.gather())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const OF_ABC: &str = "#ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-
-    #[test]
-    fn key_is_found_by_its_hash() {
-        let keys = BouncerKeys::parse(&format!("# a comment\n\nfirewall {OF_ABC}\n")).unwrap();
-        assert_eq!((keys.find(b"abc"), keys.find(b"abd"), keys.find(b"")), (Some("firewall"), None, None));
-    }
-
-    #[test]
-    fn wrong_lines_are_named() {
-        for (text, expected) in [
-            ("", "no keys"),
-            ("a\n", "line 1: write a name and a hash"),
-            ("\na abc\n", "line 2: the hash must be"),
-            (&format!("a {}", OF_ABC.get(1..).unwrap()), "line 1: the hash must be"),
-            (&format!("a {OF_ABC}0"), "line 1: the hash must be"),
-            (&format!("a {OF_ABC} b"), "line 1: write a name and a hash"),
-        ] {
-            let error = BouncerKeys::parse(text).unwrap_err().to_string();
-            assert!(error.contains(expected), "{text}: {error}");
-        }
-    }
 
     fn described(rule: &str, owner: Option<&str>, reason: Option<&str>) -> String {
         let actor = if rule == ALL_RULES { "ip=192.0.2.1" } else { "192.0.2.1" };

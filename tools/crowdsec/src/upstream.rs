@@ -24,7 +24,7 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
-use crate::client::{Client, Unread, next_piece};
+use crate::client::{Client, UnreadRequest, next_piece};
 use crate::decision::RemoteDecision;
 
 /// Header with the key of a bouncer.
@@ -53,7 +53,7 @@ impl Upstream {
     /// Asks for all decisions (`is_startup`), or for those since the last answer, and adds them to `answer`.
     ///
     /// # Errors
-    /// There is no answer, or it is not one of CrowdSec. [`Unread`] if CrowdSec can't believe that its answer was read.
+    /// There is no answer, or it is not one of CrowdSec. [`UnreadRequest`] if CrowdSec can't believe that its answer was read.
     pub async fn fetch(&self, is_startup: bool, answer: Answer) -> anyhow::Result<Answer> {
         let path = format!("/v1/decisions/stream?startup={is_startup}&scopes=ip,range");
         let mut request = self.client.request(Method::GET, &path, Bytes::new())?;
@@ -61,7 +61,9 @@ impl Upstream {
         let read = async |response: hyper::Response<Incoming>| match response.status() {
             StatusCode::OK => read(response.into_body(), answer).await,
             status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-                bail!(Unread(format!("it refuses the key (status {status}): `cscli bouncers add divvy` makes one")))
+                bail!(UnreadRequest(format!(
+                    "it refuses the key (status {status}): `cscli bouncers add divvy` makes one"
+                )))
             }
             status => bail!("it answers with status {status}"),
         };
@@ -199,7 +201,7 @@ impl<'de> Visitor<'de> for AnswerVisitor<'_> {
 
 /// A ban to put in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Followed {
+pub struct Ban {
     /// CrowdSec's number for it.
     pub id: u64,
     /// Its end.
@@ -212,7 +214,7 @@ pub struct Followed {
 #[derive(Debug, Default)]
 pub struct Answer {
     /// The bans in force, by network. The ban that ends last comes first.
-    pub bans: HashMap<Network, Vec<Followed>>,
+    pub bans: HashMap<Network, Vec<Ban>>,
     /// The bans that have ended, by network and number.
     pub ended: HashSet<(Network, u64)>,
     /// Number of decisions that divvy does not follow: of another type, or about something else than addresses.
@@ -250,7 +252,7 @@ impl Answer {
                 let nanos = u64::try_from(remaining.as_nanos()).unwrap_or(u64::MAX);
                 if nanos > 0 {
                     let scenario = self.share(&decision.scenario);
-                    let ban = Followed { id: decision.id, ends: self.time.plus(nanos), scenario };
+                    let ban = Ban { id: decision.id, ends: self.time.plus(nanos), scenario };
                     add_ban(self.bans.entry(network).or_default(), ban);
                 }
             }
@@ -274,7 +276,7 @@ impl Answer {
 }
 
 /// Adds a ban of a network to its others.
-pub fn add_ban(bans: &mut Vec<Followed>, ban: Followed) {
+pub fn add_ban(bans: &mut Vec<Ban>, ban: Ban) {
     // A ban without an id cannot be told from others.
     bans.retain(|known| known.id != ban.id || ban.id == 0);
     let at = bans.partition_point(|known| known.ends >= ban.ends);

@@ -322,8 +322,9 @@ pub fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Maximum number of threads of a runtime for blocking work: one commit at a time, the work in
-/// [`WorkSlots`](super::work::WorkSlots), and name resolution.
+/// Maximum number of threads of a runtime for blocking work: commits, logins, name resolution, and what runs in the
+/// [`WorkSlots`](super::work::WorkSlots) of requests, of changes, of scrapes and of the live page. These are more slots than
+/// threads, so work may wait for a thread.
 pub const MAX_BLOCKING_THREADS: usize = 8;
 /// How long an idle blocking thread is kept. Each keeps some memory for itself.
 pub const BLOCKING_KEEP_ALIVE: Duration = Duration::from_secs(2);

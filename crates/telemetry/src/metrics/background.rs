@@ -96,11 +96,6 @@ impl RuleBlocks {
     }
 }
 
-/// The number of restarts of each task.
-pub struct Tasks {
-    restarts: [IntCounter; Task::ALL.len()],
-}
-
 named_values! {
     /// A task that runs as long as the process does.
     Task {
@@ -124,21 +119,6 @@ named_values! {
         Signals = "signals",
         /// Reloads the TLS files.
         Tls = "tls",
-    }
-}
-
-impl Tasks {
-    pub(super) fn new(registry: &Registry) -> Self {
-        let help = "Restarts of background tasks after a bug in divvy.";
-        let tasks = Task::ALL.map(Task::name);
-        Self { restarts: registry.counter_of_each("divvy_task_restarts_total", help, "task", tasks) }
-    }
-
-    /// Counts a restart of this task.
-    pub fn count_restart(&self, task: Task) {
-        if let Some(restarts) = self.restarts.get(task as usize) {
-            restarts.inc();
-        }
     }
 }
 

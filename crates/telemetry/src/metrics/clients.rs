@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
-use super::registry::{Histogram, Registry, Unit, named_values};
+use super::registry::{Counts, Histogram, Registry, Unit, named_values};
 
 named_values! {
     /// The kind of a request, the same for all fronts. The set is closed, so nothing that a client sends becomes a label.
@@ -185,31 +185,9 @@ named_values! {
     }
 }
 
-/// Error replies of all fronts, by code.
-pub struct Errors([IntCounter; ErrorKind::ALL.len()]);
-
-impl Errors {
-    pub(super) fn new(registry: &Registry) -> Self {
-        let codes = ErrorKind::ALL.map(ErrorKind::name);
-        Self(registry.counter_of_each("divvy_errors_total", "Error replies, by their code.", "code", codes))
-    }
-
-    /// Counts an error.
-    pub fn count(&self, kind: ErrorKind) {
-        if let Some(counter) = self.0.get(kind as usize) {
-            counter.inc();
-        }
-    }
-
-    /// Returns the number of errors of this kind.
-    pub fn counted(&self, kind: ErrorKind) -> u64 {
-        self.0.get(kind as usize).map_or(0, IntCounter::get)
-    }
-}
-
 /// How often each limit was exceeded, and the use of the buffer memory that all connections share.
 pub struct Bounds {
-    reached: [IntCounter; Bound::ALL.len()],
+    reached: Counts<Bound>,
     /// Buffer memory in use, at most `--max-buffer-memory` (bytes).
     pub buffer_memory: IntGauge,
 }
@@ -253,18 +231,15 @@ named_values! {
 impl Bounds {
     pub(super) fn new(registry: &Registry) -> Self {
         let help = "Connections and requests that reached a limit, by its name.";
-        let limits = Bound::ALL.map(Bound::name);
         Self {
-            reached: registry.counter_of_each("divvy_limits_reached_total", help, "limit", limits),
+            reached: registry.counts("divvy_limits_reached_total", help, "limit", Bound::ALL, Bound::name),
             buffer_memory: registry.gauge("divvy_buffer_memory_bytes", "Bytes of --max-buffer-memory in use."),
         }
     }
 
     /// Counts a connection or request that exceeded `limit`.
     pub fn reached(&self, limit: Bound) {
-        if let Some(counter) = self.reached.get(limit as usize) {
-            counter.inc();
-        }
+        self.reached.count(limit);
     }
 }
 
@@ -397,20 +372,5 @@ impl Access {
         let [wrong_passwords, logins_refused, invalid_tokens, forbidden] =
             self.by_front.each_ref().map(|counters| counters.with_label_values(&[front]));
         FrontAccess { wrong_passwords, logins_refused, invalid_tokens, forbidden }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_limit_has_its_own_counter() {
-        let limits = Bounds::new(&Registry::default());
-        for (place, limit) in Bound::ALL.into_iter().enumerate() {
-            assert_eq!(limit as usize, place);
-            limits.reached(limit);
-        }
-        assert!(limits.reached.iter().all(|counter| counter.get() == 1));
     }
 }

@@ -23,14 +23,14 @@ use prometheus::TextEncoder;
 use prometheus::proto::{MetricFamily, MetricType};
 use rustix::process::{Resource, getrlimit};
 
-pub use self::background::{Audit, Config, RuleBlocks, Task, Tasks};
+pub use self::background::{Audit, Config, RuleBlocks, Task};
 pub use self::clients::{
-    Access, Batches, Bound, Bounds, Connections, ErrorKind, Errors, FrontAccess, FrontConnections, FrontRequests,
+    Access, Batches, Bound, Bounds, Connections, ErrorKind, FrontAccess, FrontConnections, FrontRequests,
     OpenConnection, RequestKind, RequestTally, Requests,
 };
 pub use self::hits::{Hits, RuleCount, RuleHits};
 use self::registry::Registry;
-pub use self::registry::{Histogram, Metric, Unit, named_values};
+pub use self::registry::{Counts, Histogram, Metric, Unit, named_values};
 pub use self::statsd::{Statsd, StatsdOptions, Transport};
 
 /// The handles of all metrics, one field per theme.
@@ -46,8 +46,8 @@ pub struct Metrics {
     pub config: Config,
     /// Connections of all fronts.
     pub connections: Connections,
-    /// Error replies, by code.
-    pub errors: Errors,
+    /// Error replies of all fronts, by code.
+    pub errors: Counts<ErrorKind>,
     /// Hits, by rule and decision.
     pub hits: Hits,
     /// Bounds that clients exceeded.
@@ -57,7 +57,7 @@ pub struct Metrics {
     /// Blocks of actors that rules set.
     pub rule_blocks: RuleBlocks,
     /// Restarts of background tasks.
-    pub tasks: Tasks,
+    pub tasks: Counts<Task>,
 }
 
 impl fmt::Debug for Metrics {
@@ -73,18 +73,20 @@ impl Metrics {
         registry.read(process_metrics);
         let build = registry.gauges("divvy_build_info", "1, labeled with the running version.", &["version"]);
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        let errors = "Error replies, by their code.";
+        let restarts = "Restarts of background tasks after a bug in divvy.";
         Arc::new(Self {
             access: Access::new(&registry),
             audit: Audit::new(&registry),
             batches: Batches::new(&registry),
             config: Config::new(&registry),
             connections: Connections::new(&registry),
-            errors: Errors::new(&registry),
+            errors: registry.counts("divvy_errors_total", errors, "code", ErrorKind::ALL, ErrorKind::name),
             hits: Hits::new(&registry),
             limits: Bounds::new(&registry),
             requests: Requests::new(&registry),
             rule_blocks: RuleBlocks::new(&registry),
-            tasks: Tasks::new(&registry),
+            tasks: registry.counts("divvy_task_restarts_total", restarts, "task", Task::ALL, Task::name),
             registry,
         })
     }

@@ -1,6 +1,8 @@
 //! Creates metrics and registers them with the library, and metrics that other modules keep, which are read at each scrape.
 //! A histogram here records many equal observations with two atomic additions.
 
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -72,16 +74,17 @@ impl Registry {
         register(&self.inner, IntCounterVec::new(Opts::new(name, help), labels))
     }
 
-    /// Creates a counter for each of these values of a label.
-    pub fn counter_of_each<const N: usize>(
+    /// Creates a counter for each of these values of a label, with the text that `name_of` returns.
+    pub fn counts<V: Copy + Eq + Hash, const N: usize>(
         &self,
         name: &str,
         help: &str,
         label: &str,
-        values: [&str; N],
-    ) -> [IntCounter; N] {
+        values: [V; N],
+        name_of: fn(V) -> &'static str,
+    ) -> Counts<V> {
         let counters = self.counters(name, help, &[label]);
-        values.map(|value| counters.with_label_values(&[value]))
+        Counts(values.map(|value| (value, counters.with_label_values(&[name_of(value)]))).into())
     }
 
     /// Creates counters with a label for the rule.
@@ -113,6 +116,23 @@ impl Registry {
     /// Adds metrics that `read` returns at each scrape.
     pub fn read(&self, read: impl Fn() -> Vec<Metric> + Send + Sync + 'static) {
         self.read.lock().push(Box::new(read));
+    }
+}
+
+/// A counter for each value of a label.
+pub struct Counts<V>(HashMap<V, IntCounter>);
+
+impl<V: Eq + Hash> Counts<V> {
+    /// Counts one event with this value.
+    pub fn count(&self, value: V) {
+        if let Some(counter) = self.0.get(&value) {
+            counter.inc();
+        }
+    }
+
+    /// Returns the number of events with this value.
+    pub fn counted(&self, value: V) -> u64 {
+        self.0.get(&value).map_or(0, IntCounter::get)
     }
 }
 

@@ -26,7 +26,7 @@ fn decision(value: &str, duration: &str, scenario: &str) -> String {
 
 /// Describes the decisions of an answer: those in force, and those that have ended.
 fn describe(answer: &Answer) -> String {
-    let text = |(network, ban): (&Network, &Vec<Followed>)| {
+    let text = |(network, ban): (&Network, &Vec<Ban>)| {
         let ban = ban.first().unwrap();
         format!("{network} {} {}", ban.ends.since(now()) / NANOS_PER_SECOND, ban.scenario)
     };
@@ -244,7 +244,7 @@ async fn other_answers_are_errors() {
         let (_, found) = exchange(answer.as_bytes(), false).await;
         let error = found.unwrap_err();
         assert!(format!("{error:#}").contains(expected), "{error:#}");
-        assert_eq!(error.is::<Unread>(), expected.contains("key"), "{error:#}");
+        assert_eq!(error.is::<UnreadRequest>(), expected.contains("key"), "{error:#}");
     }
 }
 
@@ -255,5 +255,5 @@ async fn missing_server_is_an_error() {
     let upstream = Upstream { client, key: HeaderValue::from_static("key") };
     let error = upstream.fetch(true, Answer::new(1, now())).await.unwrap_err();
     assert!(format!("{error:#}").starts_with(&format!("cannot connect to {address}: ")), "{error:#}");
-    assert!(error.is::<Unread>());
+    assert!(error.is::<UnreadRequest>());
 }

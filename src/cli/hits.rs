@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::time::timeout;
 
-use super::client::{Refused, Request, ServerArgs, certificate_hint, explain_silence, tls_hint};
-use super::operations::{Pair, operation_of};
+use super::client::{Refusal, Request, ServerArgs, certificate_hint, explain_silence, tls_hint};
+use super::pair::{Pair, operation_of};
 use super::terminal::{printable, quote};
 use divvy_access::DEFAULT_USER;
 use divvy_core::units::{self, Time};
@@ -35,7 +35,7 @@ const VERDICT: &[&str] = &["allowed", "remaining", "reset"];
 const BALANCE: &[&str] = &["balance", "reset"];
 
 #[derive(clap::Subcommand)]
-pub enum Verb {
+pub enum HitCommand {
     /// Send a hit to a running server and print the answer
     ///
     /// The answer is `OK`, whether the hit is allowed, the credits left, and the seconds until there are more, as in `OK
@@ -62,7 +62,7 @@ pub enum Verb {
         #[arg(long)]
         exit_code: bool,
         #[command(flatten)]
-        operation: OperationArgs,
+        operation: PairArgs,
     },
     /// Print the answer that a hit would have now, without taking credits
     ///
@@ -79,7 +79,7 @@ pub enum Verb {
         #[arg(long)]
         exit_code: bool,
         #[command(flatten)]
-        operation: OperationArgs,
+        operation: PairArgs,
     },
     /// Count credits that an operation has used already, even if fewer are left, and print the balance
     ///
@@ -113,7 +113,7 @@ pub enum Verb {
         #[arg(long)]
         exit_code: bool,
         #[command(flatten)]
-        operation: OperationArgs,
+        operation: PairArgs,
     },
     /// Count the used credits of a reservation, and release the rest
     ///
@@ -171,9 +171,9 @@ pub struct CallArgs {
     json: bool,
 }
 
-/// The operation on the command line of a verb.
+/// The operation of a hit or a reservation on the command line.
 #[derive(clap::Args)]
-pub struct OperationArgs {
+pub struct PairArgs {
     /// The operation: each argument is one pair, split at its first `=`
     #[arg(value_name = "KEY=VALUE")]
     pairs: Vec<Pair>,
@@ -198,10 +198,10 @@ pub struct CorrectionArgs {
     #[arg(long, value_name = "TEXT")]
     id: Option<String>,
     #[command(flatten)]
-    operation: OperationArgs,
+    operation: PairArgs,
 }
 
-impl Verb {
+impl HitCommand {
     /// Runs the subcommand.
     ///
     /// # Errors
@@ -260,7 +260,7 @@ impl CorrectionArgs {
     }
 }
 
-impl OperationArgs {
+impl PairArgs {
     fn request(&self, path: &str, cost: Option<u64>) -> anyhow::Result<Request> {
         let request = Request::new(Method::POST, path).with("operation", operation_of(&self.pairs)?);
         Ok(request.with_some("cost", cost))
@@ -281,7 +281,7 @@ impl CallArgs {
     /// There is no answer, or it is an error.
     fn run(&self, request: Request, shown: &[&str], reports_refusal: bool, pairs: &[Pair]) -> anyhow::Result<ExitCode> {
         let is_gone = |error: &anyhow::Error| {
-            error.downcast_ref::<Refused>().is_some_and(|refused| refused.status == StatusCode::NOT_FOUND)
+            error.downcast_ref::<Refusal>().is_some_and(|refused| refused.status == StatusCode::NOT_FOUND)
         };
         let answer = match self.server.connect(TIMEOUT)?.ask(request) {
             Err(error) if shown == ["expiresIn"] && is_gone(&error) => json!({ "expiresIn": 0 }),
