@@ -12,7 +12,7 @@ use crate::protocol::resp::Arguments;
 use divvy_access::Category;
 use divvy_api::{self as api, Endpoint};
 use divvy_core::clock::{NANOS_PER_MILLI, NANOS_PER_SECOND};
-use divvy_core::nearest::nearest;
+use divvy_core::suggestion::nearest;
 use divvy_telemetry::metrics::RequestKind;
 
 /// Parses the arguments after a command's name and its subcommand's. Their number has been checked.
