@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::declaration::{Field, Kind, Place};
-use super::table::Endpoint;
+use super::endpoints::Endpoint;
 use divvy_core::json::WholeNumber;
 use divvy_core::rules::{Operation, operation};
 use divvy_limiter::exceptions::is_owner;

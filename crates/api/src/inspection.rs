@@ -4,8 +4,8 @@ use super::declaration::Shape::{
     Decimal, Length, List, Map, Named, Number, Object, OneOf, Only, Pattern, Range, Text, Texts, Variants, Word,
 };
 use super::declaration::{Access, FORBIDDEN, GET, Member, NO_PASSWORD, Reply, Route, Shape, member, optional};
+use super::endpoints::OVERRIDE_OF_RULE;
 use super::hits::{CREDITS, LABEL, POSITIVE, RULE_NAME};
-use super::table::OVERRIDE_OF_RULE;
 use divvy_core::rules::{MAX_BLOCK_AFTER, MAX_BLOCK_FACTOR};
 
 const TEXTS: Shape = List(&Text);

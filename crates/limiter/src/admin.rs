@@ -11,7 +11,7 @@ mod listing;
 
 use std::borrow::Cow;
 
-use crate::policy::{Bucket, Policy};
+use crate::active_rules::{Bucket, Policy};
 use crate::refusal::{AdminError, MAX_ACTOR, Refusal};
 use divvy_core::rules::{ActorFields, Misspelling, Network, NetworkError, Operation, Rule, Scope, Spellings, header};
 

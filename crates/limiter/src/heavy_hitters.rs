@@ -12,7 +12,7 @@
 //! on a busy one costs next to nothing. The expected value of a count is its true value. If `n` events of an actor were
 //! sampled with this probability, the standard deviation of their number is the square root of `n * (ONE_IN - 1)`.
 
-mod board;
+mod sketch;
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 
-use self::board::{Board, Budget, Grant};
-pub use self::board::{Event, Order, Ranked, Window};
+use self::sketch::{Board, Budget, Grant};
+pub use self::sketch::{Event, Order, Ranked, Window};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 
 /// Default for the memory of all boards (bytes).

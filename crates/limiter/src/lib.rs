@@ -4,11 +4,11 @@
 //! store applies it, and a [`Report`] reads the answers. This module contains no protocol and no socket. Decisions use
 //! the time when the plan was begun.
 
+mod active_rules;
 mod admin;
 mod heavy_hitters;
 mod penalties;
 mod plan;
-mod policy;
 mod refusal;
 mod register;
 mod report;
@@ -20,14 +20,14 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use tokio::runtime::Handle;
 
+pub use self::active_rules::{CounterNames, Policy};
 pub use self::admin::{counters, exceptions, inspection};
 pub use self::heavy_hitters::DEFAULT_TOP_MEMORY;
 use self::heavy_hitters::Top;
 use self::penalties::Denials;
 use self::plan::REQUEST_WEIGHT;
-pub use self::plan::table::{Intent, Settlement};
+pub use self::plan::effects::{Intent, Settlement};
 pub use self::plan::{DEFAULT_MAX_RESERVATION_TTL, Payload, Plan, PlanBuilder, ReservationId, Reserve, Together};
-pub use self::policy::{CounterNames, Policy};
 pub use self::refusal::{
     BadReservationId, ErrorClass, LimiterError, MAX_CLIENT_ID, MAX_ID_TEXT, MAX_IDEMPOTENCY_KEY, MAX_TOGETHER, Refusal,
     RefusedMember, Remedy,

@@ -401,7 +401,7 @@ impl Limiter {
 mod tests {
     use super::*;
     use crate::CounterNames;
-    use crate::policy::Policy;
+    use crate::active_rules::Policy;
     use divvy_core::config::{self, Format};
     use divvy_telemetry::metrics::Metrics;
 

@@ -4,10 +4,10 @@
 //! [report](super::report) reads the answers. Once built, a plan does not change.
 
 mod builder;
+pub mod effects;
 mod entries;
 mod reservation;
 mod rules;
-pub mod table;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub use self::builder::PlanBuilder;
 pub use self::entries::{Payload, Together};
 pub(crate) use self::reservation::NamedRecord;
 pub use self::reservation::{DEFAULT_MAX_RESERVATION_TTL, ReservationId, Reserve};
-use crate::policy::Policy;
+use crate::active_rules::Policy;
 use crate::refusal::{MAX_CLIENT_ID, Refusal};
 use crate::store::{Action, Batch};
 use divvy_core::algorithm::{Limit, Outcome, ReservationAsk, Run};

@@ -1,10 +1,10 @@
-//! The register of exceptions for single actors: limits, blocks and allows. They are in the server's [memory](table), and
+//! The register of exceptions for single actors: limits, blocks and allows. They are in the server's [memory], and
 //! this module changes them and follows the store. Requests find blocks and allows through [`overrides`].
 //!
 //! An exception is stored before it is in force, and is in force before it is acknowledged.
 
+pub mod memory;
 pub mod overrides;
-pub mod table;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -15,8 +15,8 @@ use arc_swap::ArcSwap;
 use tokio::sync::Mutex;
 use tokio::task::yield_now;
 
+use self::memory::{Exceptions, Listed, OwnerExceptions, is_forgotten, is_over};
 use self::overrides::{Class, Everywhere, ExceptionOwner, OfClass, OwnerName, RuleExceptions};
-use self::table::{Exceptions, Listed, OwnerExceptions, is_forgotten, is_over};
 use crate::store::{Backend, Changed, ExceptionChange, ExceptionCursor, ExceptionKind, Replaces, Store, StoreError};
 use divvy_core::clock::{Clock, MAX_STANDSTILL_NS, NANOS_PER_SECOND, Timestamp};
 use divvy_core::rules::{Key, Network};

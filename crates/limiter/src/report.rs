@@ -4,8 +4,8 @@ mod observers;
 
 use std::sync::Arc;
 
+use super::active_rules::Policy;
 use super::plan::{Block, DEFAULT_MAX_RESERVATION_TTL, Member, Plan, Purpose, Request, ReservationId, Source};
-use super::policy::Policy;
 use super::refusal::Refusal;
 use crate::store::{Outcomes, StoreError, outcome_at};
 use divvy_core::algorithm::{Limit, Outcome, Resolution};

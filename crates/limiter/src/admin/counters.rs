@@ -6,7 +6,7 @@
 pub use super::RuleName;
 use super::canonical_actor;
 use crate::Limiter;
-use crate::policy::{Bucket, Policy};
+use crate::active_rules::{Bucket, Policy};
 use crate::refusal::{AdminError, Refusal};
 use crate::report::Verdict;
 use crate::store::{Action, Batch, ListedBucket, Listing, Outcomes, Page, SHOW, Store, StoreError, outcome_at};

@@ -5,8 +5,8 @@
 pub use super::RuleName;
 use super::counters::MAX_PAGE;
 use super::shown;
+use crate::active_rules::Policy;
 pub use crate::heavy_hitters::{Order, Ranked, Ranking, Window};
-use crate::policy::Policy;
 use crate::refusal::{AdminError, Refusal};
 use crate::store::{Batch, SHOW, Store};
 use crate::{Limit, Limiter, MAX_PART, Verdict};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
-use super::board::MAX_NAME;
+use super::sketch::MAX_NAME;
 use super::*;
 
 const DENIED_MINUTE: (Order, Window) = (Order::Denied, Window::Minute);

@@ -4,10 +4,10 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use super::effects::{Intent, hit};
 use super::entries::{Entries, IdempotencyKey, OpenGroup, Together};
-use super::table::{Intent, hit};
 use super::{Group, Part, Plan, Request, Source, Terms};
-use crate::policy::Policy;
+use crate::active_rules::Policy;
 use crate::refusal::{MAX_ID_TEXT, Refusal, RefusedMember};
 use crate::register::overrides::{Applicable, Everywhere};
 use crate::store::Action;

@@ -6,7 +6,7 @@ use siphasher::sip128::SipHasher13;
 
 use super::Mark;
 use super::builder::PlanBuilder;
-use super::table::Intent;
+use super::effects::Intent;
 use crate::refusal::{MAX_IDEMPOTENCY_KEY, Refusal};
 use crate::store::{Action, Batch, Entry, record_key};
 use divvy_core::algorithm::{Ask, Limit, ReservationAsk};

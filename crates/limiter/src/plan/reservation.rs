@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use base64_simd::URL_SAFE_NO_PAD;
 
 use super::builder::PlanBuilder;
-use super::table::{Intent, Settlement};
+use super::effects::{Intent, Settlement};
 use super::{Request, SettledRecord, Terms, is_client_id, write_client_record_id};
-use crate::policy::Policy;
+use crate::active_rules::Policy;
 use crate::refusal::{BadReservationId, MAX_ID_TEXT, MAX_TOGETHER, Refusal};
 use crate::store::{SEAL_BYTES, SealKey, key, record_key, unknown_seal_key};
 use divvy_core::algorithm::{Limit, Run};

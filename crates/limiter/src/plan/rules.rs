@@ -7,12 +7,12 @@ use std::borrow::Cow;
 use std::cell::Cell;
 
 use super::builder::PlanBuilder;
+use super::effects::{Cost, Counter, Intent, Modes, RuleKind, Treatment, hit, treatment};
 use super::entries::Entries;
-use super::table::{Cost, Counter, Intent, Modes, RuleKind, Treatment, hit, treatment};
 use super::{
     Block, FixedActors, Group, Member, Part, Plan, Purpose, Source, Terms, is_client_id, write_client_record_id,
 };
-use crate::policy::{Bucket, Policy};
+use crate::active_rules::{Bucket, Policy};
 use crate::refusal::Refusal;
 use crate::register::overrides::Applicable;
 use crate::store::Action;

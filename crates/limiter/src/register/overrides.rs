@@ -20,7 +20,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use super::table::{Exceptions, OwnerExceptions};
+use super::memory::{Exceptions, OwnerExceptions};
 use crate::store::{Exception, ExceptionKind};
 use divvy_core::clock::Timestamp;
 use divvy_core::rules::{Key, Network, NetworkError, Operation, OverrideKind};
@@ -446,8 +446,8 @@ mod tests {
 
     use super::*;
     use crate::register::Register;
+    use crate::register::memory::is_forgotten;
     use crate::register::overrides::place_of;
-    use crate::register::table::is_forgotten;
     use crate::store::ExceptionChange;
 
     fn overrides(entries: &[(OverrideKind, &str, &str)]) -> Register {

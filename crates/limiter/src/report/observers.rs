@@ -11,10 +11,10 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use super::Report;
+use crate::active_rules::Policy;
 use crate::heavy_hitters::{Event, Order, Sampler, Top};
 use crate::penalties::{Denial, Denials};
 use crate::plan::{Group, Member, Purpose, Request, Source};
-use crate::policy::Policy;
 use crate::store::{Action, record_key};
 use divvy_core::algorithm::{Ask, Limit, OutcomeSource, ReservationAsk, Resolution};
 use divvy_telemetry::metrics::Metrics;

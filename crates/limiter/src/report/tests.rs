@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::plan::table::Intent;
+use crate::plan::effects::Intent;
 use crate::plan::{PlanBuilder, Together};
 use crate::refusal::{Refusal, RefusedMember};
 use crate::store::StoreError;

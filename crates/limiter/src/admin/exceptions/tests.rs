@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::register::FORGOTTEN_AT_ONCE;
-use crate::register::table::Exceptions;
+use crate::register::memory::Exceptions;
 use crate::store::{Backend, MemoryStore};
 use crate::tests::parse_rules;
 
