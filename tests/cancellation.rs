@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use divvy::algorithm::{Ask, FixedWindow, Limit};
 use divvy::clock::Clock;
 use divvy::config::{self, Format};
-use divvy::limiter::{CounterNames, Intent, Limiter, PlanBuilder, Policy, Scope};
+use divvy::limiter::{ActiveRules, CounterNames, Intent, Limiter, PlanBuilder, Scope};
 use divvy::metrics::Metrics;
 use divvy::rules::Operation;
 use divvy::store::key::{Prefix, Space};
@@ -134,7 +134,7 @@ fn limiter_works_wherever_its_callers_stop_waiting() {
         let dir = tempfile::tempdir().unwrap();
         wait(async {
             let (metrics, clock) = (Metrics::new(), Clock::system());
-            let policy = Policy::new(
+            let policy = ActiveRules::new(
                 config::parse(&expanded(RULES), Format::Ini, "rules.ini").unwrap().rules,
                 &metrics,
                 CounterNames::Usual,
@@ -172,7 +172,7 @@ fn hits_are_counted_wherever_their_callers_stop_waiting() {
         wait(async {
             let metrics = Metrics::new();
             let rules = config::parse(&expanded(RULES), Format::Ini, "rules.ini").unwrap().rules;
-            let policy = Policy::new(rules, &metrics, CounterNames::Usual);
+            let policy = ActiveRules::new(rules, &metrics, CounterNames::Usual);
             let limiter = Limiter::new(Some(policy), store, Clock::system(), Arc::clone(&metrics));
             let ask = async |intent: Intent| {
                 let mut builder = PlanBuilder::default();

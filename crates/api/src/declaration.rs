@@ -3,7 +3,6 @@
 
 use std::fmt;
 
-use super::hits;
 use divvy_core::rules::MAX_RESET_SECONDS;
 
 /// A member of an object, a parameter, or a header.
@@ -88,6 +87,9 @@ pub enum Shape {
     /// An object over HTTP, and `OK` over RESP.
     Done(&'static Shape),
 }
+
+/// The pairs of an operation, as many as a request may have by default.
+pub(super) const OPERATION_PAIRS: Shape = Shape::Named("Operation", &Shape::Length(&Shape::Operation, 0, 256));
 
 /// Creates a member that is always there.
 pub(super) const fn member(name: &'static str, shape: Shape, about: &'static str) -> Member {
@@ -229,7 +231,7 @@ impl Field {
             Kind::Choice(words) => Shape::Word(words),
             Kind::Owner => Shape::Pattern("^[!-~]{1,64}$"),
             Kind::List { .. } => Shape::List(&Shape::Object),
-            Kind::Pairs if self.is_in_body => hits::OPERATION.shape,
+            Kind::Pairs if self.is_in_body => OPERATION_PAIRS,
             Kind::Pairs => Shape::Length(&Shape::Texts, 1, u64::MAX),
             Kind::Number { .. } | Kind::Seconds => {
                 let (min, max) = self.kind.range();

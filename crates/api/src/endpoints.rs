@@ -2,7 +2,7 @@
 
 use super::declaration::{FULL, Field, Kind, Member, NO_RULE, NOT_FOUND, OTHER_ACTORS, Place, Reply, Shape, member};
 use super::hits::{BALANCE, REMAINING, RESET};
-use super::inspection::{EXPLANATION, RULES};
+use super::inspection::{EXPLANATION, OVERRIDE_OF_RULE, RULES};
 use divvy_access::Category;
 use divvy_access::audit::Action;
 use divvy_core::rules::MAX_CREDIT_LIMIT;
@@ -327,16 +327,6 @@ static COUNTER: Shape = Shape::Row(&[
     RESET,
     BALANCE,
 ]);
-pub(super) const OVERRIDE_OF_RULE: &[Member] = &[
-    member("kind", Shape::Word(&["block", "allow"]), "Whether the actor is blocked or allowed."),
-    member("endsIn", Shape::SecondsLeft, "Seconds until it ends; null if it lasts until it is removed."),
-    REASON_OF,
-    member(
-        "entry",
-        Shape::Maybe(&Shape::Text),
-        "The entry for all rules that it comes from; null if it is for the rule alone.",
-    ),
-];
 static RELOADING: Shape =
     Shape::Only(&[member("reloading", Shape::Flag, "True: the server begins to load its files.")]);
 static RULE_STATUS: Shape = Shape::Map(&[

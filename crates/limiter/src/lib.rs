@@ -20,7 +20,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use tokio::runtime::Handle;
 
-pub use self::active_rules::{CounterNames, Policy};
+pub use self::active_rules::{ActiveRules, CounterNames};
 pub use self::admin::{counters, exceptions, inspection};
 pub use self::heavy_hitters::DEFAULT_TOP_MEMORY;
 use self::heavy_hitters::Top;
@@ -33,7 +33,7 @@ pub use self::refusal::{
     RefusedMember, Remedy,
 };
 use self::register::Register;
-pub use self::register::overrides::ALL_RULES;
+pub use self::register::owner::ALL_RULES;
 pub use self::register::{DEFAULT_MAX_ACTOR_LIMITS, DEFAULT_MAX_OVERRIDES};
 pub use self::report::{Applied, Report, Reserved, Settled, Standing, Verdict, lasting_seconds};
 pub use crate::store::StoreError;
@@ -48,7 +48,7 @@ use divvy_telemetry::metrics::{Metric, Metrics};
 
 /// The rules in force, a store, a clock, and metrics.
 pub struct Limiter {
-    policy: ArcSwapOption<Policy>,
+    active: ArcSwapOption<ActiveRules>,
     store: Backend,
     clock: Clock,
     observers: Observers,
@@ -59,11 +59,11 @@ pub struct Limiter {
 }
 
 impl Limiter {
-    /// Creates a limiter. Without a policy, it answers only requests with their own limit.
-    pub fn new(policy: Option<Policy>, store: Backend, clock: Clock, metrics: Arc<Metrics>) -> Self {
+    /// Creates a limiter. Without rules, it answers only requests with their own limit.
+    pub fn new(active: Option<ActiveRules>, store: Backend, clock: Clock, metrics: Arc<Metrics>) -> Self {
         let top = Top::new(DEFAULT_TOP_MEMORY).map(Arc::new);
         let limiter = Self {
-            policy: ArcSwapOption::empty(),
+            active: ArcSwapOption::empty(),
             store,
             exceptions: Register::new(clock.now()),
             clock,
@@ -71,8 +71,8 @@ impl Limiter {
             jitter: Jitter::default(),
             max_reservation_ttl: DEFAULT_MAX_RESERVATION_TTL,
         };
-        if let Some(policy) = policy {
-            limiter.replace_policy(policy);
+        if let Some(active) = active {
+            limiter.replace_rules(active);
         }
         limiter
     }
@@ -104,26 +104,25 @@ impl Limiter {
     /// ranked. Nothing may have been applied before.
     pub fn with_top_memory(mut self, bytes: usize) -> Self {
         self.observers.top = Top::new(bytes).map(Arc::new);
-        if let Some(mut policy) = self.policy.swap(None).and_then(Arc::into_inner) {
-            policy.forget_tops();
-            self.replace_policy(policy);
+        if let Some(mut active) = self.active.swap(None).and_then(Arc::into_inner) {
+            active.forget_tops();
+            self.replace_rules(active);
         }
         self
     }
 
     /// Returns the rules in force. `None` until the first rules are loaded.
-    pub fn policy(&self) -> Option<Arc<Policy>> {
-        self.policy.load_full()
+    pub fn active_rules(&self) -> Option<Arc<ActiveRules>> {
+        self.active.load_full()
     }
 
-    /// Puts `policy` in force for every batch that begins from now on. Batches under way keep their
-    /// policy.
-    pub fn replace_policy(&self, mut policy: Policy) {
-        policy.set_exceptions(&self.exceptions);
+    /// Puts these rules in force for every batch that begins from now on. Batches under way keep their rules.
+    pub fn replace_rules(&self, mut active: ActiveRules) {
+        active.set_exceptions(&self.exceptions);
         if self.observers.top.is_some() {
-            policy.set_tops(self.policy.load().as_deref());
+            active.set_tops(self.active.load().as_deref());
         }
-        self.policy.store(Some(Arc::new(policy)));
+        self.active.store(Some(Arc::new(active)));
         // A rule says whether its blocks are about addresses.
         self.exceptions.memory.journal.reset();
     }
@@ -194,22 +193,22 @@ impl Limiter {
 
     /// Begins a new plan under the rules in force, dated now. It refuses requests outside of the scope.
     pub fn begin(&self, builder: &mut PlanBuilder, scope: &Scope) {
-        self.begin_under(builder, self.policy.load_full(), scope);
+        self.begin_under(builder, self.active.load_full(), scope);
     }
 
     /// Begins a new plan under rules that were pinned before, dated now. See [`Limiter::begin`].
-    pub fn begin_under(&self, builder: &mut PlanBuilder, policy: Option<Arc<Policy>>, scope: &Scope) {
-        self.begin_dated(builder, policy, scope, self.clock.now());
+    pub fn begin_under(&self, builder: &mut PlanBuilder, active: Option<Arc<ActiveRules>>, scope: &Scope) {
+        self.begin_dated(builder, active, scope, self.clock.now());
     }
 
     /// Begins a new plan under the rules in force, dated `now`. This is for simulations, whose time no clock shows.
     pub fn begin_at(&self, builder: &mut PlanBuilder, now: Timestamp) {
-        self.begin_dated(builder, self.policy.load_full(), &Scope::EVERYTHING, now);
+        self.begin_dated(builder, self.active.load_full(), &Scope::EVERYTHING, now);
     }
 
-    fn begin_dated(&self, builder: &mut PlanBuilder, policy: Option<Arc<Policy>>, scope: &Scope, now: Timestamp) {
+    fn begin_dated(&self, builder: &mut PlanBuilder, active: Option<Arc<ActiveRules>>, scope: &Scope, now: Timestamp) {
         let (max_ttl, has_seal) = (self.max_reservation_ttl, self.store.seal().is_known());
-        builder.begin(policy, scope, now, (max_ttl, has_seal), self.exceptions.everywhere());
+        builder.begin(active, scope, now, (max_ttl, has_seal), self.exceptions.everywhere());
     }
 
     /// Applies the plan to the store, and counts the answers.
@@ -265,7 +264,7 @@ impl Limiter {
     /// Returns the maximum weight of `count` requests that arrived in this many bytes. Each uses at most as many
     /// counters as rules can match, and the key of each counter is at most as long as the request.
     pub fn weight_of(&self, bytes: usize, count: usize) -> usize {
-        let most_counters = self.policy.load().as_ref().map_or(1, |policy| policy.most_counters);
+        let most_counters = self.active.load().as_ref().map_or(1, |active| active.most_counters);
         let of_requests = count.saturating_mul(REQUEST_WEIGHT + most_counters * ENTRY_WEIGHT);
         bytes.saturating_mul(most_counters).saturating_add(of_requests)
     }

@@ -18,7 +18,7 @@ use tokio::task::yield_now;
 
 use super::Limiter;
 use super::heavy_hitters::Random;
-use super::register::overrides::{Class, ExceptionOwner};
+use super::register::owner::{Class, ExceptionOwner};
 use crate::store::key::{Prefix, Space};
 use crate::store::{
     Action, Batch, Changed, Effect, Exception, ExceptionChange, ExceptionKind, Repetition, Replaces, Setter, Store,
@@ -401,7 +401,7 @@ impl Limiter {
 mod tests {
     use super::*;
     use crate::CounterNames;
-    use crate::active_rules::Policy;
+    use crate::active_rules::ActiveRules;
     use divvy_core::config::{self, Format};
     use divvy_telemetry::metrics::Metrics;
 
@@ -415,8 +415,8 @@ mod tests {
         };
         let text = labels.iter().map(rule).collect::<String>() + "[default]\ncreditLimit = 0\n";
         let rules = config::parse(&text, Format::Ini, "rules.ini").unwrap().rules;
-        let policy = Policy::new(rules, &Metrics::new(), CounterNames::Usual);
-        (0..labels.len()).map(|rule| policy.penalties[rule].clone().unwrap()).collect()
+        let active = ActiveRules::new(rules, &Metrics::new(), CounterNames::Usual);
+        (0..labels.len()).map(|rule| active.penalties[rule].clone().unwrap()).collect()
     }
 
     fn deny(notes: &mut Notes, penalty: &Arc<RulePenalty>, actor: &str) -> bool {

@@ -16,7 +16,7 @@ pub use self::builder::PlanBuilder;
 pub use self::entries::{Payload, Together};
 pub(crate) use self::reservation::NamedRecord;
 pub use self::reservation::{DEFAULT_MAX_RESERVATION_TTL, ReservationId, Reserve};
-use crate::active_rules::Policy;
+use crate::active_rules::ActiveRules;
 use crate::refusal::{MAX_CLIENT_ID, Refusal};
 use crate::store::{Action, Batch};
 use divvy_core::algorithm::{Limit, Outcome, ReservationAsk, Run};
@@ -28,7 +28,7 @@ pub(crate) const REQUEST_WEIGHT: usize = 128;
 /// A batch of requests, planned under one set of rules and dated with one time.
 #[derive(Debug, Default)]
 pub struct Plan {
-    pub(crate) policy: Option<Arc<Policy>>,
+    pub(crate) active: Option<Arc<ActiveRules>>,
     /// Entries for the store. Several members may share one.
     pub(crate) batch: Batch,
     pub(crate) requests: Vec<Request>,
@@ -63,7 +63,7 @@ pub(crate) enum Request {
 /// The action of a request on a rule.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part {
-    /// Index among the policy's rules.
+    /// Index among the rules in force.
     pub rule: usize,
     pub action: Action,
     /// Whether the rule has no part in the request unless no other rule answers.
@@ -73,7 +73,7 @@ pub(super) struct Part {
 /// A rule that a request concerns.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Member {
-    /// Index among the policy's rules.
+    /// Index among the rules in force.
     pub rule: usize,
     pub is_canary: bool,
     pub purpose: Purpose,
@@ -151,7 +151,7 @@ pub(super) struct Mark {
 
 impl Plan {
     /// Empties the plan, dates it, and pins the rules under which it is built.
-    pub(crate) fn begin(&mut self, policy: Option<Arc<Policy>>, now: Timestamp) {
+    pub(crate) fn begin(&mut self, active: Option<Arc<ActiveRules>>, now: Timestamp) {
         self.batch.begin(now);
         self.requests.clear();
         self.members.clear();
@@ -160,7 +160,7 @@ impl Plan {
         self.groups.clear();
         self.settled.clear();
         self.hits = 0;
-        self.policy = policy;
+        self.active = active;
     }
 
     pub(super) fn mark(&self) -> Mark {
@@ -262,7 +262,7 @@ impl Plan {
             if members.get(..place)?.iter().any(shares) {
                 return None;
             }
-            let fingerprint = self.policy.as_ref().map_or(0, |policy| policy.fingerprint(member.rule));
+            let fingerprint = self.active.as_ref().map_or(0, |active| active.fingerprint(member.rule));
             Some(NamedRecord { rule: fingerprint, run: run(entry), key: self.batch.key_at(entry)? })
         })
     }

@@ -5,6 +5,7 @@
 
 pub mod memory;
 pub mod overrides;
+pub mod owner;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -16,7 +17,8 @@ use tokio::sync::Mutex;
 use tokio::task::yield_now;
 
 use self::memory::{Exceptions, Listed, OwnerExceptions, is_forgotten, is_over};
-use self::overrides::{Class, Everywhere, ExceptionOwner, OfClass, OwnerName, RuleExceptions};
+use self::overrides::{Everywhere, RuleExceptions};
+use self::owner::{Class, ExceptionOwner, OfClass, OwnerName};
 use crate::store::{Backend, Changed, ExceptionChange, ExceptionCursor, ExceptionKind, Replaces, Store, StoreError};
 use divvy_core::clock::{Clock, MAX_STANDSTILL_NS, NANOS_PER_SECOND, Timestamp};
 use divvy_core::rules::{Key, Network};

@@ -37,8 +37,8 @@ pub(crate) fn limiter_of(rules: &str) -> Limiter {
 
 pub(crate) fn limiter_on(store: Backend, rules: RuleSet) -> Limiter {
     let metrics = Metrics::new();
-    let policy = Policy::new(rules, &metrics, CounterNames::Usual);
-    Limiter::new(Some(policy), store, Clock::system(), metrics)
+    let active = ActiveRules::new(rules, &metrics, CounterNames::Usual);
+    Limiter::new(Some(active), store, Clock::system(), metrics)
 }
 
 /// Applies what `add` adds as one batch.
@@ -63,7 +63,7 @@ fn add_together(builder: &mut PlanBuilder, together: Together, add: impl FnOnce(
 }
 
 pub(crate) fn replace_rules(limiter: &Limiter, rules: &str) {
-    limiter.replace_policy(Policy::new(parse_rules(rules), limiter.metrics(), CounterNames::Usual));
+    limiter.replace_rules(ActiveRules::new(parse_rules(rules), limiter.metrics(), CounterNames::Usual));
 }
 
 fn limiter() -> Limiter {
@@ -101,7 +101,7 @@ fn changed_actor_prefix_starts_every_actor_afresh() {
     let limiter = limiter();
     for more in ["", "counter = usage\n"] {
         for prefix in ["", "actorPrefix = ip: 32, 64\n", "actorPrefix = ip: 24, 64\n", "actorPrefix = ip: 24, 56\n"] {
-            limiter.replace_policy(Policy::new(rules(prefix, more), limiter.metrics(), CounterNames::Usual));
+            limiter.replace_rules(ActiveRules::new(rules(prefix, more), limiter.metrics(), CounterNames::Usual));
             let requests = apply(&limiter, &[("ip=192.0.2.7", Intent::Hit), ("ip=2001:db8::7", Intent::Hit)]);
             let credits = [0, 1].map(|index| requests.report().verdict(index).unwrap().credit);
             assert_eq!(credits, [4, 4], "{prefix} {more}");
@@ -355,7 +355,7 @@ const BY_THE_CALENDAR: &str = "
 fn hit_when(limiter: &Limiter, pairs: &str, second: u64) -> (bool, u64, u64) {
     let mut builder = PlanBuilder::default();
     let now = Timestamp::from_secs(second).unwrap();
-    builder.begin(limiter.policy(), &Scope::EVERYTHING, now, (DEFAULT_MAX_RESERVATION_TTL, true), None);
+    builder.begin(limiter.active_rules(), &Scope::EVERYTHING, now, (DEFAULT_MAX_RESERVATION_TTL, true), None);
     builder.add(&operation(pairs), Intent::Hit, None);
     let applied = run(limiter.apply(builder.build()));
     let Verdict { allowed, credit, reset_ns, .. } = applied.report().verdict(0).unwrap();
@@ -428,8 +428,8 @@ fn released_builder_keeps_no_rules() {
     let mut builder = PlanBuilder::default();
     limiter.begin(&mut builder, &Scope::EVERYTHING);
     builder.add(&operation("api=denied"), Intent::Hit, None);
-    let policy = limiter.policy().unwrap();
-    let in_use = Arc::strong_count(&policy);
+    let active = limiter.active_rules().unwrap();
+    let in_use = Arc::strong_count(&active);
     builder.release();
-    assert_eq!((Arc::strong_count(&policy), builder.plan().is_empty()), (in_use - 1, true));
+    assert_eq!((Arc::strong_count(&active), builder.plan().is_empty()), (in_use - 1, true));
 }

@@ -27,7 +27,7 @@ use divvy_limiter::inspection::{
     DEFAULT_COUNT, Order, Ranked, RuleRanking, RuleStatus, TopOf, Window, hits_of, listed,
 };
 use divvy_limiter::{
-    ALL_RULES, ErrorClass, Intent, Limiter, LimiterError, PlanBuilder, Policy, Refusal, Remedy, RuleCount, Scope,
+    ALL_RULES, ActiveRules, ErrorClass, Intent, Limiter, LimiterError, PlanBuilder, Refusal, Remedy, RuleCount, Scope,
 };
 
 /// Carries out operations. Clones share the limiter and the audit log.
@@ -178,7 +178,7 @@ impl Operations {
         operator: &Operator,
         endpoint: &Endpoint,
         arguments: &Arguments,
-        policy: Option<Arc<Policy>>,
+        policy: Option<Arc<ActiveRules>>,
     ) -> Result<Value, OperationError> {
         let request = Request { limiter: &self.limiter, arguments };
         let (edit, action) = match endpoint.task {
@@ -326,7 +326,7 @@ impl<'a> Request<'a> {
                 Ok(rankings_value(&ranked.rule, order, window, std::slice::from_ref(&ranked), count))
             }
             Inspection::Rules => {
-                let policy = self.limiter.policy().ok_or_else(|| OperationError::of(&Refusal::NoRules))?;
+                let policy = self.limiter.active_rules().ok_or_else(|| OperationError::of(&Refusal::NoRules))?;
                 let describe = |(index, rule)| rule_value(index, rule, hits_of(&policy, index, rule, scope));
                 Ok(json!({ "rules": listed(&policy, scope).map(describe).collect::<Vec<_>>() }))
             }
@@ -343,7 +343,7 @@ impl<'a> Request<'a> {
 
     /// Ranks the actors of all rules but canaries, which deny nothing.
     fn rank_all(self, order: Order, window: Window, count: usize, scope: &Scope) -> Result<Value, OperationError> {
-        let policy = self.limiter.policy().ok_or_else(|| OperationError::of(&Refusal::NoRules))?;
+        let policy = self.limiter.active_rules().ok_or_else(|| OperationError::of(&Refusal::NoRules))?;
         let mut rankings = Vec::new();
         for (index, rule) in listed(&policy, scope).filter(|(_, rule)| rule.match_policy != MatchPolicy::Canary) {
             let name = rule.name(index);
@@ -370,7 +370,7 @@ impl<'a> Request<'a> {
         self,
         edit: Edit,
         scope: &Scope,
-        policy: Option<Arc<Policy>>,
+        policy: Option<Arc<ActiveRules>>,
         before: Option<State>,
     ) -> Result<Done, OperationError> {
         let (limiter, failed) = (self.limiter, |error| OperationError::of(&error));

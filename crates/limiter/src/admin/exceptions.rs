@@ -12,7 +12,7 @@ use crate::Limiter;
 pub use crate::refusal::MAX_LASTS_SECONDS;
 use crate::refusal::{AdminError, MAX_ACTOR, MAX_FIELD, MAX_FIELDS, MAX_PROGRAM, MAX_REASON, Refusal};
 use crate::register::memory::weight;
-use crate::register::overrides::{ALL_RULES, Class, ExceptionOwner, OwnerName, place_of};
+use crate::register::owner::{ALL_RULES, Class, ExceptionOwner, OwnerName, place_of};
 pub use crate::store::ExceptionKind;
 use crate::store::{Changed, Effect, Exception, ExceptionChange, Replaces, Setter};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
@@ -109,7 +109,7 @@ impl Limiter {
             place => place?,
         };
         let found = self.exceptions.memory.find(&owner, &actor, self.now());
-        Ok(found.and_then(|found| self.listed(&owner, actor, &found, self.policy().as_deref())))
+        Ok(found.and_then(|found| self.listed(&owner, actor, &found, self.active_rules().as_deref())))
     }
 
     /// Removes the actor's exception. Returns whether there was one.
@@ -285,11 +285,11 @@ impl Limiter {
             let actor = self.possible_everywhere(of.actor)?;
             return everywhere(ExceptionTarget { actor: &actor, ..of }, scope);
         }
-        let policy = self.policy().ok_or(Refusal::NoRules)?;
-        RuleName::Name(of.rule).check(Some(&policy), Some(of.actor), scope)?;
-        let (found, _) = RuleName::Name(of.rule).find(&policy)?;
+        let active = self.active_rules().ok_or(Refusal::NoRules)?;
+        RuleName::Name(of.rule).check(Some(&active), Some(of.actor), scope)?;
+        let (found, _) = RuleName::Name(of.rule).find(&active)?;
         let label = lasting_name(of.rule, found)?;
-        let actor = possible(of.rule, found, of.actor, &policy)?;
+        let actor = possible(of.rule, found, of.actor, &active)?;
         if let Some(credits) = credits.filter(|_| of.kind == ExceptionKind::Limit)
             && let Some(error) = own_settings(found, credits).quota().err().and_then(|errors| errors.into_iter().next())
         {
@@ -311,16 +311,16 @@ impl Limiter {
                 _ => Ok((owner, stored)),
             };
         }
-        let policy = self.policy();
-        RuleName::Name(rule).check(policy.as_deref(), Some(actor), scope)?;
+        let active = self.active_rules();
+        RuleName::Name(rule).check(active.as_deref(), Some(actor), scope)?;
         let owner = owner_of(kind, rule);
         if memory.find(&owner, actor, self.now()).is_some() {
             return Ok((owner, actor.to_owned()));
         }
-        let policy = policy.ok_or(Refusal::NoRules)?;
-        let found = RuleName::Name(rule).find(&policy);
+        let active = active.ok_or(Refusal::NoRules)?;
+        let found = RuleName::Name(rule).find(&active);
         match found.and_then(|(found, _)| Ok((found, lasting_name(rule, found)?))) {
-            Ok((found, label)) => Ok((owner_of(kind, label), spelled(label, found, actor, &policy)?)),
+            Ok((found, label)) => Ok((owner_of(kind, label), spelled(label, found, actor, &active)?)),
             Err(_) if memory.has_owner(&owner) => Ok((owner, actor.to_owned())),
             Err(error) => Err(error),
         }
@@ -336,7 +336,7 @@ impl Limiter {
             return Err(AdminError::Pattern);
         }
         let is_network = !matches!(Network::parse(value), Err(NetworkError::NoAddress));
-        let spelling = self.policy().and_then(|policy| policy.rules.spellings().of(field));
+        let spelling = self.active_rules().and_then(|active| active.rules.spellings().of(field));
         match spelling {
             None | Some(Spelling::Address | Spelling::Host) if is_network => Ok(actor.into()),
             // It would never match.

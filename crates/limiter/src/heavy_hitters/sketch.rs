@@ -1,6 +1,6 @@
-//! A board: the actors of one rule that have the largest counts in a window, in a table of fixed size.
+//! A sketch of heavy hitters: the actors of one rule that have the largest counts in a window, in a table of bounded size.
 //!
-//! The table is the one of "Randomized Admission Policy for Efficient Top-k and Frequency Estimation" (Ben Basat, Einziger,
+//! The table is the one of "Randomized Admission ActiveRules for Efficient Top-k and Frequency Estimation" (Ben Basat, Einziger,
 //! Friedman, Kassner; INFOCOM 2017), in its set-associative form, with weights. An actor in the table is counted exactly. If
 //! another one with the amount `v` finds its set full, it replaces the actor with the smallest score `s` of the set, with the
 //! probability `v / (s + v)`, and takes over the score. So actors that come once rarely replace anyone: after `n` of them, the
@@ -27,7 +27,7 @@ const FREE: u64 = 0;
 /// A table doubles only if it then takes at most this share of the free memory, so that later rules have room, too. The same
 /// share bounds the names of its actors.
 const GROWTH_SHARE: usize = 8;
-/// Length of a name that is kept even if the names of the board have their share of the memory (bytes).
+/// Length of a name that is kept even if the names of the sketch have their share of the memory (bytes).
 const SHORT_NAME: usize = 32;
 /// Maximum of a count in units. A larger one makes the unit of its actor larger.
 const MAX_UNITS: u32 = 1 << 30;
@@ -42,7 +42,7 @@ const UNIT_STEP: u8 = 8;
 
 /// The counts of a rule's actors in one window.
 #[derive(Debug)]
-pub struct Board {
+pub struct Sketch {
     slices: Slices,
     /// Sum of all amounts, per slice.
     totals: [u64; SLICES],
@@ -93,11 +93,11 @@ pub struct Ranked {
 // A place and its hash fill a cache line.
 const _: () = assert!(size_of::<Set>() == 64 * WAYS);
 
-impl Board {
-    /// Memory of a board without actors, apart from the struct (bytes).
+impl Sketch {
+    /// Memory of a sketch without actors, apart from the struct (bytes).
     pub const MIN_MEMORY: usize = size_of::<Set>();
 
-    /// Creates a board. The grant is of [`Board::MIN_MEMORY`].
+    /// Creates a sketch. The grant is of [`Sketch::MIN_MEMORY`].
     pub fn new(window: Window, now: Timestamp, grant: Grant) -> Self {
         let slices = Slices::new(window, now);
         Self { slices, totals: [0; SLICES], variances: [0.0; SLICES], sets: free_sets(1), names: 0, grant }
@@ -291,7 +291,7 @@ impl Board {
         variance / self.total().max(1) as f64
     }
 
-    /// Returns the memory that the board really has, apart from the struct (bytes).
+    /// Returns the memory that the sketch really has, apart from the struct (bytes).
     #[cfg(test)]
     pub fn measured_memory(&self) -> usize {
         let names = self.sets.iter().flat_map(|set| &set.places).map(|place| place.name.len()).sum::<usize>();
@@ -507,7 +507,7 @@ impl Slices {
     }
 }
 
-/// Maximum length of the part of an actor's name that a board keeps (bytes).
+/// Maximum length of the part of an actor's name that a sketch keeps (bytes).
 pub const MAX_NAME: usize = 256;
 
 /// An event of one rule.
@@ -532,7 +532,7 @@ named_values! {
     }
 }
 
-/// The time until now over which a board counts.
+/// The time until now over which a sketch counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Window {
     /// The last minute.

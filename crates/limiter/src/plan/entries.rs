@@ -5,9 +5,7 @@ use std::collections::HashMap;
 use siphasher::sip128::SipHasher13;
 
 use super::Mark;
-use super::builder::PlanBuilder;
 use super::effects::Intent;
-use crate::refusal::{MAX_IDEMPOTENCY_KEY, Refusal};
 use crate::store::{Action, Batch, Entry, record_key};
 use divvy_core::algorithm::{Ask, Limit, ReservationAsk};
 use divvy_core::clock::Timestamp;
@@ -231,7 +229,7 @@ pub(super) fn letter(intent: Intent) -> u8 {
 /// fingerprint is the same on all servers and in all versions, and ignores the order of an operation's pairs.
 #[derive(Debug, Clone)]
 pub struct Payload {
-    intent: Intent,
+    pub(super) intent: Intent,
     bytes: Vec<u8>,
 }
 
@@ -266,42 +264,6 @@ impl Payload {
     /// Returns a hash that identifies the request, the same on all servers and in all versions.
     pub fn fingerprint(&self) -> u64 {
         SipHasher13::new_with_keys(0, 0).hash(&self.bytes).h1
-    }
-}
-
-impl PlanBuilder {
-    /// Adds a hit, a charge or a refund under the client's idempotency `key`. If the key is invalid, the request is refused.
-    pub fn add_idempotent(&mut self, operation: &Operation, intent: Intent, cost: Option<u64>, key: &[u8]) {
-        let mut payload = Payload::new(intent);
-        payload.add(operation, cost);
-        if let Err(refusal) = self.idempotent(key, &payload, |builder| builder.add(operation, intent, cost)) {
-            self.add_refused(refusal);
-        }
-    }
-
-    /// Adds the requests of `add` under the client's idempotency `key`. `payload` describes all of them.
-    ///
-    /// # Errors
-    /// The key is invalid. Then nothing is added.
-    pub fn idempotent<T>(
-        &mut self,
-        key: &[u8],
-        payload: &Payload,
-        add: impl FnOnce(&mut Self) -> T,
-    ) -> Result<T, Refusal> {
-        if key.is_empty() || key.len() > MAX_IDEMPOTENCY_KEY {
-            return Err(Refusal::BadIdempotencyKey);
-        }
-        self.key = Some(Box::new(IdempotencyKey {
-            intent: payload.intent,
-            key: key.to_owned(),
-            fingerprint: payload.fingerprint(),
-            request: self.plan.requests.len(),
-            records: HashMap::new(),
-        }));
-        let added = add(self);
-        self.key = None;
-        Ok(added)
     }
 }
 

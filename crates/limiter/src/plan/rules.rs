@@ -12,7 +12,7 @@ use super::entries::Entries;
 use super::{
     Block, FixedActors, Group, Member, Part, Plan, Purpose, Source, Terms, is_client_id, write_client_record_id,
 };
-use crate::active_rules::{Bucket, Policy};
+use crate::active_rules::{ActiveRules, RuleCounter};
 use crate::refusal::Refusal;
 use crate::register::overrides::Applicable;
 use crate::store::Action;
@@ -35,7 +35,7 @@ struct Members<'a> {
 
 /// A request, and its context while its rules are added.
 struct Context<'a> {
-    policy: &'a Policy,
+    active: &'a ActiveRules,
     operation: &'a Operation,
     intent: Intent,
     cost: Option<u64>,
@@ -56,7 +56,7 @@ impl PlanBuilder {
     #[inline]
     pub(super) fn add_members(
         &mut self,
-        policy: &Policy,
+        active: &ActiveRules,
         operation: &Operation,
         intent: Intent,
         cost: Option<u64>,
@@ -64,12 +64,12 @@ impl PlanBuilder {
     ) -> Result<(), Refusal> {
         let Self { plan, group, key, stack, scratch, scope, everywhere, actor, .. } = self;
         let modes = match intent {
-            Intent::EnterOrCharge | Intent::Leave => modes(policy, operation, intent, cost, scratch),
+            Intent::EnterOrCharge | Intent::Leave => modes(active, operation, intent, cost, scratch),
             _ => Modes::default(),
         };
         let (is_idempotent, now) = (key.is_some(), plan.now());
         let everywhere = everywhere.as_ref().and_then(|everywhere| everywhere.find(operation, now));
-        let context = Context { policy, operation, intent, cost, modes, terms, is_idempotent, now, everywhere };
+        let context = Context { active, operation, intent, cost, modes, terms, is_idempotent, now, everywhere };
         let Plan { batch, members, fixed_actors, blocks, groups, .. } = plan;
         let members = &mut Members { list: members, fixed_actors, blocks, actor };
         let mut entries = Entries { batch, group: group.as_deref_mut(), key: key.as_deref_mut() };
@@ -77,7 +77,7 @@ impl PlanBuilder {
         let mut absent = None;
         let mut answering = 0;
         stack.clear();
-        for (index, rule) in policy.rules.matches(operation, scratch) {
+        for (index, rule) in active.rules.matches(operation, scratch) {
             if scope.as_ref().is_some_and(|scope| !scope.covers(index, operation)) {
                 return Err(Refusal::OutOfScope);
             }
@@ -113,9 +113,15 @@ impl PlanBuilder {
 
 /// Returns the modes of a gateway's request.
 #[cold]
-fn modes(policy: &Policy, operation: &Operation, intent: Intent, cost: Option<u64>, scratch: &mut Scratch) -> Modes {
+fn modes(
+    active: &ActiveRules,
+    operation: &Operation,
+    intent: Intent,
+    cost: Option<u64>,
+    scratch: &mut Scratch,
+) -> Modes {
     let mut modes = Modes::default();
-    for (_, rule) in policy.rules.matches(operation, scratch) {
+    for (_, rule) in active.rules.matches(operation, scratch) {
         let kind = RuleKind::of(rule);
         modes.charges |= intent == Intent::EnterOrCharge && cost != Some(0) && kind.charges_on_enter();
         modes.frees_leases |= intent == Intent::Leave && kind.leases_to_gateways();
@@ -198,7 +204,7 @@ impl Context<'_> {
     ) -> Result<(), Refusal> {
         let (first_entry, first_member) = (entries.batch.len(), members.list.len());
         for part in stack {
-            let Some(rule) = self.policy.rules.rules().get(part.rule) else { continue };
+            let Some(rule) = self.active.rules.rules().get(part.rule) else { continue };
             self.ask(*part, rule, members, entries)?;
         }
         // A canary that always denies, such as for an actor whose own limit is 0, denies nothing.
@@ -234,13 +240,13 @@ impl Context<'_> {
         let is_plain = self.everywhere.is_none() && self.terms.is_none() && !action.is_about_reservation();
         // Fast path: an entry alone, for an actor without a block or an allow. Its key is written in one place only, so that
         // it needs no call.
-        if let Some(bucket) = self.policy.bucket(index).filter(|_| is_plain && entries.are_alone()) {
+        if let Some(counter) = self.active.counter(index).filter(|_| is_plain && entries.are_alone()) {
             let may_override = Cell::new(false);
             let entry = entries.batch.push_if(action, self.now, |key| {
-                let start = bucket.write_actor(self.operation, key);
+                let start = counter.write_actor(self.operation, key);
                 let actor = key.get(start..).unwrap_or_default();
-                may_override.set(bucket.may_override(actor));
-                if may_override.get() { None } else { self.limit(bucket, action, actor) }
+                may_override.set(counter.may_override(actor));
+                if may_override.get() { None } else { self.limit(counter, action, actor) }
             });
             if !may_override.get() {
                 let is_canary = rule.match_policy == MatchPolicy::Canary;
@@ -262,20 +268,20 @@ impl Context<'_> {
     ) -> Result<(), Refusal> {
         let Part { rule: index, action, .. } = part;
         let is_canary = rule.match_policy == MatchPolicy::Canary;
-        let bucket = self.policy.bucket(index);
-        let source = match (self.find_override(bucket, action, members.actor), bucket) {
+        let counter = self.active.counter(index);
+        let source = match (self.find_override(counter, action, members.actor), counter) {
             (Some(Applicable { kind: OverrideKind::Block, ends, reason, .. }), _) => {
-                if let Some(bucket) = bucket.filter(|_| action.is_settlement()) {
+                if let Some(counter) = counter.filter(|_| action.is_settlement()) {
                     // The usage counts, and the block answers.
-                    entries.add(action, self.now, is_canary, |key| self.write_key(bucket, action, key));
+                    entries.add(action, self.now, is_canary, |key| self.write_key(counter, action, key));
                 }
                 members.blocks.push(Block { ends_ns: ends.map(|ends| ends.since(self.now)), reason });
                 Source::Blocked(members.blocks.len() - 1)
             }
             (Some(_), _) => return self.ask_allowed(part, rule, members, entries),
             (None, None) => fixed(rule),
-            (None, Some(bucket)) => {
-                let write_key = |key: &mut Vec<u8>| self.write_key(bucket, action, key);
+            (None, Some(counter)) => {
+                let write_key = |key: &mut Vec<u8>| self.write_key(counter, action, key);
                 let entry = if self.terms.is_some() || entries.group.is_some() || action.is_about_reservation() {
                     self.add_with_terms(action, rule, is_canary, write_key, entries)?
                 } else {
@@ -290,7 +296,7 @@ impl Context<'_> {
 
     #[inline]
     fn push_member(&self, index: usize, is_canary: bool, action: Action, source: Source, members: &mut Members<'_>) {
-        if let (Source::Fixed { .. } | Source::Blocked(_), Some(of_rule)) = (source, self.policy.tops.get(index)) {
+        if let (Source::Fixed { .. } | Source::Blocked(_), Some(of_rule)) = (source, self.active.tops.get(index)) {
             let write_actor = |out: &mut Vec<u8>| of_rule.actor.write(self.operation, out);
             members.fixed_actors.push(members.list.len(), write_actor);
         }
@@ -300,12 +306,12 @@ impl Context<'_> {
     /// Returns the block or the allow that decides about the action on the rule. Neither prevents usage from being counted,
     /// nor counters from being forgotten. A gateway's charge is also its hit.
     #[inline(never)]
-    fn find_override(&self, bucket: Option<&Bucket>, action: Action, actor: &mut Vec<u8>) -> Option<Applicable> {
+    fn find_override(&self, counter: Option<&RuleCounter>, action: Action, actor: &mut Vec<u8>) -> Option<Applicable> {
         if matches!(action, Action::Forget) || (action.is_settlement() && !self.intent.is_hit()) {
             return None;
         }
-        match bucket {
-            Some(bucket) => bucket.find_override(self.operation, self.everywhere.as_ref(), self.now, actor),
+        match counter {
+            Some(counter) => counter.find_override(self.operation, self.everywhere.as_ref(), self.now, actor),
             None => self.everywhere.clone(),
         }
     }
@@ -327,9 +333,9 @@ impl Context<'_> {
             _ => 0,
         };
         let action = Action::Ask(Ask::Count { cost });
-        let source = match self.policy.bucket(part.rule) {
-            Some(bucket) => {
-                let write_key = |key: &mut Vec<u8>| self.write_key(bucket, action, key);
+        let source = match self.active.counter(part.rule) {
+            Some(counter) => {
+                let write_key = |key: &mut Vec<u8>| self.write_key(counter, action, key);
                 let entry = entries.add(action, self.now, is_canary, write_key);
                 // An actor whose own limit is 0 has nothing to count.
                 entry.map_or(Source::Fixed { allowed: true, credit: 0 }, Source::Entry)
@@ -379,17 +385,17 @@ impl Context<'_> {
 
     /// Appends the key of the rule's counter. Returns its limit, unless the actor may take nothing.
     #[inline]
-    fn write_key(&self, bucket: &Bucket, action: Action, key: &mut Vec<u8>) -> Option<Limit> {
-        let start = bucket.write_actor(self.operation, key);
-        self.limit(bucket, action, key.get(start..).unwrap_or_default())
+    fn write_key(&self, counter: &RuleCounter, action: Action, key: &mut Vec<u8>) -> Option<Limit> {
+        let start = counter.write_actor(self.operation, key);
+        self.limit(counter, action, key.get(start..).unwrap_or_default())
     }
 
     /// Returns the limit of the actor at the rule's counter, unless the actor may take nothing.
     #[inline(always)]
-    fn limit(&self, bucket: &Bucket, action: Action, actor: &[u8]) -> Option<Limit> {
-        match bucket.limit_of(actor, self.now) {
+    fn limit(&self, counter: &RuleCounter, action: Action, actor: &[u8]) -> Option<Limit> {
+        match counter.limit_of(actor, self.now) {
             // Usage counts, and can be forgotten, even if the actor may take nothing more.
-            None if matches!(action, Action::Forget) || action.is_settlement() => Some(bucket.limit_at(self.now)),
+            None if matches!(action, Action::Forget) || action.is_settlement() => Some(counter.limit_at(self.now)),
             limit => limit,
         }
     }

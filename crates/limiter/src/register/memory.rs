@@ -18,7 +18,7 @@ use hashbrown::hash_table::Entry;
 use hashbrown::{HashMap, HashTable};
 use parking_lot::{Mutex, RwLock};
 
-use super::overrides::{Class, OfClass, Sought, sought};
+use super::owner::{Class, OfClass, Sought, sought};
 use crate::store::{Exception, ExceptionChange, ExceptionKind};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 
@@ -78,7 +78,7 @@ pub(crate) struct OwnerExceptions {
     shards: Arc<Shards>,
     class: Class,
     sought: Sought,
-    /// Whether it stays without exceptions, because a policy has it.
+    /// Whether it stays without exceptions, because rules in force have it.
     is_kept: AtomicBool,
 }
 

@@ -11,7 +11,7 @@ use crate::plan::{PlanBuilder, Together};
 use crate::refusal::{Refusal, RefusedMember};
 use crate::store::StoreError;
 use crate::tests::parse_rules;
-use crate::{CounterNames, DEFAULT_MAX_RESERVATION_TTL, Policy, Scope};
+use crate::{ActiveRules, CounterNames, DEFAULT_MAX_RESERVATION_TTL, Scope};
 use divvy_core::algorithm::Outcome;
 use divvy_core::clock::Clock;
 use divvy_core::rules::Operation;
@@ -25,9 +25,9 @@ const RULES: &str = "
 ";
 
 fn builder(metrics: &Metrics) -> PlanBuilder {
-    let policy = Arc::new(Policy::new(parse_rules(RULES), metrics, CounterNames::Usual));
+    let active = Arc::new(ActiveRules::new(parse_rules(RULES), metrics, CounterNames::Usual));
     let (mut builder, now) = (PlanBuilder::default(), Clock::system().now());
-    builder.begin(Some(policy), &Scope::EVERYTHING, now, (DEFAULT_MAX_RESERVATION_TTL, true), None);
+    builder.begin(Some(active), &Scope::EVERYTHING, now, (DEFAULT_MAX_RESERVATION_TTL, true), None);
     builder
 }
 

@@ -6,7 +6,7 @@ use super::*;
 use crate::exceptions::ExceptionFilter;
 use crate::exceptions::ExceptionKind::{Allow, Block};
 use crate::inspection::RuleStatus;
-use crate::register::overrides::ExceptionOwner;
+use crate::register::owner::ExceptionOwner;
 use crate::store::{Effect, Exception, ExceptionChange, Repetition};
 use divvy_core::rules::{FinalSlash, Spelling};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::exceptions::ExceptionKind::{Allow, Block};
-use crate::register::overrides::ExceptionOwner;
+use crate::register::owner::ExceptionOwner;
 use crate::store::Exception;
 use divvy_core::algorithm::OutcomeSource;
 

@@ -52,7 +52,13 @@ impl TestLimiter {
         let mut builder = PlanBuilder::default();
         let now = self.started.plus(self.seconds * NANOS_PER_SECOND);
         let has_seal = self.limiter.store().seal().is_known();
-        builder.begin(self.limiter.policy(), &Scope::EVERYTHING, now, (DEFAULT_MAX_RESERVATION_TTL, has_seal), None);
+        builder.begin(
+            self.limiter.active_rules(),
+            &Scope::EVERYTHING,
+            now,
+            (DEFAULT_MAX_RESERVATION_TTL, has_seal),
+            None,
+        );
         add(&mut builder);
         run(self.limiter.apply(builder.build()))
     }
@@ -381,7 +387,7 @@ fn reservation_is_settled_on_its_original_bucket() {
 fn server_without_rules_reserves_and_settles_nothing() {
     let at = TestLimiter::new(RULES);
     let id = at.id("user=a", 10);
-    at.limiter.policy.store(None);
+    at.limiter.active.store(None);
     assert!(at.try_reserve("user=a", 10, 5, None).unwrap_err().contains("no rules"));
     assert!(at.commit(&id, 10).unwrap_err().contains("no rules"));
 }
@@ -398,8 +404,8 @@ fn malformed_ids_with_a_valid_seal_settle_nothing_or_become_charges() {
         at.sent_back(id)
     };
     let mut log = Vec::new();
-    let policy = at.limiter.policy().unwrap();
-    policy.bucket(6).unwrap().write_key(&operation("log=a"), at.started, &mut log);
+    let active = at.limiter.active_rules().unwrap();
+    active.counter(6).unwrap().write_key(&operation("log=a"), at.started, &mut log);
     for foreign in [
         ReservationId::new([NamedRecord { rule: 0, run: None, key: b"x" }].into_iter()),
         id_of(b"", 1),
@@ -418,7 +424,7 @@ fn malformed_ids_with_a_valid_seal_settle_nothing_or_become_charges() {
     assert!(at.commit(&own, 5).unwrap_err().contains("nothing was charged"));
     assert_eq!((at.release(&own), at.renew(&own, 5)), (false, None));
     let mut user = Vec::new();
-    policy.bucket(4).unwrap().write_key(&operation("user=a"), at.started, &mut user);
+    active.counter(4).unwrap().write_key(&operation("user=a"), at.started, &mut user);
     assert_eq!(at.commit(&id_of(&user, 16), 5), Ok(("late", 85)), "once, however often it is named");
 }
 
@@ -435,7 +441,7 @@ fn reserving_rule_answers_and_counts_a_commit_on_a_shared_counter() {
     let id = at.id("plan=pro user=a", 600);
     assert_eq!(at.commit(&id, 300), Ok(("settled", 700)));
     assert_eq!(at.commit(&id, 300), Ok(("repeated", 700)));
-    let settled = |rule: usize| at.limiter.policy().unwrap().hits[rule].commits.settled.get();
+    let settled = |rule: usize| at.limiter.active_rules().unwrap().hits[rule].commits.settled.get();
     assert_eq!([settled(0), settled(1)], [0, 1]);
 }
 

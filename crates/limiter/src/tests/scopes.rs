@@ -46,9 +46,9 @@ fn verdict(limiter: &Limiter, scope: &Scope, pairs: &str, intent: Intent) -> Res
 }
 
 /// Returns whether the scope covers a peek at each of these operations. No store is asked.
-fn covered<const N: usize>(policy: &Arc<Policy>, scope: &Scope, operations: [&str; N]) -> [bool; N] {
+fn covered<const N: usize>(active: &Arc<ActiveRules>, scope: &Scope, operations: [&str; N]) -> [bool; N] {
     let mut builder = PlanBuilder::default();
-    builder.begin(Some(Arc::clone(policy)), scope, Timestamp::EPOCH, (DEFAULT_MAX_RESERVATION_TTL, true), None);
+    builder.begin(Some(Arc::clone(active)), scope, Timestamp::EPOCH, (DEFAULT_MAX_RESERVATION_TTL, true), None);
     operations.map(|pairs| {
         builder.add(&operation(pairs), Intent::Peek, None);
         let request = builder.plan().requests.last().unwrap();
@@ -58,8 +58,8 @@ fn covered<const N: usize>(policy: &Arc<Policy>, scope: &Scope, operations: [&st
 
 #[test]
 fn patterns_cover_labels_and_the_star_covers_rules_without_one() {
-    let policy = limiter_of(RULES).policy().unwrap();
-    let by = |labels: &[&str]| covered(&policy, &scope(labels), EVERY_REQUEST);
+    let active = limiter_of(RULES).active_rules().unwrap();
+    let by = |labels: &[&str]| covered(&active, &scope(labels), EVERY_REQUEST);
     assert_eq!(by(&["*"]), [true; 6]);
     assert_eq!(by(&[]), [false; 6]);
     assert_eq!(by(&["upload-*"]), [true, true, false, false, false, false]);
@@ -76,24 +76,24 @@ fn patterns_cover_labels_and_the_star_covers_rules_without_one() {
 
 #[test]
 fn actor_covers_rules_by_exactly_its_fields() {
-    let policy = limiter_of(RULES).policy().unwrap();
+    let active = limiter_of(RULES).active_rules().unwrap();
     let operations = ["api=upload user=ann", "api=upload user=bob", "api=search user=ann", "plain=x", "other=x"];
-    let by = |actor: &[(&str, &str)]| covered(&policy, &scope_of(actor), operations);
+    let by = |actor: &[(&str, &str)]| covered(&active, &scope_of(actor), operations);
     assert_eq!(by(&[("user", "ann")]), [true, false, true, false, false]);
     assert_eq!(by(&[("user", "")]), [false; 5]);
     let by_two = [("user", "ann"), ("tenant", "x")];
     assert_eq!(by(&by_two), [false; 5], "each rule counts by the user alone");
 
     let rules = "[api=a]\ncreditLimit=5\nresetSeconds=60\nactorField=tenant, user\nlabel=a\n[default]\ncreditLimit=0\n";
-    let policy = limiter_of(rules).policy().unwrap();
+    let active = limiter_of(rules).active_rules().unwrap();
     let operations =
         ["api=a user=ann tenant=x", "api=a tenant=x user=ann", "api=a user=ann tenant=y", "api=a user=ann"];
-    let by = |actor: &[(&str, &str)]| covered(&policy, &scope_of(actor), operations);
+    let by = |actor: &[(&str, &str)]| covered(&active, &scope_of(actor), operations);
     assert_eq!(by(&by_two), [true, true, false, false]);
     assert_eq!(by(&[("tenant", ""), ("user", "ann")]), [false, false, false, true], "a missing field is empty");
     assert_eq!(by(&[("user", "ann")]), [false; 4]);
     let narrow = Scope::new(["b*"], by_two);
-    assert_eq!(covered(&policy, &narrow, operations), [false; 4], "labels count for an actor, too");
+    assert_eq!(covered(&active, &narrow, operations), [false; 4], "labels count for an actor, too");
 }
 
 #[test]
@@ -173,21 +173,21 @@ fn remembered_answer_is_not_repeated_out_of_scope() {
 fn scope_applies_to_the_rules_of_each_plan_and_ends_with_it() {
     let limiter = limiter_of(RULES);
     let uploads = scope(&["upload-*"]);
-    let pinned = limiter.policy();
+    let pinned = limiter.active_rules();
     assert!(verdict(&limiter, &uploads, "api=upload user=ann", Intent::Hit).is_ok());
     let moved = RULES.replace("label = upload-hour", "label = other");
     let moved = parse_rules(&moved);
-    limiter.replace_policy(Policy::new(moved, limiter.metrics(), CounterNames::Usual));
+    limiter.replace_rules(ActiveRules::new(moved, limiter.metrics(), CounterNames::Usual));
     assert!(verdict(&limiter, &uploads, "api=upload user=ann", Intent::Hit).is_err());
     let mut builder = PlanBuilder::default();
-    let mut is_refused = |policy, scope: &Scope| {
-        limiter.begin_under(&mut builder, policy, scope);
+    let mut is_refused = |active, scope: &Scope| {
+        limiter.begin_under(&mut builder, active, scope);
         builder.add(&operation("api=upload user=ann"), Intent::Hit, None);
         builder.plan().refusals().next().is_some()
     };
     assert!(!is_refused(pinned, &uploads));
-    assert!(is_refused(limiter.policy(), &uploads));
-    assert!(!is_refused(limiter.policy(), &Scope::EVERYTHING), "the builder's next user has no scope");
+    assert!(is_refused(limiter.active_rules(), &uploads));
+    assert!(!is_refused(limiter.active_rules(), &Scope::EVERYTHING), "the builder's next user has no scope");
     assert!(is_refused(None, &uploads));
 }
 

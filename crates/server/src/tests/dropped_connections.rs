@@ -29,7 +29,7 @@ use divvy_core::rules::Operation;
 use divvy_limiter::exceptions::ExceptionTarget;
 use divvy_limiter::inspection::{Order, RuleName, TopOf, Window};
 use divvy_limiter::store::{Backend, Durability, RocksOptions, RocksStore, Store};
-use divvy_limiter::{CounterNames, Intent, PlanBuilder, Policy, Scope};
+use divvy_limiter::{ActiveRules, CounterNames, Intent, PlanBuilder, Scope};
 use divvy_telemetry::metrics::Metrics;
 
 const RULES: &str = "[user=*]\ncreditLimit=1000000\nresetSeconds=3600\nactorField=user\nlabel=users\n\n[default]\ncreditLimit=0\nresetSeconds=0\n";
@@ -109,7 +109,7 @@ async fn drop_at_every_await(durability: Durability) {
     let store = Backend::Rocks(RocksStore::open(dir.path(), options).unwrap());
     let metrics = Metrics::new();
     let policy =
-        Policy::new(config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules, &metrics, CounterNames::Usual);
+        ActiveRules::new(config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules, &metrics, CounterNames::Usual);
     let served = Served::new(Limiter::new(Some(policy), store, Clock::system(), metrics));
     let limiter = || Arc::clone(&served.limiter);
     let audit = AuditLog::in_log(Clock::system(), Arc::clone(served.limiter.metrics()));

@@ -101,7 +101,7 @@ fn gateway_takes_and_frees_only_the_lease_that_the_field_names() {
     let both = at.gateway("method=GET key=other request_id=5", Intent::EnterOrCharge, Some(2));
     assert_eq!(both, Ok((true, 0)));
     assert_eq!(at.gateway("method=GET key=other request_id=5", Intent::Leave, None), Ok((true, 2)));
-    let rules = at.limiter.policy().unwrap();
+    let rules = at.limiter.active_rules().unwrap();
     let counted = &rules.hits[0];
     assert_eq!((counted.releases.get(), counted.refunds.get()), (2, 0));
 }

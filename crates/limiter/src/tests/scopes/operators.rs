@@ -151,8 +151,7 @@ fn listings_of_limits_and_their_cursors_have_no_limits_out_of_scope() {
         }
     }
     every.sort();
-    let policy = parse_rules(RULES);
-    limiter.replace_policy(Policy::new(policy, limiter.metrics(), CounterNames::Usual));
+    replace_rules(&limiter, RULES);
     assert_eq!(listed_limits(&limiter, &Scope::EVERYTHING).0, every);
     assert_eq!(listed_limits(&limiter, &scope(&["*"])).0, every);
     let expected = ["upload-hour ann", "upload-hour bob", "upload-hour secret"];
@@ -192,8 +191,8 @@ fn explanation_has_the_rules_in_scope_and_is_refused_if_another_one_matches() {
 
 #[test]
 fn only_rules_in_scope_are_listed() {
-    let policy = limiter_of(RULES).policy().unwrap();
-    let places = |scope: &Scope| listed(&policy, scope).map(|(index, _)| index).collect::<Vec<_>>();
+    let active = limiter_of(RULES).active_rules().unwrap();
+    let places = |scope: &Scope| listed(&active, scope).map(|(index, _)| index).collect::<Vec<_>>();
     assert_eq!(places(&Scope::EVERYTHING), [0, 1, 2, 3, 4, 5, 6, 7]);
     assert_eq!(places(&scope(&["*"])), [0, 1, 2, 3, 4, 5, 6, 7]);
     assert_eq!(places(&scope(UPLOADS)), [0, 1, 2]);
