@@ -101,6 +101,11 @@ pub(super) const fn optional(name: &'static str, shape: Shape, about: &'static s
     Member { is_optional: true, ..member(name, shape, about) }
 }
 
+/// Creates the shape of a page of a list.
+pub(super) const fn page(name: &'static str, of: &'static Shape, about: &'static str) -> Shape {
+    Shape::Page { name, of, about, more: &[] }
+}
+
 impl Member {
     pub(super) const fn with_example(self, example: &'static str) -> Self {
         Self { example: Some(example), ..self }
@@ -207,9 +212,14 @@ impl Field {
         Self { name, place: Place::Position, is_in_body: false, is_required: true, kind, about }
     }
 
+    /// Returns the field as one that may be missing.
+    pub(super) const fn optional(self) -> Self {
+        Self { is_required: false, ..self }
+    }
+
     /// Creates a field that may be missing, after `word`.
     pub(super) const fn option(word: &'static str, name: &'static str, kind: Kind, about: &'static str) -> Self {
-        Self { place: Place::Option(word), is_required: false, ..Self::new(name, kind, about) }
+        Self { place: Place::Option(word), ..Self::new(name, kind, about).optional() }
     }
 
     /// Returns the field for HTTP requests alone.

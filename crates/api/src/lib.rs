@@ -12,7 +12,7 @@ mod hits;
 mod inspection;
 mod openapi;
 
-pub use arguments::{ArgumentError, Arguments, Value};
+pub use arguments::{ArgumentError, Arguments};
 pub use declaration::{Access, Field, Kind, Member, Place, Reply, Route, Shape};
 pub use endpoints::{
     BACK_UP, EDIT_BLOCKS, ENDPOINTS, EXPLAIN, Edit, Endpoint, FIND_ALLOWS, FIND_BLOCKS, FIND_LIMITS, FORGET_COUNTERS,
