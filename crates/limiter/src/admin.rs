@@ -18,6 +18,15 @@ use divvy_core::rules::{ActorFields, Misspelling, Network, NetworkError, Operati
 /// Maximum number of characters of a name that an error repeats. A client may have sent a very long one.
 const SHOWN: usize = 200;
 
+/// A page of a listing. Even an empty page need not be the last one.
+#[derive(Debug, Clone, Default)]
+pub struct Page<T> {
+    /// The entries of the page, or their number.
+    pub content: T,
+    /// The cursor of the next page; `None` on the last page.
+    pub next: Option<String>,
+}
+
 /// The name of a rule.
 #[derive(Debug, Clone, Copy)]
 pub enum RuleName<'a> {

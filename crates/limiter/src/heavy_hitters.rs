@@ -20,8 +20,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use foldhash::quality::RandomState;
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 
-use self::sketch::{Budget, Grant, Sketch};
+use self::sketch::{Budget, Grant, Sketch, take};
 pub use self::sketch::{Event, Order, Ranked, Window};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 
@@ -34,7 +35,9 @@ const DROP_INTERVAL_NS: u64 = 60 * NANOS_PER_SECOND;
 /// The memory of all sketches, and what their tables have in common.
 #[derive(Debug)]
 pub struct Top {
-    budget: Arc<Budget>,
+    budget: Budget,
+    /// The size of the budget (bytes).
+    max_memory: usize,
     /// Random, so that no client can choose actors that share a set of a table with another actor.
     hasher: RandomState,
     /// When sketches were last dropped because others had no memory (nanoseconds since 1970).
@@ -44,8 +47,10 @@ pub struct Top {
 impl Top {
     /// Creates a budget for sketches; `None` if it is 0, because then nothing is counted.
     pub fn new(memory: usize) -> Option<Self> {
+        let memory = memory.min(Semaphore::MAX_PERMITS);
         (memory > 0).then(|| Self {
-            budget: Arc::new(Budget::new(memory)),
+            budget: Arc::new(Semaphore::new(memory)),
+            max_memory: memory,
             hasher: RandomState::default(),
             dropped: AtomicU64::new(0),
         })
@@ -60,8 +65,9 @@ impl Top {
             rule.is_without_room.store(sketches.is_none(), Relaxed);
         }
         let Some(sketches) = &mut *sketches else { return false };
-        sketches.minute.count(&event, hash, now, sampler.random());
-        sketches.hour.count(&event, hash, now, sampler.random());
+        for sketch in &mut sketches.by_window {
+            sketch.count(&event, hash, now, &mut sampler.random);
+        }
         true
     }
 
@@ -87,10 +93,8 @@ impl Top {
         let Some(sketches) = &mut *sketches else {
             return Ranking { has_room, is_sampled: false, total: 0, actors: Vec::new() };
         };
-        let sketch = match window {
-            Window::Minute => &mut sketches.minute,
-            Window::Hour => &mut sketches.hour,
-        };
+        let [minute, hour] = &mut sketches.by_window;
+        let sketch = if window == Window::Minute { minute } else { hour };
         sketch.advance(now);
         let is_sampled = sketch.is_sampled();
         let (total, actors) = match only {
@@ -105,7 +109,7 @@ impl Top {
 
     /// Returns the memory in use (bytes), at most that of [`Top::new`].
     pub fn memory(&self) -> usize {
-        self.budget.used()
+        self.max_memory - self.budget.available_permits()
     }
 }
 
@@ -120,8 +124,8 @@ pub struct RuleTop {
 
 #[derive(Debug)]
 struct Sketches {
-    minute: Sketch,
-    hour: Sketch,
+    /// In the order of [`Window::ALL`].
+    by_window: [Sketch; 2],
     /// The memory of this struct.
     _own: Grant,
 }
@@ -149,7 +153,8 @@ impl RuleTop {
     pub fn drop_idle(&self, now: Timestamp) {
         for order in Order::ALL {
             let Some(mut sketches) = self.sketches(order).try_lock() else { continue };
-            if sketches.as_ref().is_some_and(|sketches| sketches.hour.is_over(now)) {
+            let is_idle = |Sketches { by_window: [_, hour], .. }: &Sketches| hour.is_over(now);
+            if sketches.as_deref().is_some_and(is_idle) {
                 *sketches = None;
             }
         }
@@ -166,18 +171,18 @@ impl RuleTop {
     #[cfg(test)]
     pub fn measured_memory(&self) -> usize {
         let memory = |sketches: &Sketches| {
-            size_of::<Sketches>() + sketches.minute.measured_memory() + sketches.hour.measured_memory()
+            size_of::<Sketches>() + sketches.by_window.iter().map(Sketch::measured_memory).sum::<usize>()
         };
         Order::ALL.into_iter().map(|order| self.sketches(order).lock().as_deref().map_or(0, memory)).sum()
     }
 }
 
 impl Sketches {
-    fn new(now: Timestamp, budget: &Arc<Budget>) -> Option<Self> {
-        let own = budget.take(size_of::<Self>())?;
-        let [minute, hour] = [Window::Minute, Window::Hour]
-            .map(|window| Some(Sketch::new(window, now, budget.take(Sketch::MIN_MEMORY)?)));
-        Some(Self { minute: minute?, hour: hour?, _own: own })
+    fn new(now: Timestamp, budget: &Budget) -> Option<Self> {
+        let own = take(budget, size_of::<Self>())?;
+        let sketch = |window| Some(Sketch::new(window, now, take(budget, Sketch::MIN_MEMORY)?));
+        let [minute, hour] = Window::ALL.map(sketch);
+        Some(Self { by_window: [minute?, hour?], _own: own })
     }
 }
 
@@ -243,11 +248,6 @@ impl Sampler {
         self.skip = skip(&mut self.random);
         Some(Sample { position, weight: ONE_IN })
     }
-
-    /// Returns the thread's random numbers.
-    pub(super) fn random(&mut self) -> &mut Random {
-        &mut self.random
-    }
 }
 
 impl Default for Sampler {
@@ -299,18 +299,7 @@ impl Random {
 
     /// Returns a number from 0 to `whole - 1`, or 0.
     #[inline]
-    pub fn below(&mut self, whole: usize) -> usize {
-        self.scaled(whole as u64) as usize
-    }
-
-    /// Returns true with the probability `part / whole`.
-    #[inline]
-    pub fn is_within(&mut self, part: u64, whole: u64) -> bool {
-        self.scaled(whole) < part
-    }
-
-    #[inline]
-    fn scaled(&mut self, whole: u64) -> u64 {
+    pub fn below(&mut self, whole: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(whole)) >> 64) as u64
     }
 }

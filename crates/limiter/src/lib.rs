@@ -33,8 +33,8 @@ pub use self::refusal::{
     RefusedMember, Remedy,
 };
 use self::register::Register;
+pub use self::register::memory::{DEFAULT_MAX_ACTOR_LIMITS, DEFAULT_MAX_OVERRIDES};
 pub use self::register::owner::ALL_RULES;
-pub use self::register::{DEFAULT_MAX_ACTOR_LIMITS, DEFAULT_MAX_OVERRIDES};
 pub use self::report::{Applied, Report, Reserved, Settled, Standing, Verdict, lasting_seconds};
 pub use crate::store::StoreError;
 pub use crate::store::key::Space;
@@ -84,13 +84,13 @@ impl Limiter {
 
     /// Returns the limiter with another bound on the number of limits of single actors.
     pub fn with_max_actor_limits(mut self, max: usize) -> Self {
-        self.exceptions.bounds.limits.max = max;
+        self.exceptions.memory.limits.max = max;
         self
     }
 
     /// Returns the limiter with another bound on the number of blocks and allows.
     pub fn with_max_overrides(mut self, max: usize) -> Self {
-        self.exceptions.bounds.overrides.max = max;
+        self.exceptions.memory.overrides.max = max;
         self
     }
 
@@ -222,7 +222,8 @@ impl Limiter {
         let applied = if plan.batch.is_empty() {
             applied(plan)
         } else {
-            let applied = Applying::new(&self.store, &self.observers, plan).finish().await;
+            let applying = Applying { store: &self.store, observers: &self.observers, plan, part: None };
+            let applied = applying.finish().await;
             done = self.clock.now();
             batches.store_duration.observe(done.since(begun), 1);
             applied
@@ -250,15 +251,6 @@ impl Limiter {
     /// This server does not have the key yet. It makes no reservations until then.
     pub fn write_id(&self, id: ReservationId) -> Result<String, Refusal> {
         Ok(id.into_text(&self.store.seal().key()?))
-    }
-
-    /// Reads the key for ids again, if several servers share it. Redis may lose the key, so servers call this every
-    /// second.
-    ///
-    /// # Errors
-    /// The store's error. The key in memory stays in force.
-    pub async fn follow_seal(&self) -> Result<(), StoreError> {
-        self.store.follow_seal().await
     }
 
     /// Returns the maximum weight of `count` requests that arrived in this many bytes. Each uses at most as many
@@ -307,11 +299,7 @@ struct Applying<'a> {
     part: Option<Box<Batch>>,
 }
 
-impl<'a> Applying<'a> {
-    pub fn new(store: &'a Backend, observers: &'a Observers, plan: Plan) -> Self {
-        Self { store, observers, plan, part: None }
-    }
-
+impl Applying<'_> {
     /// Waits for the store. The caller counts the outcomes.
     pub async fn finish(mut self) -> Applied {
         match self.plan.batch.weight() <= MAX_PART {

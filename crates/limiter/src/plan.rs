@@ -305,39 +305,37 @@ pub(super) fn write_client_record_id(id: &[u8], out: &mut Vec<u8>) {
 #[derive(Debug, Default)]
 pub struct FixedActors {
     names: Vec<u8>,
-    /// The place of each member in the plan, and where its actor ends. In ascending order.
-    ends: Vec<(usize, usize)>,
+    /// The place of each member in the plan, in ascending order, and the range of its actor in `names`.
+    ranges: Vec<(usize, Range<usize>)>,
 }
 
 impl FixedActors {
     /// Adds the actor that `write` appends, of the member at this place. It comes after all members before it.
     pub fn push(&mut self, member: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.names.len();
         write(&mut self.names);
-        self.ends.push((member, self.names.len()));
+        self.ranges.push((member, start..self.names.len()));
     }
 
     /// Returns the actor of the member at this place.
     pub fn get(&self, member: usize) -> Option<&[u8]> {
-        let index = self.ends.binary_search_by_key(&member, |(member, _)| *member).ok()?;
-        let (_, end) = self.ends.get(index)?;
-        self.names.get(self.end_before(index)..*end)
-    }
-
-    fn end_before(&self, index: usize) -> usize {
-        index.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |(_, end)| *end)
+        let index = self.ranges.binary_search_by_key(&member, |(member, _)| *member).ok()?;
+        self.names.get(self.ranges.get(index)?.1.clone())
     }
 
     /// Removes the actors of the members from this place on.
     pub fn truncate(&mut self, members: usize) {
-        let kept = self.ends.partition_point(|(member, _)| *member < members);
-        self.names.truncate(self.end_before(kept));
-        self.ends.truncate(kept);
+        let kept = self.ranges.partition_point(|(member, _)| *member < members);
+        if let Some((_, range)) = self.ranges.get(kept) {
+            self.names.truncate(range.start);
+            self.ranges.truncate(kept);
+        }
     }
 
     /// Removes all actors.
     pub fn clear(&mut self) {
         self.names.clear();
-        self.ends.clear();
+        self.ranges.clear();
     }
 
     /// Returns the length of all actors (bytes).
@@ -347,7 +345,7 @@ impl FixedActors {
 
     /// Returns the memory of the buffers, used or not (bytes).
     pub fn memory(&self) -> usize {
-        self.names.capacity() + self.ends.capacity() * size_of::<(usize, usize)>()
+        self.names.capacity() + self.ranges.capacity() * size_of::<(usize, Range<usize>)>()
     }
 }
 

@@ -295,7 +295,7 @@ impl<'a> Request<'a> {
             }
             Inspection::Counters => {
                 let page = self.limiter.counters(self.counters(), scope).await.map_err(failed)?;
-                let counters = page.counters.into_iter().map(|counter| {
+                let counters = page.content.into_iter().map(|counter| {
                     json!({
                         "actor": counter.actor,
                         "remaining": counter.credit,
@@ -308,7 +308,7 @@ impl<'a> Request<'a> {
             Inspection::Status => {
                 let (actor, count) = (self.arguments.pairs().cloned().unwrap_or_default(), self.count(DEFAULT_PAGE));
                 let page = self.limiter.status(&actor, self.cursor(), count, scope).await.map_err(failed)?;
-                let rules: Vec<_> = page.rules.into_iter().map(status_value).collect();
+                let rules: Vec<_> = page.content.into_iter().map(status_value).collect();
                 Ok(json!({ "rules": rules, "next": page.next }))
             }
             Inspection::Ranking => {
@@ -398,7 +398,7 @@ impl<'a> Request<'a> {
                 Ok(Done { reply, before, after: Some(State::exception(credits, seconds, reason)) })
             }
             Edit::RemoveException(kind) => {
-                let was_there = limiter.remove_exception_for(self.of(kind), self.arguments.text("owner"), scope).await;
+                let was_there = limiter.remove_exception(self.of(kind), self.arguments.text("owner"), scope).await;
                 Ok(removed(was_there.map_err(failed)?, before))
             }
             Edit::EditBlocks => {
@@ -410,14 +410,10 @@ impl<'a> Request<'a> {
                     let entry = Request { limiter, arguments: entry };
                     let reason = entry.arguments.text("reason");
                     let terms = ExceptionTerms { credits: None, reason, program, lasts: entry.lasts() };
-                    ExceptionEdit {
-                        rule: entry.text("rule"),
-                        actor: entry.text("actor"),
-                        terms: is_new.then_some(terms),
-                    }
+                    ExceptionEdit { of: entry.of(ExceptionKind::Block), terms: is_new.then_some(terms) }
                 });
                 let edits: Vec<_> = edits.collect();
-                let made = limiter.edit_exceptions(ExceptionKind::Block, &edits, program, scope).await;
+                let made = limiter.edit_exceptions(&edits, program, scope).await;
                 let counts = made.map_err(|(index, error)| match index {
                     Some(index) if index < removed.len() => OperationError::of_entry(&error, "remove", index),
                     Some(index) => OperationError::of_entry(&error, "set", index - removed.len()),
@@ -429,7 +425,7 @@ impl<'a> Request<'a> {
             }
             Edit::ForgetCounters => {
                 let page = limiter.forget_counters(self.counters(), scope).await.map_err(failed)?;
-                Ok(forgotten(page.forgotten, json!({ "forgotten": page.forgotten, "next": page.next })))
+                Ok(forgotten(page.content, json!({ "forgotten": page.content, "next": page.next })))
             }
             Edit::ResetCounters => {
                 let mut builder = PlanBuilder::default();

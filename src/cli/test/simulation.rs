@@ -57,7 +57,7 @@ impl<'a> Simulation<'a> {
                     let terms = ExceptionTerms { credits: Some(*credits), ..ExceptionTerms::default() };
                     self.limiter.set_exception(target, terms, everything).await
                 }
-                None => self.limiter.remove_exception(target, everything).await.map(drop),
+                None => self.limiter.remove_exception(target, None, everything).await.map(drop),
             };
             return changed.map(|()| Answer::default()).map_err(|error| describe(&error));
         }

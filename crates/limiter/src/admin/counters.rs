@@ -3,13 +3,13 @@
 //! A rule is found by its name, and its counters by their actors. The number of counters does not matter: a page is
 //! bounded, and the caller keeps the cursor.
 
-pub use super::RuleName;
 use super::canonical_actor;
+pub use super::{Page, RuleName};
 use crate::Limiter;
 use crate::active_rules::{ActiveRules, RuleCounter};
 use crate::refusal::{AdminError, Refusal};
 use crate::report::Verdict;
-use crate::store::{Action, Batch, ListedBucket, Listing, Outcomes, Page, SHOW, Store, StoreError, outcome_at};
+use crate::store::{self, Action, Batch, ListedBucket, Listing, Outcomes, SHOW, Store, StoreError, outcome_at};
 use divvy_core::algorithm::Limit;
 use divvy_core::rules::{Rule, Scope};
 
@@ -52,31 +52,13 @@ pub struct Counter {
     pub reset_ns: u64,
 }
 
-/// A page of counters, in no particular order. Even an empty page need not be the last one.
-#[derive(Debug, Clone, Default)]
-pub struct CounterPage {
-    /// The counters of the page.
-    pub counters: Vec<Counter>,
-    /// The cursor of the next page; `None` on the last page.
-    pub next: Option<String>,
-}
-
-/// The result of forgetting a page of counters.
-#[derive(Debug, Clone, Default)]
-pub struct ForgottenPage {
-    /// Number of counters forgotten in this page.
-    pub forgotten: u64,
-    /// Same as [`CounterPage::next`].
-    pub next: Option<String>,
-}
-
 impl Limiter {
-    /// Returns a page of a rule's counters, without those that are full again. With a store in Redis, a counter may be
-    /// listed twice.
+    /// Returns a page of a rule's counters in no particular order, without those that are full again. With a store in Redis, a
+    /// counter may be listed twice.
     ///
     /// # Errors
     /// There is no such rule, it has no counter, it is out of scope, or the store fails.
-    pub async fn counters(&self, of: CountersOf<'_>, scope: &Scope) -> Result<CounterPage, AdminError> {
+    pub async fn counters(&self, of: CountersOf<'_>, scope: &Scope) -> Result<Page<Vec<Counter>>, AdminError> {
         let active = self.active_rules().ok_or(Refusal::NoRules)?;
         of.rule.check(Some(&active), of.actor, scope)?;
         let (rule, counter) = of.rule.find(&active)?;
@@ -89,7 +71,7 @@ impl Limiter {
             let verdict = Verdict::from(listed.outcome);
             Some(Counter { actor, credit: verdict.credit, balance: verdict.balance(), reset_ns: verdict.reset_ns })
         });
-        Ok(CounterPage { counters: counters.collect(), next: page.next })
+        Ok(Page { content: counters.collect(), next: page.next })
     }
 
     /// Counts the counters of the rule with this index that are not full again, up to `max` or a little more.
@@ -111,12 +93,12 @@ impl Limiter {
         }
     }
 
-    /// Forgets a page of a rule's counters, as durably as hits are taken.
+    /// Forgets a page of a rule's counters, as durably as hits are taken. Returns their number.
     ///
     /// # Errors
     /// Same as [`Limiter::counters`], or the rule is named by its position. Some counters of the page may be forgotten
     /// anyway.
-    pub async fn forget_counters(&self, of: CountersOf<'_>, scope: &Scope) -> Result<ForgottenPage, AdminError> {
+    pub async fn forget_counters(&self, of: CountersOf<'_>, scope: &Scope) -> Result<Page<u64>, AdminError> {
         let active = self.active_rules().ok_or(Refusal::NoRules)?;
         of.rule.check(Some(&active), of.actor, scope)?;
         let (rule, counter) = of.rule.find_for_change(&active)?;
@@ -128,11 +110,11 @@ impl Limiter {
         for outcome in self.apply_to(&counter, Action::Forget, asks).await {
             forgotten += u64::from(outcome?.allowed);
         }
-        Ok(ForgottenPage { forgotten, next: page.next })
+        Ok(Page { content: forgotten, next: page.next })
     }
 
     /// Decides again for actors that have limits of their own, under these limits.
-    async fn judge_by_own_limits(&self, counter: &RuleCounter, page: &mut Page) -> Result<(), StoreError> {
+    async fn judge_by_own_limits(&self, counter: &RuleCounter, page: &mut store::Page) -> Result<(), StoreError> {
         let now = self.now();
         let rule_limit = counter.limit_at(now);
         let mut judged = Vec::new();
@@ -152,13 +134,18 @@ impl Limiter {
     }
 
     /// Returns a page, or only the counter of `actor`.
-    async fn page(&self, counter: &RuleCounter, actor: Option<String>, of: CountersOf<'_>) -> Result<Page, StoreError> {
+    async fn page(
+        &self,
+        counter: &RuleCounter,
+        actor: Option<String>,
+        of: CountersOf<'_>,
+    ) -> Result<store::Page, StoreError> {
         let now = self.now();
         if let Some(actor) = actor {
             let ask = (actor.as_bytes(), counter.limit_at(now));
             let outcome = outcome_at(&self.apply_to(counter, SHOW, std::iter::once(ask)).await, 0)?;
             let listed = (outcome.reset_ns > 0).then(|| ListedBucket { actor: actor.into(), outcome });
-            return Ok(Page { buckets: listed.into_iter().collect(), next: None });
+            return Ok(store::Page { buckets: listed.into_iter().collect(), next: None });
         }
         let listing = Listing {
             prefix: counter.prefix.as_bytes().into(),

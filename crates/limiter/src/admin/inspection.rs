@@ -2,9 +2,9 @@
 //! under all rules that count by its fields; and the actors of one rule that take the most, or that it denies the most. Looking
 //! changes nothing.
 
-pub use super::RuleName;
 use super::counters::MAX_PAGE;
 use super::shown;
+pub use super::{Page, RuleName};
 use crate::active_rules::ActiveRules;
 pub use crate::heavy_hitters::{Order, Ranked, Ranking, Window};
 use crate::refusal::{AdminError, Refusal};
@@ -76,18 +76,9 @@ pub struct RuleStatus {
     pub actor_override: Option<ActorOverride>,
 }
 
-/// A page of an actor's status, in the order of the rules. It may be empty and not the last one.
-#[derive(Debug, Clone, Default)]
-pub struct StatusPage {
-    /// The rules under which the actor has a counter that is not full, a limit of its own, a block or an allow.
-    pub rules: Vec<RuleStatus>,
-    /// The cursor of the next page; `None` on the last page.
-    pub next: Option<String>,
-}
-
 impl Limiter {
-    /// Returns a page of the status of the actor that these fields form, under the rules in scope. The page reads at most
-    /// `count` counters.
+    /// Returns a page of the status of the actor that these fields form: the rules in scope, in order, under which the actor has a
+    /// counter that is not full, a limit of its own, a block or an allow. The page reads at most `count` counters.
     ///
     /// # Errors
     /// The actor is out of scope, no rule counts by these fields, the cursor does not belong to the rules in force, or the
@@ -98,7 +89,7 @@ impl Limiter {
         cursor: Option<&str>,
         count: usize,
         scope: &Scope,
-    ) -> Result<StatusPage, AdminError> {
+    ) -> Result<Page<Vec<RuleStatus>>, AdminError> {
         let active = self.active_rules().ok_or(Refusal::NoRules)?;
         let resolved = scope.resolve(&active.rules);
         let is_in_scope = |index| resolved.as_ref().is_none_or(|scope| scope.covers(index, actor));
@@ -116,7 +107,7 @@ impl Limiter {
         let first = first.ok_or(AdminError::Cursor)?;
         let (now, everywhere) = (self.now(), self.exceptions.everywhere());
         let everywhere = everywhere.and_then(|everywhere| everywhere.find_entry(actor, now));
-        let (mut batch, mut asked, mut page) = (Batch::default(), Vec::new(), StatusPage::default());
+        let (mut batch, mut asked, mut page) = (Batch::default(), Vec::new(), Page::<Vec<_>>::default());
         batch.begin(now);
         for (index, rule) in
             active.rules.rules_of_actor(actor).filter(|(index, _)| *index >= first && is_in_scope(*index))
@@ -137,7 +128,7 @@ impl Limiter {
             let outcome = batch.outcome(place)?;
             let is_shown = outcome.reset_ns > 0 || exceptions.credits.is_some() || exceptions.actor_override.is_some();
             if let Some(entry) = batch.entry(place).filter(|_| is_shown) {
-                page.rules.push(RuleStatus::new((index, rule), entry.limit, exceptions, outcome));
+                page.content.push(RuleStatus::new((index, rule), entry.limit, exceptions, outcome));
             }
         }
         Ok(page)

@@ -153,24 +153,23 @@ fn merge(one: Action, other: Action, together: Together) -> Action {
 /// Returns one ask in place of two. The costs of takes add up. A look adds nothing to a take, and two looks need the
 /// larger cost.
 fn sum(one: Ask, other: Ask) -> Ask {
+    let taken = |ask| match ask {
+        Ask::Count { cost } | Ask::Take { cost } | Ask::Overdraw { cost } => Some(cost),
+        _ => None,
+    };
+    let cost = match (taken(one), taken(other), one, other) {
+        (Some(cost), Some(more), ..) => cost.saturating_add(more),
+        (Some(cost), None, ..) | (None, Some(cost), ..) => cost,
+        (None, None, Ask::Look { cost }, Ask::Look { cost: other }) => return Ask::Look { cost: cost.max(other) },
+        (None, None, ..) => return other,
+    };
     match (one, other) {
-        (Ask::Look { cost }, Ask::Look { cost: other }) => Ask::Look { cost: cost.max(other) },
-        (Ask::Count { cost }, Ask::Count { cost: more }) => Ask::Count { cost: cost.saturating_add(more) },
         // An allowed actor counts as if it came first. The others need credits besides.
-        (Ask::Count { cost: more }, Ask::Overdraw { cost }) | (Ask::Overdraw { cost }, Ask::Count { cost: more }) => {
-            Ask::Overdraw { cost: cost.saturating_add(more) }
-        }
-        (Ask::Count { cost: more }, Ask::Take { cost }) | (Ask::Take { cost }, Ask::Count { cost: more }) => {
-            Ask::Take { cost: cost.saturating_add(more) }
-        }
-        (Ask::Count { cost }, _) | (_, Ask::Count { cost }) => Ask::Take { cost },
-        (Ask::Overdraw { cost }, Ask::Overdraw { cost: more }) => Ask::Overdraw { cost: cost.saturating_add(more) },
+        (Ask::Count { .. }, Ask::Count { .. }) => Ask::Count { cost },
         // A limit without debt takes precedence.
-        (Ask::Take { cost } | Ask::Overdraw { cost }, Ask::Take { cost: more } | Ask::Overdraw { cost: more }) => {
-            Ask::Take { cost: cost.saturating_add(more) }
-        }
-        (take @ (Ask::Take { .. } | Ask::Overdraw { .. }), _) => take,
-        (_, other) => other,
+        (Ask::Take { .. }, _) | (_, Ask::Take { .. }) => Ask::Take { cost },
+        (Ask::Overdraw { .. }, _) | (_, Ask::Overdraw { .. }) => Ask::Overdraw { cost },
+        _ => Ask::Take { cost },
     }
 }
 

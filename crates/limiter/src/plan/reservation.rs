@@ -72,8 +72,10 @@ impl PlanBuilder {
         record_id.clear();
         match (reserve.id, &mut self.group) {
             (Some(id), _) => write_client_record_id(id, &mut record_id),
-            (None, Some(group)) => record_id.extend_from_slice(group.record_id.get_or_insert_with(new_record_id)),
-            (None, None) => write_new_record_id(&mut record_id),
+            (None, Some(group)) => {
+                record_id.extend_from_slice(group.record_id.get_or_insert_with(|| new_record_id().to_vec()))
+            }
+            (None, None) => record_id.extend_from_slice(&new_record_id()),
         }
         let terms = Terms { ttl_seconds: reserve.ttl_seconds, max_ttl_seconds, record_id, is_clamped };
         let start = self.plan.mark();
@@ -91,22 +93,17 @@ impl PlanBuilder {
     }
 }
 
-fn new_record_id() -> Vec<u8> {
-    let mut id = Vec::new();
-    write_new_record_id(&mut id);
-    id
-}
-
-/// Appends a record id that is unique among all reservations on all servers.
-fn write_new_record_id(out: &mut Vec<u8>) {
+/// Returns a record id that is unique among all reservations on all servers.
+fn new_record_id() -> [u8; 17] {
     use std::hash::{BuildHasher, RandomState};
     static FIRST: LazyLock<[u64; 2]> = LazyLock::new(|| [0, 1].map(|half| RandomState::new().hash_one(half)));
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let [server, first] = *FIRST;
     let number = first.wrapping_add(NEXT.fetch_add(1, Relaxed));
-    out.push(b's');
-    out.extend_from_slice(&server.to_le_bytes());
-    out.extend_from_slice(&number.to_le_bytes());
+    let mut id = [b's'; 17];
+    id[1..9].copy_from_slice(&server.to_le_bytes());
+    id[9..].copy_from_slice(&number.to_le_bytes());
+    id
 }
 
 impl PlanBuilder {

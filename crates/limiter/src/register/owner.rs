@@ -28,28 +28,12 @@ pub enum OwnerName<'a> {
     Field(&'a str, Option<u8>),
 }
 
-/// A class of exceptions with a bound of its own on their number: a flood of one must not take the room of the other.
+/// A class of exceptions with a bound of its own on their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     Limits,
     /// Blocks and allows.
     Overrides,
-}
-
-/// A value for each class.
-#[derive(Debug, Default)]
-pub struct OfClass<T> {
-    pub limits: T,
-    pub overrides: T,
-}
-
-impl<T> OfClass<T> {
-    pub fn of(&self, class: Class) -> &T {
-        match class {
-            Class::Limits => &self.limits,
-            Class::Overrides => &self.overrides,
-        }
-    }
 }
 
 impl fmt::Display for Class {

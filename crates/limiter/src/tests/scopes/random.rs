@@ -131,7 +131,7 @@ fn counters(limiter: &Limiter) -> Vec<(usize, String, u64)> {
         let name = rule.name(index);
         let of = CountersOf { rule: RuleName::Name(&name), actor: None, cursor: None, count: 1000 };
         let page = run(limiter.counters(of, &Scope::EVERYTHING)).unwrap();
-        page.counters.into_iter().map(|counter| (index, counter.actor, counter.credit)).collect::<Vec<_>>()
+        page.content.into_iter().map(|counter| (index, counter.actor, counter.credit)).collect::<Vec<_>>()
     };
     let mut counters: Vec<_> = rules.flat_map(of_rule).collect();
     counters.sort();
@@ -178,10 +178,9 @@ fn take(limiter: &Limiter, step: &Step, number: usize) -> (Vec<(usize, String, u
             }
         }
         Action::Together => {
-            let together = builder.together(Together::Summed, identity, |builder| {
-                builder.add(&[("k", "a"), ("l", "b")].into_iter().collect(), Intent::Hit, None);
+            let together = add_together(&mut builder, Together::Summed, |builder| {
+                builder.add(&super::operation("k=a l=b"), Intent::Hit, None);
                 builder.add(&operation, Intent::Hit, None);
-                Ok::<_, RefusedMember>(())
             });
             is_refused = together.is_err_and(|refused| matches!(refused.refusal, Refusal::OutOfScope));
         }
