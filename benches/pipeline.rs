@@ -16,7 +16,7 @@ use std::time::Duration;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use divvy::clock::{Clock, ceil_seconds};
 use divvy::config::{self, Format};
-use divvy::limiter::{CounterNames, Intent, Limiter, PlanBuilder, Policy, Scope};
+use divvy::limiter::{ActiveRules, CounterNames, Intent, Limiter, PlanBuilder, Scope};
 use divvy::metrics::Metrics;
 use divvy::protocol::command::Command;
 use divvy::protocol::line::{LineDecoder, parse_request, write_verdict};
@@ -52,7 +52,7 @@ fn pipeline(c: &mut Criterion) {
     let options = RocksOptions { cache_memory: 64 << 20, clock, ..RocksOptions::default() };
     let store = Backend::Rocks(RocksStore::open(dir.path(), options).expect("a new directory"));
     let metrics = Metrics::new();
-    let limiter = Limiter::new(Some(Policy::new(rules, &metrics, CounterNames::Usual)), store, clock, metrics);
+    let limiter = Limiter::new(Some(ActiveRules::new(rules, &metrics, CounterNames::Usual)), store, clock, metrics);
     let runtime = Runtime::new().expect("a runtime");
     let (mut builder, mut operation, mut output) = (PlanBuilder::default(), Operation::new(), Vec::new());
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use divvy::algorithm::{Ask, FixedWindow, Limit};
 use divvy::clock::Clock;
 use divvy::config::{self, Format};
-use divvy::limiter::{CounterNames, Intent, Limiter, PlanBuilder, Policy, Scope};
+use divvy::limiter::{ActiveRules, CounterNames, Intent, Limiter, PlanBuilder, Scope};
 use divvy::metrics::Metrics;
 use divvy::rules::Operation;
 use divvy::store::key::{Prefix, Space};
@@ -132,7 +132,7 @@ fn store_works_wherever_its_callers_stop_waiting() {
 fn limiter_of(store: Backend) -> (Limiter, Arc<Metrics>) {
     let metrics = Metrics::new();
     let rules = config::parse(&expanded(RULES), Format::Ini, "rules.ini").unwrap().rules;
-    let policy = Policy::new(rules, &metrics, CounterNames::Usual);
+    let policy = ActiveRules::new(rules, &metrics, CounterNames::Usual);
     (Limiter::new(Some(policy), store, Clock::system(), Arc::clone(&metrics)), metrics)
 }
 

@@ -8,7 +8,7 @@ use divvy::algorithm::{Ask, FixedWindow, Limit};
 use divvy::clock::{Clock, NANOS_PER_SECOND, ceil_seconds};
 use divvy::config::{self, Format};
 use divvy::limiter::exceptions::{ExceptionKind, ExceptionTarget, ExceptionTerms};
-use divvy::limiter::{Applied, CounterNames, Intent, Limiter, PlanBuilder, Policy, Reserve, Scope, Settlement};
+use divvy::limiter::{ActiveRules, Applied, CounterNames, Intent, Limiter, PlanBuilder, Reserve, Scope, Settlement};
 use divvy::metrics::Metrics;
 use divvy::protocol::command;
 use divvy::protocol::line::{LineDecoder, parse_request, write_verdict};
@@ -218,7 +218,7 @@ impl HitBench {
         std::fs::write(files.path().join("networks.txt"), list).expect("a list");
         let rules = config::parse_as(rules, Format::Ini, &files.path().join("bench.ini")).expect("valid rules").rules;
         let metrics = Metrics::new();
-        let policy = Policy::new(rules, &metrics, CounterNames::Usual);
+        let policy = ActiveRules::new(rules, &metrics, CounterNames::Usual);
         Self {
             limiter: Limiter::new(Some(policy), store, Clock::system(), metrics).with_max_reservation_ttl(u32::MAX),
             runtime: runtime(),

@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use divvy::clock::Clock;
 use divvy::config::{self, Format};
-use divvy::limiter::{CounterNames, Limiter, PlanBuilder, Policy, Scope, Settlement};
+use divvy::limiter::{ActiveRules, CounterNames, Limiter, PlanBuilder, Scope, Settlement};
 use divvy::metrics::Metrics;
 use divvy::store::{Backend, MemoryStore};
 use libfuzzer_sys::fuzz_target;
@@ -24,7 +24,7 @@ const RULES: &str = "[user=*]\ncreditLimit = 100\nresetSeconds = 600\nactorField
 static LIMITER: LazyLock<Limiter> = LazyLock::new(|| {
     let rules = config::parse(RULES, Format::Ini, "rules.ini").expect("valid rules").rules;
     let metrics = Metrics::new();
-    let policy = Policy::new(rules, &metrics, CounterNames::Usual);
+    let policy = ActiveRules::new(rules, &metrics, CounterNames::Usual);
     Limiter::new(Some(policy), Backend::Memory(MemoryStore::default()), Clock::system(), metrics)
 });
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Builder::new_current_thread().build().expect("a runtime"));

@@ -22,7 +22,7 @@ use super::terminal::{count_of, printable};
 use divvy_core::config::Serving;
 use divvy_core::json::{Object, WholeNumber};
 use divvy_core::rules::RuleSet;
-use divvy_limiter::{CounterNames, Policy};
+use divvy_limiter::{ActiveRules, CounterNames};
 use divvy_telemetry::metrics::Metrics;
 
 /// Exit code if a file cannot be used.
@@ -73,7 +73,7 @@ pub fn run(args: TestArgs) -> anyhow::Result<ExitCode> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().build().context("cannot start")?;
     let metrics = Metrics::new();
-    let policy = Policy::new(rules, &metrics, CounterNames::Usual);
+    let policy = ActiveRules::new(rules, &metrics, CounterNames::Usual);
     let (results, policy) = runtime.block_on(run_cases(&cases, policy, &metrics))?;
     let report = Report { rules: &args.config, cases: &path, results: &results, rule_set: policy.rules() };
     let mut out = io::BufWriter::new(io::stdout().lock());
@@ -90,9 +90,9 @@ pub fn run(args: TestArgs) -> anyhow::Result<ExitCode> {
 /// Runs each case on its own empty store. Passes the compiled rules from one case to the next, and returns them, too.
 async fn run_cases<'a>(
     cases: &'a [Case<'a>],
-    mut policy: Policy,
+    mut policy: ActiveRules,
     metrics: &Arc<Metrics>,
-) -> anyhow::Result<(Vec<CaseResult<'a>>, Policy)> {
+) -> anyhow::Result<(Vec<CaseResult<'a>>, ActiveRules)> {
     let mut results = Vec::new();
     for case in cases {
         let mut simulation = Simulation::new(policy, metrics, case.start);

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use divvy::clock::Clock;
 use divvy::config::{self, Format};
-use divvy::limiter::{CounterNames, Intent, Limiter, PlanBuilder, Policy, Scope};
+use divvy::limiter::{ActiveRules, CounterNames, Intent, Limiter, PlanBuilder, Scope};
 use divvy::metrics::Metrics;
 use divvy::rules::Operation;
 use divvy::store::{Backend, Durability, RocksOptions, RocksStore, Store};
@@ -222,7 +222,7 @@ fn used_credits(durability: Durability, place: &Path) -> Result<Vec<u64>, String
     let store = RocksStore::open(place, options).map_err(|error| error.to_string())?;
     let rules = config::parse(&expanded(RULES), Format::Ini, "rules.ini").unwrap().rules;
     let metrics = Metrics::new();
-    let policy = Policy::new(rules, &metrics, CounterNames::Usual);
+    let policy = ActiveRules::new(rules, &metrics, CounterNames::Usual);
     let limiter = Limiter::new(Some(policy), Backend::Rocks(store), Clock::system(), metrics);
     wait(async {
         let mut builder = PlanBuilder::default();

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::declaration::{Field, Kind, Place};
-use super::table::Endpoint;
+use super::endpoints::Endpoint;
 use divvy_core::json::WholeNumber;
 use divvy_core::rules::{Operation, operation};
 use divvy_limiter::exceptions::is_owner;
@@ -17,19 +17,18 @@ const MAX_SHOWN: usize = 128;
 #[derive(Debug, Clone, Default)]
 pub struct Arguments {
     values: Vec<(&'static str, Value)>,
-    /// The objects of lists, by the names of their fields.
-    lists: Vec<(&'static str, Vec<Self>)>,
     /// The pairs of an operation or an actor, or of the rule.
     pairs: Option<Operation>,
 }
 
 /// A value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
+#[derive(Debug, Clone)]
+enum Value {
     /// A text, a word, or the name of a rule.
     Text(String),
-    /// A number.
     Number(u64),
+    /// The objects of a list.
+    List(Vec<Arguments>),
 }
 
 /// A mistake in the words of a request.
@@ -64,25 +63,23 @@ impl ArgumentError {
 }
 
 impl Arguments {
+    fn value(&self, name: &str) -> Option<&Value> {
+        self.values.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+
     /// Returns a text.
     pub fn text(&self, name: &str) -> Option<&str> {
-        self.values.iter().find_map(|(known, value)| match value {
-            Value::Text(text) if *known == name => Some(&**text),
-            _ => None,
-        })
+        if let Value::Text(text) = self.value(name)? { Some(text) } else { None }
     }
 
     /// Returns a number.
     pub fn number(&self, name: &str) -> Option<u64> {
-        self.values.iter().find_map(|(known, value)| match value {
-            Value::Number(number) if *known == name => Some(*number),
-            _ => None,
-        })
+        if let Value::Number(number) = self.value(name)? { Some(*number) } else { None }
     }
 
     /// Returns the objects of a list.
     pub fn list(&self, name: &str) -> &[Self] {
-        self.lists.iter().find(|(known, _)| *known == name).map_or(&[], |(_, list)| list)
+        if let Some(Value::List(list)) = self.value(name) { list } else { &[] }
     }
 
     /// Returns the pairs, if the request has some.
@@ -97,7 +94,7 @@ impl Arguments {
     }
 
     fn has(&self, field: &Field) -> bool {
-        self.values.iter().any(|(known, _)| *known == field.name)
+        self.value(field.name).is_some()
     }
 
     fn put(&mut self, field: &Field, given: &str, name: &'static str) -> Result<(), ArgumentError> {
@@ -319,7 +316,7 @@ impl<'de> Visitor<'de> for BodySeed {
             }
             seen.push(field.name);
             if let Kind::List { of, max } = field.kind {
-                read.lists.push((field.name, map.next_value_seed(ListSeed { of, max })?));
+                read.values.push((field.name, Value::List(map.next_value_seed(ListSeed { of, max })?)));
             } else if field.kind.is_number() {
                 if let Some(WholeNumber(number)) = map.next_value()? {
                     let (min, max) = field.kind.range();
@@ -400,6 +397,7 @@ mod tests {
         let values = read.values.iter().map(|(name, value)| match value {
             Value::Text(text) => format!("{name}={text}"),
             Value::Number(number) => format!("{name}={number}"),
+            Value::List(list) => format!("{name}={}", list.len()),
         });
         pairs.chain(values).collect::<Vec<_>>().join(" ")
     }

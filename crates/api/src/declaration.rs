@@ -3,7 +3,6 @@
 
 use std::fmt;
 
-use super::hits;
 use divvy_core::rules::MAX_RESET_SECONDS;
 
 /// A member of an object, a parameter, or a header.
@@ -89,6 +88,9 @@ pub enum Shape {
     Done(&'static Shape),
 }
 
+/// The pairs of an operation, as many as a request may have by default.
+pub(super) const OPERATION_PAIRS: Shape = Shape::Named("Operation", &Shape::Length(&Shape::Operation, 0, 256));
+
 /// Creates a member that is always there.
 pub(super) const fn member(name: &'static str, shape: Shape, about: &'static str) -> Member {
     Member { name, shape, about, is_optional: false, example: None }
@@ -97,6 +99,11 @@ pub(super) const fn member(name: &'static str, shape: Shape, about: &'static str
 /// Creates a member that may be missing.
 pub(super) const fn optional(name: &'static str, shape: Shape, about: &'static str) -> Member {
     Member { is_optional: true, ..member(name, shape, about) }
+}
+
+/// Creates the shape of a page of a list.
+pub(super) const fn page(name: &'static str, of: &'static Shape, about: &'static str) -> Shape {
+    Shape::Page { name, of, about, more: &[] }
 }
 
 impl Member {
@@ -205,9 +212,14 @@ impl Field {
         Self { name, place: Place::Position, is_in_body: false, is_required: true, kind, about }
     }
 
+    /// Returns the field as one that may be missing.
+    pub(super) const fn optional(self) -> Self {
+        Self { is_required: false, ..self }
+    }
+
     /// Creates a field that may be missing, after `word`.
     pub(super) const fn option(word: &'static str, name: &'static str, kind: Kind, about: &'static str) -> Self {
-        Self { place: Place::Option(word), is_required: false, ..Self::new(name, kind, about) }
+        Self { place: Place::Option(word), ..Self::new(name, kind, about).optional() }
     }
 
     /// Returns the field for HTTP requests alone.
@@ -229,7 +241,7 @@ impl Field {
             Kind::Choice(words) => Shape::Word(words),
             Kind::Owner => Shape::Pattern("^[!-~]{1,64}$"),
             Kind::List { .. } => Shape::List(&Shape::Object),
-            Kind::Pairs if self.is_in_body => hits::OPERATION.shape,
+            Kind::Pairs if self.is_in_body => OPERATION_PAIRS,
             Kind::Pairs => Shape::Length(&Shape::Texts, 1, u64::MAX),
             Kind::Number { .. } | Kind::Seconds => {
                 let (min, max) = self.kind.range();

@@ -1,9 +1,11 @@
 //! The requests of applications and gateways: hits, checks and reservations.
 
 use super::declaration::Shape::{
-    Flag, Length, List, Map, Maybe, Named, Number, OneOf, Operation, Pattern, Range, Signed, Text, Word,
+    Flag, Length, List, Map, Maybe, Named, Number, OneOf, Pattern, Range, Signed, Text, Word,
 };
-use super::declaration::{BAD_REQUEST, GET, Member, POST, PROBLEM, RETRY_AFTER, Reply, Route, Shape, member, optional};
+use super::declaration::{
+    BAD_REQUEST, GET, Member, OPERATION_PAIRS, POST, PROBLEM, RETRY_AFTER, Reply, Route, Shape, member, optional,
+};
 use divvy_core::rules::MAX_CREDIT_LIMIT;
 
 pub(super) const CREDITS: Shape = Range(0, MAX_CREDIT_LIMIT);
@@ -15,9 +17,9 @@ const RESERVATION_ID: Shape = Pattern("^[a-zA-Z0-9_-]{1,8208}$");
 pub(super) const LABEL: Shape = Pattern("^[a-zA-Z0-9_-]{1,255}$");
 pub(super) const RULE_NAME: Shape = Named("RuleName", &LABEL);
 
-pub(super) const OPERATION: Member = member(
+const OPERATION: Member = member(
     "operation",
-    Named("Operation", &Length(&Operation, 0, 256)),
+    OPERATION_PAIRS,
     "The operation. The rules decide which keys matter. Numbers and booleans count as their JSON text: 42 and \"42\" are the \
      same value, and 1.0 is not 1.",
 );

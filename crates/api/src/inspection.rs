@@ -5,13 +5,22 @@ use super::declaration::Shape::{
 };
 use super::declaration::{Access, FORBIDDEN, GET, Member, NO_PASSWORD, Reply, Route, Shape, member, optional};
 use super::hits::{CREDITS, LABEL, POSITIVE, RULE_NAME};
-use super::table::OVERRIDE_OF_RULE;
 use divvy_core::rules::{MAX_BLOCK_AFTER, MAX_BLOCK_FACTOR};
 
 const TEXTS: Shape = List(&Text);
 /// A field, and a text about it.
 const OF_FIELD: Shape = Length(&Texts, 1, 1);
 
+pub(super) const OVERRIDE_OF_RULE: &[Member] = &[
+    member("kind", Shape::Word(&["block", "allow"]), "Whether the actor is blocked or allowed."),
+    member("endsIn", Shape::SecondsLeft, "Seconds until it ends; null if it lasts until it is removed."),
+    REASON_OF,
+    member(
+        "entry",
+        Shape::Maybe(&Shape::Text),
+        "The entry for all rules that it comes from; null if it is for the rule alone.",
+    ),
+];
 const ENTRY_OF_VALUE: Shape = Map(&[
     member("key", Text, ""),
     optional("list", Text, "The name of the list, if the entry is in one."),

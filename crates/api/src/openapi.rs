@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::declaration::{
     Access, BAD_QUERY, Field, Kind, Member, OF_BODY, OF_RULES, Place, Reply, Route, Shape, member,
 };
-use super::table::{ENDPOINTS, Endpoint};
+use super::endpoints::{ENDPOINTS, Endpoint};
 use super::{hits, inspection};
 use divvy_access::Category;
 

@@ -11,12 +11,21 @@ mod listing;
 
 use std::borrow::Cow;
 
-use crate::policy::{Bucket, Policy};
+use crate::active_rules::{ActiveRules, RuleCounter};
 use crate::refusal::{AdminError, MAX_ACTOR, Refusal};
 use divvy_core::rules::{ActorFields, Misspelling, Network, NetworkError, Operation, Rule, Scope, Spellings, header};
 
 /// Maximum number of characters of a name that an error repeats. A client may have sent a very long one.
 const SHOWN: usize = 200;
+
+/// A page of a listing. Even an empty page need not be the last one.
+#[derive(Debug, Clone, Default)]
+pub struct Page<T> {
+    /// The entries of the page, or their number.
+    pub content: T,
+    /// The cursor of the next page; `None` on the last page.
+    pub next: Option<String>,
+}
 
 /// The name of a rule.
 #[derive(Debug, Clone, Copy)]
@@ -30,23 +39,23 @@ pub enum RuleName<'a> {
 impl RuleName<'_> {
     /// Checks that the rule is in scope, with this actor if one is named. The answer about a rule out of scope does not
     /// depend on whether it exists.
-    pub(super) fn check(self, policy: Option<&Policy>, actor: Option<&str>, scope: &Scope) -> Result<(), Refusal> {
-        let rule = policy.and_then(|policy| policy.rules.rules().get(self.index(policy).ok()?));
+    pub(super) fn check(self, active: Option<&ActiveRules>, actor: Option<&str>, scope: &Scope) -> Result<(), Refusal> {
+        let rule = active.and_then(|active| active.rules.rules().get(self.index(active).ok()?));
         let label = if let Self::Name(name) = self { Some(name) } else { None };
         if scope.covers(rule, label, actor) { Ok(()) } else { Err(Refusal::OutOfScope) }
     }
 
-    /// Finds the rule and its bucket. The rule must have a counter.
-    pub(super) fn find(self, policy: &Policy) -> Result<(&Rule, &Bucket), AdminError> {
-        let found = self.index(policy)?;
-        let rule = policy.rules.rules().get(found).zip(policy.bucket(found));
+    /// Finds the rule and its counter. The rule must have a counter.
+    pub(super) fn find(self, active: &ActiveRules) -> Result<(&Rule, &RuleCounter), AdminError> {
+        let found = self.index(active)?;
+        let rule = active.rules.rules().get(found).zip(active.counter(found));
         rule.ok_or_else(|| AdminError::Uncounted(self.shown()))
     }
 
     /// Finds the index of the rule.
-    pub(super) fn index(self, policy: &Policy) -> Result<usize, AdminError> {
+    pub(super) fn index(self, active: &ActiveRules) -> Result<usize, AdminError> {
         match self {
-            Self::Name(name) => policy.rules.find_by_name(name).ok_or_else(|| AdminError::NoSuchName(self.shown())),
+            Self::Name(name) => active.rules.find_by_name(name).ok_or_else(|| AdminError::NoSuchName(self.shown())),
             Self::Operation(operation) => {
                 // A rule has each key once. So if there are as many pairs, and all of them are found, they are the same
                 // pairs.
@@ -54,7 +63,7 @@ impl RuleName<'_> {
                     rule.operation.len() == operation.iter().len()
                         && rule.pairs().all(|(key, value)| operation.get(key) == Some(value))
                 };
-                let mut found = policy.rules.rules().iter().enumerate().filter(is_same);
+                let mut found = active.rules.rules().iter().enumerate().filter(is_same);
                 match (found.next(), found.next()) {
                     (Some((index, _)), None) => Ok(index),
                     (Some(_), Some(_)) => Err(AdminError::AmbiguousOperation(self.shown())),
@@ -66,8 +75,8 @@ impl RuleName<'_> {
 
     /// Finds the rule as [`RuleName::find`] does, for a change of its counters. The rule must not be named by its
     /// position, because the change would apply to another rule if the file was reordered.
-    pub(super) fn find_for_change(self, policy: &Policy) -> Result<(&Rule, &Bucket), AdminError> {
-        let found = self.find(policy)?;
+    pub(super) fn find_for_change(self, active: &ActiveRules) -> Result<(&Rule, &RuleCounter), AdminError> {
+        let found = self.find(active)?;
         if let Self::Name(name) = self {
             lasting_name(name, found.0)?;
         }
@@ -94,10 +103,10 @@ pub(super) fn canonical(label: &str, rule: &Rule, actor: &str) -> Result<String,
 }
 
 /// Returns the actor in the form that checks give it, to find an exception of the rule with this label.
-pub(super) fn spelled(label: &str, rule: &Rule, actor: &str, policy: &Policy) -> Result<String, AdminError> {
+pub(super) fn spelled(label: &str, rule: &Rule, actor: &str, active: &ActiveRules) -> Result<String, AdminError> {
     let actor = canonical(label, rule, actor)?;
     ActorFields::of(rule).respell(&actor, |field, value| {
-        let spelled = policy.rules.spellings().of(field).and_then(|spelling| spelling.read(value).ok());
+        let spelled = active.rules.spellings().of(field).and_then(|spelling| spelling.read(value).ok());
         Ok(spelled.map_or(value.to_owned(), Cow::into_owned))
     })
 }
@@ -107,7 +116,7 @@ pub(super) fn spelled(label: &str, rule: &Rule, actor: &str, policy: &Policy) ->
 ///
 /// # Errors
 /// Same as [`canonical_actor`], or no hit has this actor.
-pub(super) fn possible(name: &str, rule: &Rule, actor: &str, policy: &Policy) -> Result<String, AdminError> {
+pub(super) fn possible(name: &str, rule: &Rule, actor: &str, active: &ActiveRules) -> Result<String, AdminError> {
     if let [field] = rule.actor_fields.as_slice()
         && let Some(value) = actor.strip_prefix(field.as_str()).and_then(|rest| rest.strip_prefix('='))
     {
@@ -115,12 +124,12 @@ pub(super) fn possible(name: &str, rule: &Rule, actor: &str, policy: &Policy) ->
         return Err(AdminError::NamesField { rule, field, actor });
     }
     let actor = canonical(name, rule, actor)?;
-    // A rule without a bucket has no exceptions, and was not found.
+    // A rule without a counter has no exceptions, and was not found.
     let compared =
-        RuleName::Name(name).index(policy).ok().and_then(|index| policy.rules.normalized().rules().get(index));
+        RuleName::Name(name).index(active).ok().and_then(|index| active.rules.normalized().rules().get(index));
     let compared = compared.unwrap_or(rule);
     ActorFields::of(rule)
-        .respell(&actor, |field, value| possible_value(compared, field, value, policy.rules.spellings()))
+        .respell(&actor, |field, value| possible_value(compared, field, value, active.rules.spellings()))
 }
 
 /// Returns a value of an actor's field in the spelling of checks. `rule` has its patterns in this spelling, too.

@@ -1,10 +1,10 @@
 //! The actors of each rule that take the most and that are denied the most, in the last minute and the last hour.
 //!
 //! [`Top`] gets events from the [report](super::report): a denial, or credits that were taken. A [`Sampler`] chooses the
-//! events of a thread that are counted, so that a hit costs little. Each rule has a [`Board`] for each order
-//! and window: a table of actors with a count for each slice of the window. All boards share one [`Budget`].
+//! events of a thread that are counted, so that a hit costs little. Each rule has a [`Sketch`] for each order
+//! and window: a table of actors with a count for each slice of the window. All sketches share one [`Budget`].
 //!
-//! Boards belong to all threads, and only sampled events lock them. A board for each thread would divide the memory by the
+//! Sketches belong to all threads, and only sampled events lock them. A sketch for each thread would divide the memory by the
 //! number of threads, and each would know less about the same actors.
 //!
 //! A thread counts its first [`COUNTED_EACH`] events of a second one by one. Of the events after them, it counts one in
@@ -12,7 +12,7 @@
 //! on a busy one costs next to nothing. The expected value of a count is its true value. If `n` events of an actor were
 //! sampled with this probability, the standard deviation of their number is the square root of `n * (ONE_IN - 1)`.
 
-mod board;
+mod sketch;
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -20,52 +20,58 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use foldhash::quality::RandomState;
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 
-use self::board::{Board, Budget, Grant};
-pub use self::board::{Event, Order, Ranked, Window};
+use self::sketch::{Budget, Grant, Sketch, take};
+pub use self::sketch::{Event, Order, Ranked, Window};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 
-/// Default for the memory of all boards (bytes).
+/// Default for the memory of all sketches (bytes).
 pub const DEFAULT_TOP_MEMORY: usize = 16 * 1024 * 1024;
 
-/// Minimum time between two searches for idle boards.
+/// Minimum time between two searches for idle sketches.
 const DROP_INTERVAL_NS: u64 = 60 * NANOS_PER_SECOND;
 
-/// The memory of all boards, and what their tables have in common.
+/// The memory of all sketches, and what their tables have in common.
 #[derive(Debug)]
 pub struct Top {
-    budget: Arc<Budget>,
+    budget: Budget,
+    /// The size of the budget (bytes).
+    max_memory: usize,
     /// Random, so that no client can choose actors that share a set of a table with another actor.
     hasher: RandomState,
-    /// When boards were last dropped because others had no memory (nanoseconds since 1970).
+    /// When sketches were last dropped because others had no memory (nanoseconds since 1970).
     dropped: AtomicU64,
 }
 
 impl Top {
-    /// Creates a budget for boards; `None` if it is 0, because then nothing is counted.
+    /// Creates a budget for sketches; `None` if it is 0, because then nothing is counted.
     pub fn new(memory: usize) -> Option<Self> {
+        let memory = memory.min(Semaphore::MAX_PERMITS);
         (memory > 0).then(|| Self {
-            budget: Arc::new(Budget::new(memory)),
+            budget: Arc::new(Semaphore::new(memory)),
+            max_memory: memory,
             hasher: RandomState::default(),
             dropped: AtomicU64::new(0),
         })
     }
 
-    /// Counts an event of a rule. Returns false if there is no memory for the rule's boards.
+    /// Counts an event of a rule. Returns false if there is no memory for the rule's sketches.
     pub fn count(&self, rule: &RuleTop, event: Event<'_>, now: Timestamp, sampler: &mut Sampler) -> bool {
         let hash = self.hasher.hash_one(event.actor);
-        let mut boards = rule.boards(event.order).lock();
-        if boards.is_none() {
-            *boards = Boards::new(now, &self.budget).map(Box::new);
-            rule.is_without_room.store(boards.is_none(), Relaxed);
+        let mut sketches = rule.sketches(event.order).lock();
+        if sketches.is_none() {
+            *sketches = Sketches::new(now, &self.budget).map(Box::new);
+            rule.is_without_room.store(sketches.is_none(), Relaxed);
         }
-        let Some(boards) = &mut *boards else { return false };
-        boards.minute.count(&event, hash, now, sampler.random());
-        boards.hour.count(&event, hash, now, sampler.random());
+        let Some(sketches) = &mut *sketches else { return false };
+        for sketch in &mut sketches.by_window {
+            sketch.count(&event, hash, now, &mut sampler.random);
+        }
         true
     }
 
-    /// Returns whether idle boards should be dropped for others, which is so once a minute at most.
+    /// Returns whether idle sketches should be dropped for others, which is so once a minute at most.
     pub fn should_drop_idle(&self, now: Timestamp) -> bool {
         let dropped = self.dropped.load(Relaxed);
         let is_due = now.as_nanos().abs_diff(dropped) >= DROP_INTERVAL_NS;
@@ -82,21 +88,19 @@ impl Top {
         max: usize,
         only: Option<&[u8]>,
     ) -> Ranking {
-        let mut boards = rule.boards(order).lock();
-        let has_room = boards.is_some() || !rule.is_without_room();
-        let Some(boards) = &mut *boards else {
+        let mut sketches = rule.sketches(order).lock();
+        let has_room = sketches.is_some() || !rule.is_without_room();
+        let Some(sketches) = &mut *sketches else {
             return Ranking { has_room, is_sampled: false, total: 0, actors: Vec::new() };
         };
-        let board = match window {
-            Window::Minute => &mut boards.minute,
-            Window::Hour => &mut boards.hour,
-        };
-        board.advance(now);
-        let is_sampled = board.is_sampled();
+        let [minute, hour] = &mut sketches.by_window;
+        let sketch = if window == Window::Minute { minute } else { hour };
+        sketch.advance(now);
+        let is_sampled = sketch.is_sampled();
         let (total, actors) = match only {
-            None => (board.total(), board.highest(max)),
+            None => (sketch.total(), sketch.highest(max)),
             Some(actor) => {
-                let own = board.find_actor(self.hasher.hash_one(actor));
+                let own = sketch.find_actor(self.hasher.hash_one(actor));
                 (own.as_ref().map_or(0, |own| own.count), own.into_iter().collect())
             }
         };
@@ -105,23 +109,23 @@ impl Top {
 
     /// Returns the memory in use (bytes), at most that of [`Top::new`].
     pub fn memory(&self) -> usize {
-        self.budget.used()
+        self.max_memory - self.budget.available_permits()
     }
 }
 
-/// The boards of one rule. They are created at its first event, and keep their counts when the rules are reloaded.
+/// The sketches of one rule. They are created at its first event, and keep their counts when the rules are reloaded.
 #[derive(Debug, Default)]
 pub struct RuleTop {
-    denied: Mutex<Option<Box<Boards>>>,
-    taken: Mutex<Option<Box<Boards>>>,
-    /// Whether there was no memory for boards when they were needed last.
+    denied: Mutex<Option<Box<Sketches>>>,
+    taken: Mutex<Option<Box<Sketches>>>,
+    /// Whether there was no memory for sketches when they were needed last.
     is_without_room: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Boards {
-    minute: Board,
-    hour: Board,
+struct Sketches {
+    /// In the order of [`Window::ALL`].
+    by_window: [Sketch; 2],
     /// The memory of this struct.
     _own: Grant,
 }
@@ -140,43 +144,45 @@ pub struct Ranking {
 }
 
 impl RuleTop {
-    /// Returns whether there was no memory for boards when they were needed last.
+    /// Returns whether there was no memory for sketches when they were needed last.
     pub fn is_without_room(&self) -> bool {
         self.is_without_room.load(Relaxed)
     }
 
-    /// Drops boards whose counts are all too old at `now`. Boards that another thread uses are not.
+    /// Drops sketches whose counts are all too old at `now`. Sketches that another thread uses are not.
     pub fn drop_idle(&self, now: Timestamp) {
         for order in Order::ALL {
-            let Some(mut boards) = self.boards(order).try_lock() else { continue };
-            if boards.as_ref().is_some_and(|boards| boards.hour.is_over(now)) {
-                *boards = None;
+            let Some(mut sketches) = self.sketches(order).try_lock() else { continue };
+            let is_idle = |Sketches { by_window: [_, hour], .. }: &Sketches| hour.is_over(now);
+            if sketches.as_deref().is_some_and(is_idle) {
+                *sketches = None;
             }
         }
     }
 
-    fn boards(&self, order: Order) -> &Mutex<Option<Box<Boards>>> {
+    fn sketches(&self, order: Order) -> &Mutex<Option<Box<Sketches>>> {
         match order {
             Order::Denied => &self.denied,
             Order::Taken => &self.taken,
         }
     }
 
-    /// Returns the memory that the boards really have (bytes).
+    /// Returns the memory that the sketches really have (bytes).
     #[cfg(test)]
     pub fn measured_memory(&self) -> usize {
-        let memory =
-            |boards: &Boards| size_of::<Boards>() + boards.minute.measured_memory() + boards.hour.measured_memory();
-        Order::ALL.into_iter().map(|order| self.boards(order).lock().as_deref().map_or(0, memory)).sum()
+        let memory = |sketches: &Sketches| {
+            size_of::<Sketches>() + sketches.by_window.iter().map(Sketch::measured_memory).sum::<usize>()
+        };
+        Order::ALL.into_iter().map(|order| self.sketches(order).lock().as_deref().map_or(0, memory)).sum()
     }
 }
 
-impl Boards {
-    fn new(now: Timestamp, budget: &Arc<Budget>) -> Option<Self> {
-        let own = budget.take(size_of::<Self>())?;
-        let [minute, hour] =
-            [Window::Minute, Window::Hour].map(|window| Some(Board::new(window, now, budget.take(Board::MIN_MEMORY)?)));
-        Some(Self { minute: minute?, hour: hour?, _own: own })
+impl Sketches {
+    fn new(now: Timestamp, budget: &Budget) -> Option<Self> {
+        let own = take(budget, size_of::<Self>())?;
+        let sketch = |window| Some(Sketch::new(window, now, take(budget, Sketch::MIN_MEMORY)?));
+        let [minute, hour] = Window::ALL.map(sketch);
+        Some(Self { by_window: [minute?, hour?], _own: own })
     }
 }
 
@@ -242,11 +248,6 @@ impl Sampler {
         self.skip = skip(&mut self.random);
         Some(Sample { position, weight: ONE_IN })
     }
-
-    /// Returns the thread's random numbers.
-    pub(super) fn random(&mut self) -> &mut Random {
-        &mut self.random
-    }
 }
 
 impl Default for Sampler {
@@ -298,18 +299,7 @@ impl Random {
 
     /// Returns a number from 0 to `whole - 1`, or 0.
     #[inline]
-    pub fn below(&mut self, whole: usize) -> usize {
-        self.scaled(whole as u64) as usize
-    }
-
-    /// Returns true with the probability `part / whole`.
-    #[inline]
-    pub fn is_within(&mut self, part: u64, whole: u64) -> bool {
-        self.scaled(whole) < part
-    }
-
-    #[inline]
-    fn scaled(&mut self, whole: u64) -> u64 {
+    pub fn below(&mut self, whole: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(whole)) >> 64) as u64
     }
 }

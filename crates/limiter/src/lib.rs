@@ -4,11 +4,11 @@
 //! store applies it, and a [`Report`] reads the answers. This module contains no protocol and no socket. Decisions use
 //! the time when the plan was begun.
 
+mod active_rules;
 mod admin;
 mod heavy_hitters;
 mod penalties;
 mod plan;
-mod policy;
 mod refusal;
 mod register;
 mod report;
@@ -20,21 +20,21 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use tokio::runtime::Handle;
 
+pub use self::active_rules::{ActiveRules, CounterNames};
 pub use self::admin::{counters, exceptions, inspection};
 pub use self::heavy_hitters::DEFAULT_TOP_MEMORY;
 use self::heavy_hitters::Top;
 use self::penalties::Denials;
 use self::plan::REQUEST_WEIGHT;
-pub use self::plan::table::{Intent, Settlement};
+pub use self::plan::effects::{Intent, Settlement};
 pub use self::plan::{DEFAULT_MAX_RESERVATION_TTL, Payload, Plan, PlanBuilder, ReservationId, Reserve, Together};
-pub use self::policy::{CounterNames, Policy};
 pub use self::refusal::{
     BadReservationId, ErrorClass, LimiterError, MAX_CLIENT_ID, MAX_ID_TEXT, MAX_IDEMPOTENCY_KEY, MAX_TOGETHER, Refusal,
     RefusedMember, Remedy,
 };
 use self::register::Register;
-pub use self::register::overrides::ALL_RULES;
-pub use self::register::{DEFAULT_MAX_ACTOR_LIMITS, DEFAULT_MAX_OVERRIDES};
+pub use self::register::memory::{DEFAULT_MAX_ACTOR_LIMITS, DEFAULT_MAX_OVERRIDES};
+pub use self::register::owner::ALL_RULES;
 pub use self::report::{Applied, Report, Reserved, Settled, Standing, Verdict, lasting_seconds};
 pub use crate::store::StoreError;
 pub use crate::store::key::Space;
@@ -48,7 +48,7 @@ use divvy_telemetry::metrics::{Metric, Metrics};
 
 /// The rules in force, a store, a clock, and metrics.
 pub struct Limiter {
-    policy: ArcSwapOption<Policy>,
+    active: ArcSwapOption<ActiveRules>,
     store: Backend,
     clock: Clock,
     observers: Observers,
@@ -59,11 +59,11 @@ pub struct Limiter {
 }
 
 impl Limiter {
-    /// Creates a limiter. Without a policy, it answers only requests with their own limit.
-    pub fn new(policy: Option<Policy>, store: Backend, clock: Clock, metrics: Arc<Metrics>) -> Self {
+    /// Creates a limiter. Without rules, it answers only requests with their own limit.
+    pub fn new(active: Option<ActiveRules>, store: Backend, clock: Clock, metrics: Arc<Metrics>) -> Self {
         let top = Top::new(DEFAULT_TOP_MEMORY).map(Arc::new);
         let limiter = Self {
-            policy: ArcSwapOption::empty(),
+            active: ArcSwapOption::empty(),
             store,
             exceptions: Register::new(clock.now()),
             clock,
@@ -71,8 +71,8 @@ impl Limiter {
             jitter: Jitter::default(),
             max_reservation_ttl: DEFAULT_MAX_RESERVATION_TTL,
         };
-        if let Some(policy) = policy {
-            limiter.replace_policy(policy);
+        if let Some(active) = active {
+            limiter.replace_rules(active);
         }
         limiter
     }
@@ -84,13 +84,13 @@ impl Limiter {
 
     /// Returns the limiter with another bound on the number of limits of single actors.
     pub fn with_max_actor_limits(mut self, max: usize) -> Self {
-        self.exceptions.bounds.limits.max = max;
+        self.exceptions.memory.limits.max = max;
         self
     }
 
     /// Returns the limiter with another bound on the number of blocks and allows.
     pub fn with_max_overrides(mut self, max: usize) -> Self {
-        self.exceptions.bounds.overrides.max = max;
+        self.exceptions.memory.overrides.max = max;
         self
     }
 
@@ -104,26 +104,25 @@ impl Limiter {
     /// ranked. Nothing may have been applied before.
     pub fn with_top_memory(mut self, bytes: usize) -> Self {
         self.observers.top = Top::new(bytes).map(Arc::new);
-        if let Some(mut policy) = self.policy.swap(None).and_then(Arc::into_inner) {
-            policy.forget_tops();
-            self.replace_policy(policy);
+        if let Some(mut active) = self.active.swap(None).and_then(Arc::into_inner) {
+            active.forget_tops();
+            self.replace_rules(active);
         }
         self
     }
 
     /// Returns the rules in force. `None` until the first rules are loaded.
-    pub fn policy(&self) -> Option<Arc<Policy>> {
-        self.policy.load_full()
+    pub fn active_rules(&self) -> Option<Arc<ActiveRules>> {
+        self.active.load_full()
     }
 
-    /// Puts `policy` in force for every batch that begins from now on. Batches under way keep their
-    /// policy.
-    pub fn replace_policy(&self, mut policy: Policy) {
-        policy.set_exceptions(&self.exceptions);
+    /// Puts these rules in force for every batch that begins from now on. Batches under way keep their rules.
+    pub fn replace_rules(&self, mut active: ActiveRules) {
+        active.set_exceptions(&self.exceptions);
         if self.observers.top.is_some() {
-            policy.set_tops(self.policy.load().as_deref());
+            active.set_tops(self.active.load().as_deref());
         }
-        self.policy.store(Some(Arc::new(policy)));
+        self.active.store(Some(Arc::new(active)));
         // A rule says whether its blocks are about addresses.
         self.exceptions.memory.journal.reset();
     }
@@ -194,22 +193,22 @@ impl Limiter {
 
     /// Begins a new plan under the rules in force, dated now. It refuses requests outside of the scope.
     pub fn begin(&self, builder: &mut PlanBuilder, scope: &Scope) {
-        self.begin_under(builder, self.policy.load_full(), scope);
+        self.begin_under(builder, self.active.load_full(), scope);
     }
 
     /// Begins a new plan under rules that were pinned before, dated now. See [`Limiter::begin`].
-    pub fn begin_under(&self, builder: &mut PlanBuilder, policy: Option<Arc<Policy>>, scope: &Scope) {
-        self.begin_dated(builder, policy, scope, self.clock.now());
+    pub fn begin_under(&self, builder: &mut PlanBuilder, active: Option<Arc<ActiveRules>>, scope: &Scope) {
+        self.begin_dated(builder, active, scope, self.clock.now());
     }
 
     /// Begins a new plan under the rules in force, dated `now`. This is for simulations, whose time no clock shows.
     pub fn begin_at(&self, builder: &mut PlanBuilder, now: Timestamp) {
-        self.begin_dated(builder, self.policy.load_full(), &Scope::EVERYTHING, now);
+        self.begin_dated(builder, self.active.load_full(), &Scope::EVERYTHING, now);
     }
 
-    fn begin_dated(&self, builder: &mut PlanBuilder, policy: Option<Arc<Policy>>, scope: &Scope, now: Timestamp) {
+    fn begin_dated(&self, builder: &mut PlanBuilder, active: Option<Arc<ActiveRules>>, scope: &Scope, now: Timestamp) {
         let (max_ttl, has_seal) = (self.max_reservation_ttl, self.store.seal().is_known());
-        builder.begin(policy, scope, now, (max_ttl, has_seal), self.exceptions.everywhere());
+        builder.begin(active, scope, now, (max_ttl, has_seal), self.exceptions.everywhere());
     }
 
     /// Applies the plan to the store, and counts the answers.
@@ -223,7 +222,8 @@ impl Limiter {
         let applied = if plan.batch.is_empty() {
             applied(plan)
         } else {
-            let applied = Applying::new(&self.store, &self.observers, plan).finish().await;
+            let applying = Applying { store: &self.store, observers: &self.observers, plan, part: None };
+            let applied = applying.finish().await;
             done = self.clock.now();
             batches.store_duration.observe(done.since(begun), 1);
             applied
@@ -253,19 +253,10 @@ impl Limiter {
         Ok(id.into_text(&self.store.seal().key()?))
     }
 
-    /// Reads the key for ids again, if several servers share it. Redis may lose the key, so servers call this every
-    /// second.
-    ///
-    /// # Errors
-    /// The store's error. The key in memory stays in force.
-    pub async fn follow_seal(&self) -> Result<(), StoreError> {
-        self.store.follow_seal().await
-    }
-
     /// Returns the maximum weight of `count` requests that arrived in this many bytes. Each uses at most as many
     /// counters as rules can match, and the key of each counter is at most as long as the request.
     pub fn weight_of(&self, bytes: usize, count: usize) -> usize {
-        let most_counters = self.policy.load().as_ref().map_or(1, |policy| policy.most_counters);
+        let most_counters = self.active.load().as_ref().map_or(1, |active| active.most_counters);
         let of_requests = count.saturating_mul(REQUEST_WEIGHT + most_counters * ENTRY_WEIGHT);
         bytes.saturating_mul(most_counters).saturating_add(of_requests)
     }
@@ -308,11 +299,7 @@ struct Applying<'a> {
     part: Option<Box<Batch>>,
 }
 
-impl<'a> Applying<'a> {
-    pub fn new(store: &'a Backend, observers: &'a Observers, plan: Plan) -> Self {
-        Self { store, observers, plan, part: None }
-    }
-
+impl Applying<'_> {
     /// Waits for the store. The caller counts the outcomes.
     pub async fn finish(mut self) -> Applied {
         match self.plan.batch.weight() <= MAX_PART {

@@ -18,7 +18,7 @@ use tokio::task::yield_now;
 
 use super::Limiter;
 use super::heavy_hitters::Random;
-use super::register::overrides::{Class, ExceptionOwner};
+use super::register::owner::{Class, ExceptionOwner};
 use crate::store::key::{Prefix, Space};
 use crate::store::{
     Action, Batch, Changed, Effect, Exception, ExceptionChange, ExceptionKind, Repetition, Replaces, Setter, Store,
@@ -187,7 +187,7 @@ impl RuleNotes {
         if others == 0 {
             return false;
         }
-        let index = self.due + random.below(others);
+        let index = self.due + random.below(others as u64) as usize;
         let was_denied_once = self.by_actor.get_index(index).is_some_and(|(_, note)| note.count == 1);
         if was_denied_once {
             self.by_actor.swap_remove_index(index);
@@ -198,7 +198,7 @@ impl RuleNotes {
     fn take_one(&mut self, random: &mut Random) -> Option<DeniedActor> {
         let index = match self.due.checked_sub(1) {
             Some(last) => last,
-            None => random.below(self.by_actor.len()),
+            None => random.below(self.by_actor.len() as u64) as usize,
         };
         let (actor, Note { count, at }) = self.by_actor.swap_remove_index(index)?;
         self.due = self.due.saturating_sub(1);
@@ -363,8 +363,8 @@ impl Limiter {
 
     /// Returns the number of actors that rules may still block.
     async fn room_for_blocks(&self, due: &[&DeniedActor]) -> usize {
-        let register = &self.exceptions;
-        let room = || register.room(Class::Overrides).saturating_sub(register.bounds.overrides.max / OPERATORS_SHARE);
+        let (register, all) = (&self.exceptions, &self.exceptions.memory.overrides);
+        let room = || all.free().saturating_sub(all.max / OPERATORS_SHARE);
         let now = due.iter().map(|denied| denied.at).max().unwrap_or_default();
         if room() < due.len() {
             register.make_room(Class::Overrides, &self.store, now).await;
@@ -401,7 +401,7 @@ impl Limiter {
 mod tests {
     use super::*;
     use crate::CounterNames;
-    use crate::policy::Policy;
+    use crate::active_rules::ActiveRules;
     use divvy_core::config::{self, Format};
     use divvy_telemetry::metrics::Metrics;
 
@@ -415,8 +415,8 @@ mod tests {
         };
         let text = labels.iter().map(rule).collect::<String>() + "[default]\ncreditLimit = 0\n";
         let rules = config::parse(&text, Format::Ini, "rules.ini").unwrap().rules;
-        let policy = Policy::new(rules, &Metrics::new(), CounterNames::Usual);
-        (0..labels.len()).map(|rule| policy.penalties[rule].clone().unwrap()).collect()
+        let active = ActiveRules::new(rules, &Metrics::new(), CounterNames::Usual);
+        (0..labels.len()).map(|rule| active.penalties[rule].clone().unwrap()).collect()
     }
 
     fn deny(notes: &mut Notes, penalty: &Arc<RulePenalty>, actor: &str) -> bool {

@@ -4,10 +4,10 @@
 //! [report](super::report) reads the answers. Once built, a plan does not change.
 
 mod builder;
+pub mod effects;
 mod entries;
 mod reservation;
 mod rules;
-pub mod table;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub use self::builder::PlanBuilder;
 pub use self::entries::{Payload, Together};
 pub(crate) use self::reservation::NamedRecord;
 pub use self::reservation::{DEFAULT_MAX_RESERVATION_TTL, ReservationId, Reserve};
-use crate::policy::Policy;
+use crate::active_rules::ActiveRules;
 use crate::refusal::{MAX_CLIENT_ID, Refusal};
 use crate::store::{Action, Batch};
 use divvy_core::algorithm::{Limit, Outcome, ReservationAsk, Run};
@@ -28,7 +28,7 @@ pub(crate) const REQUEST_WEIGHT: usize = 128;
 /// A batch of requests, planned under one set of rules and dated with one time.
 #[derive(Debug, Default)]
 pub struct Plan {
-    pub(crate) policy: Option<Arc<Policy>>,
+    pub(crate) active: Option<Arc<ActiveRules>>,
     /// Entries for the store. Several members may share one.
     pub(crate) batch: Batch,
     pub(crate) requests: Vec<Request>,
@@ -63,7 +63,7 @@ pub(crate) enum Request {
 /// The action of a request on a rule.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part {
-    /// Index among the policy's rules.
+    /// Index among the rules in force.
     pub rule: usize,
     pub action: Action,
     /// Whether the rule has no part in the request unless no other rule answers.
@@ -73,7 +73,7 @@ pub(super) struct Part {
 /// A rule that a request concerns.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Member {
-    /// Index among the policy's rules.
+    /// Index among the rules in force.
     pub rule: usize,
     pub is_canary: bool,
     pub purpose: Purpose,
@@ -151,7 +151,7 @@ pub(super) struct Mark {
 
 impl Plan {
     /// Empties the plan, dates it, and pins the rules under which it is built.
-    pub(crate) fn begin(&mut self, policy: Option<Arc<Policy>>, now: Timestamp) {
+    pub(crate) fn begin(&mut self, active: Option<Arc<ActiveRules>>, now: Timestamp) {
         self.batch.begin(now);
         self.requests.clear();
         self.members.clear();
@@ -160,7 +160,7 @@ impl Plan {
         self.groups.clear();
         self.settled.clear();
         self.hits = 0;
-        self.policy = policy;
+        self.active = active;
     }
 
     pub(super) fn mark(&self) -> Mark {
@@ -262,7 +262,7 @@ impl Plan {
             if members.get(..place)?.iter().any(shares) {
                 return None;
             }
-            let fingerprint = self.policy.as_ref().map_or(0, |policy| policy.fingerprint(member.rule));
+            let fingerprint = self.active.as_ref().map_or(0, |active| active.fingerprint(member.rule));
             Some(NamedRecord { rule: fingerprint, run: run(entry), key: self.batch.key_at(entry)? })
         })
     }
@@ -305,39 +305,37 @@ pub(super) fn write_client_record_id(id: &[u8], out: &mut Vec<u8>) {
 #[derive(Debug, Default)]
 pub struct FixedActors {
     names: Vec<u8>,
-    /// The place of each member in the plan, and where its actor ends. In ascending order.
-    ends: Vec<(usize, usize)>,
+    /// The place of each member in the plan, in ascending order, and the range of its actor in `names`.
+    ranges: Vec<(usize, Range<usize>)>,
 }
 
 impl FixedActors {
     /// Adds the actor that `write` appends, of the member at this place. It comes after all members before it.
     pub fn push(&mut self, member: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.names.len();
         write(&mut self.names);
-        self.ends.push((member, self.names.len()));
+        self.ranges.push((member, start..self.names.len()));
     }
 
     /// Returns the actor of the member at this place.
     pub fn get(&self, member: usize) -> Option<&[u8]> {
-        let index = self.ends.binary_search_by_key(&member, |(member, _)| *member).ok()?;
-        let (_, end) = self.ends.get(index)?;
-        self.names.get(self.end_before(index)..*end)
-    }
-
-    fn end_before(&self, index: usize) -> usize {
-        index.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |(_, end)| *end)
+        let index = self.ranges.binary_search_by_key(&member, |(member, _)| *member).ok()?;
+        self.names.get(self.ranges.get(index)?.1.clone())
     }
 
     /// Removes the actors of the members from this place on.
     pub fn truncate(&mut self, members: usize) {
-        let kept = self.ends.partition_point(|(member, _)| *member < members);
-        self.names.truncate(self.end_before(kept));
-        self.ends.truncate(kept);
+        let kept = self.ranges.partition_point(|(member, _)| *member < members);
+        if let Some((_, range)) = self.ranges.get(kept) {
+            self.names.truncate(range.start);
+            self.ranges.truncate(kept);
+        }
     }
 
     /// Removes all actors.
     pub fn clear(&mut self) {
         self.names.clear();
-        self.ends.clear();
+        self.ranges.clear();
     }
 
     /// Returns the length of all actors (bytes).
@@ -347,7 +345,7 @@ impl FixedActors {
 
     /// Returns the memory of the buffers, used or not (bytes).
     pub fn memory(&self) -> usize {
-        self.names.capacity() + self.ends.capacity() * size_of::<(usize, usize)>()
+        self.names.capacity() + self.ranges.capacity() * size_of::<(usize, Range<usize>)>()
     }
 }
 

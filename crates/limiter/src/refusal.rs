@@ -3,7 +3,7 @@
 
 use std::fmt::Display;
 
-use crate::register::overrides::Class;
+use crate::register::owner::Class;
 use crate::store::StoreError;
 use divvy_core::rules::{ActorPrefix, BadCost, MAX_RESET_SECONDS, MAX_STACK, Network, NetworkError, QuotaError};
 

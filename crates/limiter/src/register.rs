@@ -1,10 +1,12 @@
-//! The register of exceptions for single actors: limits, blocks and allows. They are in the server's [memory](table), and
+//! The register of exceptions for single actors: limits, blocks and allows. They are in the server's [memory], and
 //! this module changes them and follows the store. Requests find blocks and allows through [`overrides`].
 //!
 //! An exception is stored before it is in force, and is in force before it is acknowledged.
 
+pub mod journal;
+pub mod memory;
 pub mod overrides;
-pub mod table;
+pub mod owner;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -15,16 +17,12 @@ use arc_swap::ArcSwap;
 use tokio::sync::Mutex;
 use tokio::task::yield_now;
 
-use self::overrides::{Class, Everywhere, ExceptionOwner, OfClass, OwnerName, RuleExceptions};
-use self::table::{Exceptions, Listed, OwnerExceptions, is_forgotten, is_over};
+use self::memory::{Exceptions, Listed, OwnerExceptions, is_forgotten, is_over};
+use self::overrides::{Everywhere, RuleExceptions};
+use self::owner::{Class, ExceptionOwner, OwnerName};
 use crate::store::{Backend, Changed, ExceptionChange, ExceptionCursor, ExceptionKind, Replaces, Store, StoreError};
 use divvy_core::clock::{Clock, MAX_STANDSTILL_NS, NANOS_PER_SECOND, Timestamp};
 use divvy_core::rules::{Key, Network};
-
-/// Default for the maximum number of limits of actors.
-pub const DEFAULT_MAX_ACTOR_LIMITS: usize = 1_000_000;
-/// Default for the maximum number of blocks and allows.
-pub const DEFAULT_MAX_OVERRIDES: usize = 1_000_000;
 
 /// A server that has not followed the store for longer reads all exceptions again, because the store may have forgotten
 /// removals by then.
@@ -40,10 +38,9 @@ const SEARCHED_AT_ONCE: usize = 32;
 const READ_ALL_EVERY_NS: u64 = 60 * 60 * NANOS_PER_SECOND;
 
 /// All exceptions.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Register {
     pub memory: Exceptions,
-    pub bounds: OfClass<Bound>,
     /// The blocks and allows of all rules, by field.
     everywhere: ArcSwap<Everywhere>,
     /// The state of following the store. Its lock admits one change or reading at a time.
@@ -60,21 +57,6 @@ pub struct Register {
     pub failures: AtomicU64,
 }
 
-/// A bound on the number of exceptions of a class.
-#[derive(Debug)]
-pub struct Bound {
-    /// Maximum number of exceptions. Long ones count as several.
-    pub max: usize,
-    /// Time of the last search for exceptions that make room (nanoseconds since 1970).
-    searched: AtomicU64,
-}
-
-impl Bound {
-    fn new(max: usize) -> Self {
-        Self { max, searched: AtomicU64::new(0) }
-    }
-}
-
 /// Progress in following the store.
 #[derive(Debug, Default)]
 pub struct FollowState {
@@ -87,21 +69,7 @@ pub struct FollowState {
 
 impl Register {
     pub fn new(now: Timestamp) -> Self {
-        Self {
-            memory: Exceptions::default(),
-            bounds: OfClass {
-                limits: Bound::new(DEFAULT_MAX_ACTOR_LIMITS),
-                overrides: Bound::new(DEFAULT_MAX_OVERRIDES),
-            },
-            everywhere: ArcSwap::default(),
-            known: Mutex::default(),
-            over: parking_lot::Mutex::default(),
-            looked_through: AtomicUsize::new(0),
-            readings: AtomicU32::new(0),
-            followed: AtomicU64::new(now.as_nanos()),
-            has_been_read: AtomicBool::new(false),
-            failures: AtomicU64::new(0),
-        }
+        Self { followed: AtomicU64::new(now.as_nanos()), ..Self::default() }
     }
 
     /// Returns the exceptions of the rule with this label, including later ones.
@@ -145,21 +113,17 @@ impl Register {
     /// have ended and are only remembered make room, too. They may return with the next reading of all exceptions. Finds nothing
     /// to drop less than a second after the last search.
     pub async fn has_room(&self, class: Class, weight: usize, store: &Backend, now: Timestamp) -> bool {
-        if self.room(class) < weight {
+        let room = self.memory.room(class);
+        if room.free() < weight {
             self.make_room(class, store, now).await;
         }
-        self.room(class) >= weight
-    }
-
-    /// Returns the number of exceptions of a class that there is room for.
-    pub fn room(&self, class: Class) -> usize {
-        self.bounds.of(class).max.saturating_sub(self.memory.weight(class))
+        room.free() >= weight
     }
 
     /// Drops some of the exceptions of a class that have ended, unless they were searched for less than a second ago. Expired
     /// ones go first.
     pub async fn make_room(&self, class: Class, store: &Backend, now: Timestamp) {
-        let searched = &self.bounds.of(class).searched;
+        let searched = &self.memory.room(class).searched;
         if now.distance(Timestamp::from_nanos(searched.load(Relaxed))) < SEARCH_EVERY_NS {
             return;
         }

@@ -4,8 +4,8 @@ mod observers;
 
 use std::sync::Arc;
 
+use super::active_rules::ActiveRules;
 use super::plan::{Block, DEFAULT_MAX_RESERVATION_TTL, Member, Plan, Purpose, Request, ReservationId, Source};
-use super::policy::Policy;
 use super::refusal::Refusal;
 use crate::store::{Outcomes, StoreError, outcome_at};
 use divvy_core::algorithm::{Limit, Outcome, Resolution};
@@ -174,8 +174,8 @@ impl<'a> Report<'a> {
         self.plan.blocks.get(index)
     }
 
-    pub(super) fn policy(self) -> Option<&'a Arc<Policy>> {
-        self.plan.policy.as_ref()
+    pub(super) fn active_rules(self) -> Option<&'a Arc<ActiveRules>> {
+        self.plan.active.as_ref()
     }
 
     /// Returns the nanoseconds until a reservation ends; `None` if it never does.
@@ -191,7 +191,7 @@ pub struct Standing<'a> {
     pub verdict: Verdict,
     /// The rule, and its place among the rules.
     pub rule: &'a Rule,
-    /// Index of the rule in the policy.
+    /// Index of the rule among the rules in force.
     pub place: usize,
     /// The limit in force: the actor's own, or the rule's. `None` if the rule has no counter.
     pub limit: Option<&'a Limit>,
@@ -247,7 +247,8 @@ impl<'a> Report<'a> {
     }
 
     fn standing_of(self, member: &Member, verdict: Verdict) -> Result<Standing<'a>, Refusal> {
-        let rule = self.policy().and_then(|policy| policy.rules.rules().get(member.rule)).ok_or(Refusal::NoRules)?;
+        let rule =
+            self.active_rules().and_then(|active| active.rules.rules().get(member.rule)).ok_or(Refusal::NoRules)?;
         let capacity = self.capacity(member, &verdict);
         let block = self.block(member);
         Ok(Standing { verdict, rule, place: member.rule, limit: self.plan.limit(member), capacity, block })

@@ -63,7 +63,8 @@ impl Backend {
         }
     }
 
-    /// Reads the key again if several servers share it, and creates a key if the store has lost it.
+    /// Reads the key for ids again if several servers share it, and creates a key if the store has lost it. Redis may lose the
+    /// key, so servers call this every second.
     ///
     /// # Errors
     /// The key cannot be read or created. The key in memory stays in force.

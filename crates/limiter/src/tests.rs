@@ -3,6 +3,7 @@
 use std::convert::identity;
 
 use super::*;
+use crate::counters::Page;
 use crate::exceptions::{ExceptionKind, ExceptionTarget, ExceptionTerms};
 use crate::store::{Bounds, MemoryStore};
 use divvy_core::algorithm::FixedWindow;
@@ -37,33 +38,76 @@ pub(crate) fn limiter_of(rules: &str) -> Limiter {
 
 pub(crate) fn limiter_on(store: Backend, rules: RuleSet) -> Limiter {
     let metrics = Metrics::new();
-    let policy = Policy::new(rules, &metrics, CounterNames::Usual);
-    Limiter::new(Some(policy), store, Clock::system(), metrics)
+    let active = ActiveRules::new(rules, &metrics, CounterNames::Usual);
+    Limiter::new(Some(active), store, Clock::system(), metrics)
 }
 
 /// Applies what `add` adds as one batch.
 pub(crate) fn ask(limiter: &Limiter, add: impl FnOnce(&mut PlanBuilder)) -> Applied {
+    ask_within(limiter, &Scope::EVERYTHING, add)
+}
+
+/// Applies what `add` adds as one batch within the scope.
+fn ask_within(limiter: &Limiter, scope: &Scope, add: impl FnOnce(&mut PlanBuilder)) -> Applied {
     let mut builder = PlanBuilder::default();
-    limiter.begin(&mut builder, &Scope::EVERYTHING);
+    limiter.begin(&mut builder, scope);
     add(&mut builder);
     run(limiter.apply(builder.build()))
 }
 
 /// Applies what `add` adds as one group.
 fn ask_together(limiter: &Limiter, together: Together, add: impl FnOnce(&mut PlanBuilder)) -> Applied {
-    ask(limiter, |builder| add_together(builder, together, add))
+    ask(limiter, |builder| add_together(builder, together, add).unwrap())
 }
 
-fn add_together(builder: &mut PlanBuilder, together: Together, add: impl FnOnce(&mut PlanBuilder)) {
-    let added = builder.together(together, identity, |builder| {
+/// Adds what `add` adds as one group.
+pub(crate) fn add_together(
+    builder: &mut PlanBuilder,
+    together: Together,
+    add: impl FnOnce(&mut PlanBuilder),
+) -> Result<(), RefusedMember> {
+    builder.together(together, identity, |builder| {
         add(builder);
-        Ok::<_, RefusedMember>(())
-    });
-    added.unwrap();
+        Ok(())
+    })
+}
+
+/// A limiter whose time the test chooses.
+struct TestLimiter {
+    limiter: Limiter,
+    started: Timestamp,
+    /// Time since the start.
+    seconds: u64,
+}
+
+impl TestLimiter {
+    fn new(rules: &str) -> Self {
+        Self::of(limiter_of(rules))
+    }
+
+    fn of(limiter: Limiter) -> Self {
+        Self { started: limiter.now(), limiter, seconds: 0 }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.started.plus(self.seconds * NANOS_PER_SECOND)
+    }
+
+    /// Applies the requests that `add` adds as one plan.
+    fn ask(&self, add: impl FnOnce(&mut PlanBuilder)) -> Applied {
+        run(self.limiter.apply(self.plan(add)))
+    }
+
+    fn plan(&self, add: impl FnOnce(&mut PlanBuilder)) -> Plan {
+        let mut builder = PlanBuilder::default();
+        self.limiter.begin_at(&mut builder, self.now());
+        add(&mut builder);
+        builder.build()
+    }
 }
 
 pub(crate) fn replace_rules(limiter: &Limiter, rules: &str) {
-    limiter.replace_policy(Policy::new(parse_rules(rules), limiter.metrics(), CounterNames::Usual));
+    limiter.replace_rules(ActiveRules::new(parse_rules(rules), limiter.metrics(), CounterNames::Usual));
 }
 
 fn limiter() -> Limiter {
@@ -75,7 +119,36 @@ fn with_credits(credits: u64) -> ExceptionTerms<'static> {
     ExceptionTerms { credits: Some(credits), ..ExceptionTerms::default() }
 }
 
-fn operation(pairs: &str) -> Operation {
+fn set_limit(limiter: &Limiter, rule: &str, actor: &str, credits: u64) {
+    run(limiter.set_exception(ExceptionTarget::limit(rule, actor), with_credits(credits), &Scope::EVERYTHING)).unwrap();
+}
+
+/// Sets an exception without an end. The reason of a block or an allow consists of its kind and its rule.
+fn set(limiter: &Limiter, kind: ExceptionKind, rule: &str, actor: &str) {
+    let reason = format!("{kind} {rule}");
+    let terms = ExceptionTerms { reason: Some(&reason), ..ExceptionTerms::default() };
+    run(limiter.set_exception(ExceptionTarget { kind, rule, actor }, terms, &Scope::EVERYTHING)).unwrap();
+}
+
+/// Removes an exception that is there.
+fn remove(limiter: &Limiter, kind: ExceptionKind, rule: &str, actor: &str) {
+    assert!(run(limiter.remove_exception(ExceptionTarget { kind, rule, actor }, None, &Scope::EVERYTHING)).unwrap());
+}
+
+/// Returns the contents of all pages.
+pub(crate) fn all_pages<T>(page: impl Fn(Option<&str>) -> Page<T>) -> Vec<T> {
+    let (mut contents, mut cursor) = (Vec::new(), None);
+    loop {
+        let Page { content, next } = page(cursor.as_deref());
+        contents.push(content);
+        cursor = next;
+        if cursor.is_none() {
+            return contents;
+        }
+    }
+}
+
+pub(crate) fn operation(pairs: &str) -> Operation {
     pairs.split(' ').map(|pair| pair.split_once('=').unwrap()).collect()
 }
 
@@ -86,25 +159,19 @@ fn batch_applied_in_parts_is_answered_in_order() {
     let asked = vec![("api=upload user=ada bytes=1", Intent::Hit); count];
     let requests = apply(&limiter, &asked);
     assert!(requests.plan.batch.parts(MAX_PART).len() > 2);
-    for index in 0..count {
-        let verdict = requests.report().verdict(index).unwrap();
-        assert_eq!((verdict.allowed, verdict.credit), (index < LIMIT, LIMIT.saturating_sub(index + 1) as u64));
+    for (index, answer) in answers(&requests).into_iter().enumerate() {
+        assert_eq!(answer, (index < LIMIT, LIMIT.saturating_sub(index + 1) as u64));
     }
 }
 
 #[test]
 fn changed_actor_prefix_starts_every_actor_afresh() {
-    let rules = |prefix: &str, more: &str| {
-        let text = format!("[default]\ncreditLimit = 5\nper = 1h\nactorField = ip\n{more}{prefix}");
-        parse_rules(&text)
-    };
     let limiter = limiter();
     for more in ["", "counter = usage\n"] {
         for prefix in ["", "actorPrefix = ip: 32, 64\n", "actorPrefix = ip: 24, 64\n", "actorPrefix = ip: 24, 56\n"] {
-            limiter.replace_policy(Policy::new(rules(prefix, more), limiter.metrics(), CounterNames::Usual));
+            replace_rules(&limiter, &format!("[default]\ncreditLimit = 5\nper = 1h\nactorField = ip\n{more}{prefix}"));
             let requests = apply(&limiter, &[("ip=192.0.2.7", Intent::Hit), ("ip=2001:db8::7", Intent::Hit)]);
-            let credits = [0, 1].map(|index| requests.report().verdict(index).unwrap().credit);
-            assert_eq!(credits, [4, 4], "{prefix} {more}");
+            assert_eq!(answers(&requests), [(true, 4); 2], "{prefix} {more}");
         }
     }
 }
@@ -114,17 +181,27 @@ fn apply(limiter: &Limiter, asked: &[(&str, Intent)]) -> Applied {
     ask(limiter, |builder| asked.iter().for_each(|(pairs, intent)| builder.add(&operation(pairs), *intent, None)))
 }
 
-fn run<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+/// Returns `(allowed, credit)` of a request, or its error.
+fn answer_at(applied: &Applied, index: usize) -> Result<(bool, u64), String> {
+    let verdict = applied.report().verdict(index);
+    verdict.map(|verdict| (verdict.allowed, verdict.credit)).map_err(|refusal| refusal.to_string())
+}
+
+/// Returns `(allowed, credit)` of each request. None is refused.
+fn answers(applied: &Applied) -> Vec<(bool, u64)> {
+    (0..applied.report().len()).map(|index| answer_at(applied, index).unwrap()).collect()
 }
 
 /// Returns `(allowed, credit)` of the last request, or its error.
 fn last(limiter: &Limiter, asked: &[(&str, Intent)]) -> Result<(bool, u64), String> {
-    let verdict = apply(limiter, asked).report().verdict(asked.len() - 1);
-    verdict.map(|verdict| (verdict.allowed, verdict.credit)).map_err(|refusal| refusal.to_string())
+    answer_at(&apply(limiter, asked), asked.len() - 1)
 }
 
-fn hit(limiter: &Limiter, pairs: &str) -> Result<(bool, u64), String> {
+pub(crate) fn hit(limiter: &Limiter, pairs: &str) -> Result<(bool, u64), String> {
     last(limiter, &[(pairs, Intent::Hit)])
 }
 
@@ -167,17 +244,11 @@ fn cost_other_than_a_number_takes_nothing_from_any_counter() {
 #[test]
 fn requests_around_a_refused_one_are_answered() {
     let limiter = limiter();
-    let requests = apply(
-        &limiter,
-        &[
-            ("api=upload user=ada bytes=1", Intent::Hit),
-            ("api=upload user=ada bytes=x", Intent::Hit),
-            ("api=upload user=ada bytes=2", Intent::Hit),
-        ],
-    );
-    assert_eq!(requests.report().verdict(0).unwrap().credit, 99);
+    let hit = |cost| (cost, Intent::Hit);
+    let costs = ["api=upload user=ada bytes=1", "api=upload user=ada bytes=x", "api=upload user=ada bytes=2"];
+    let requests = apply(&limiter, &costs.map(hit));
     assert!(matches!(requests.report().verdict(1), Err(Refusal::Cost(_))));
-    assert_eq!(requests.report().verdict(2).unwrap().credit, 97);
+    assert_eq!([0, 2].map(|index| answer_at(&requests, index)), [Ok((true, 99)), Ok((true, 97))]);
 }
 
 #[test]
@@ -194,27 +265,27 @@ fn every_participating_rule_needs_a_valid_cost() {
 #[test]
 fn explicit_cost_overrides_the_cost_field_and_0_takes_nothing() {
     let limiter = limiter();
-    let hit = |cost| {
-        let applied =
-            ask(&limiter, |builder| builder.add(&operation("api=upload user=ann bytes=7"), Intent::Hit, cost));
-        applied.report().verdict(0).unwrap().credit
-    };
-    assert_eq!(hit(Some(30)), 70);
-    assert_eq!(hit(Some(0)), 70);
-    assert_eq!(hit(None), 63);
+    let upload = operation("api=upload user=ann bytes=7");
+    let hit = |cost| answers(&ask(&limiter, |builder| builder.add(&upload, Intent::Hit, cost)));
+    assert_eq!([hit(Some(30)), hit(Some(0)), hit(None)].concat(), [(true, 70), (true, 70), (true, 63)]);
+}
+
+/// Returns a limit of this many credits an hour.
+fn hourly(credits: u64) -> Limit {
+    Limit::FixedWindow(FixedWindow::new(credits, 3600 * NANOS_PER_SECOND).unwrap())
 }
 
 #[test]
-fn limit_from_a_client_shares_the_counter_of_an_equal_rule() {
+fn hits_under_a_limit_from_the_client_share_its_counter_and_cost_0_takes_nothing() {
     let limiter = limiter();
-    let limit = Limit::FixedWindow(FixedWindow::new(3, 3600 * NANOS_PER_SECOND).unwrap());
     let hit = |cost| {
-        let applied =
-            ask(&limiter, |builder| builder.add_limited(&operation("key=a domain=b"), limit, Intent::Hit, cost));
+        let of_b = operation("key=a domain=b");
+        let applied = ask(&limiter, |builder| builder.add_limited(&of_b, hourly(3), Intent::Hit, cost));
         let outcome = applied.report().outcome(0).unwrap();
         (outcome.allowed, outcome.left)
     };
-    assert_eq!([hit(2), hit(2), hit(1)], [(true, 1), (false, 1), (true, 0)]);
+    let answers = [0, 2, 2, 1, 0].map(hit);
+    assert_eq!(answers, [(true, 3), (true, 1), (false, 1), (true, 0), (false, 0)]);
 }
 
 #[test]
@@ -333,18 +404,6 @@ fn rules_without_counters_decide_a_hit_of_cost_0() {
     assert!(hit_at_cost(&limiter_of(EACH_ALGORITHM), "api=other", 0).allowed);
 }
 
-#[test]
-fn hit_of_cost_0_under_a_limit_from_the_client_takes_nothing() {
-    let limiter = limiter();
-    let limit = Limit::FixedWindow(FixedWindow::new(1, 3600 * NANOS_PER_SECOND).unwrap());
-    let hit = |cost| {
-        let applied = ask(&limiter, |builder| builder.add_limited(&operation("key=a"), limit, Intent::Hit, cost));
-        let outcome = applied.report().outcome(0).unwrap();
-        (outcome.allowed, outcome.left)
-    };
-    assert_eq!([hit(0), hit(1), hit(0)], [(true, 1), (true, 0), (false, 0)]);
-}
-
 const BY_THE_CALENDAR: &str = "
 [api=day]; creditLimit = 2; window = day; timezone = Europe/Berlin
 [api=month]; creditLimit = 3; window = month; timezone = Europe/Berlin
@@ -352,14 +411,16 @@ const BY_THE_CALENDAR: &str = "
 ";
 
 /// Returns `(allowed, credit, seconds to the reset)` of a hit at this time (seconds since 1970).
-fn hit_when(limiter: &Limiter, pairs: &str, second: u64) -> (bool, u64, u64) {
-    let mut builder = PlanBuilder::default();
-    let now = Timestamp::from_secs(second).unwrap();
-    builder.begin(limiter.policy(), &Scope::EVERYTHING, now, (DEFAULT_MAX_RESERVATION_TTL, true), None);
-    builder.add(&operation(pairs), Intent::Hit, None);
-    let applied = run(limiter.apply(builder.build()));
+fn hit_when(at: &mut TestLimiter, pairs: &str, second: u64) -> (bool, u64, u64) {
+    at.seconds = second;
+    let applied = at.ask(|builder| builder.add(&operation(pairs), Intent::Hit, None));
     let Verdict { allowed, credit, reset_ns, .. } = applied.report().verdict(0).unwrap();
     (allowed, credit, divvy_core::clock::ceil_seconds(reset_ns))
+}
+
+/// Returns a limiter whose time is given in seconds since 1970.
+fn at_the_epoch(rules: &str) -> TestLimiter {
+    TestLimiter { limiter: limiter_of(rules), started: Timestamp::EPOCH, seconds: 0 }
 }
 
 // Midnight in Berlin, at the start of 1 November 2026.
@@ -368,7 +429,7 @@ const DAY: u64 = 86_400;
 
 #[test]
 fn days_and_months_begin_at_midnight_in_their_zone() {
-    let limiter = limiter_of(BY_THE_CALENDAR);
+    let mut limiter = at_the_epoch(BY_THE_CALENDAR);
     for (second, day, month) in [
         (MIDNIGHT - 60, (true, 1, 60), (true, 2, 60)),
         (MIDNIGHT - 2, (true, 0, 2), (true, 1, 2)),
@@ -378,22 +439,17 @@ fn days_and_months_begin_at_midnight_in_their_zone() {
         (MIDNIGHT + DAY, (true, 1, DAY), (true, 0, 29 * DAY)),
         (MIDNIGHT + DAY + 1, (true, 0, DAY - 1), (false, 0, 29 * DAY - 1)),
     ] {
-        assert_eq!(hit_when(&limiter, "api=day", second), day, "{} s after midnight", second as i64 - MIDNIGHT as i64);
-        assert_eq!(
-            hit_when(&limiter, "api=month", second),
-            month,
-            "{} s after midnight",
-            second as i64 - MIDNIGHT as i64
-        );
+        let hits = ["api=day", "api=month"].map(|pairs| hit_when(&mut limiter, pairs, second));
+        assert_eq!(hits, [day, month], "{} s after midnight", second as i64 - MIDNIGHT as i64);
     }
     // The clocks go back in that night: the day has 25 hours.
-    let sunday = limiter_of(BY_THE_CALENDAR);
-    assert_eq!(hit_when(&sunday, "api=day", MIDNIGHT - 7 * DAY - 3600), (true, 1, 25 * 3600));
+    let mut sunday = at_the_epoch(BY_THE_CALENDAR);
+    assert_eq!(hit_when(&mut sunday, "api=day", MIDNIGHT - 7 * DAY - 3600), (true, 1, 25 * 3600));
 }
 
 #[test]
 fn stack_of_a_minute_and_a_month_crosses_midnight() {
-    let limiter = limiter_of(
+    let mut limiter = at_the_epoch(
         "[user=*]\ncreditLimit = 2\nwindow = minute\nmatchPolicy = and\nactorField = user
         [user=*]\ncreditLimit = 5\nwindow = month\ntimezone = Europe/Berlin\nactorField = user
         [default]\ncreditLimit = 0",
@@ -413,12 +469,8 @@ fn stack_of_a_minute_and_a_month_crosses_midnight() {
         (MIDNIGHT + 120, (true, 0, month(MIDNIGHT + 120))),
         (MIDNIGHT + 180, (false, 0, month(MIDNIGHT + 180))),
     ] {
-        assert_eq!(
-            hit_when(&limiter, "user=a", second),
-            answer,
-            "{} s after midnight",
-            second as i64 - MIDNIGHT as i64
-        );
+        let after = second as i64 - MIDNIGHT as i64;
+        assert_eq!(hit_when(&mut limiter, "user=a", second), answer, "{after} s after midnight");
     }
 }
 
@@ -428,8 +480,8 @@ fn released_builder_keeps_no_rules() {
     let mut builder = PlanBuilder::default();
     limiter.begin(&mut builder, &Scope::EVERYTHING);
     builder.add(&operation("api=denied"), Intent::Hit, None);
-    let policy = limiter.policy().unwrap();
-    let in_use = Arc::strong_count(&policy);
+    let active = limiter.active_rules().unwrap();
+    let in_use = Arc::strong_count(&active);
     builder.release();
-    assert_eq!((Arc::strong_count(&policy), builder.plan().is_empty()), (in_use - 1, true));
+    assert_eq!((Arc::strong_count(&active), builder.plan().is_empty()), (in_use - 1, true));
 }

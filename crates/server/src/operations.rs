@@ -27,7 +27,7 @@ use divvy_limiter::inspection::{
     DEFAULT_COUNT, Order, Ranked, RuleRanking, RuleStatus, TopOf, Window, hits_of, listed,
 };
 use divvy_limiter::{
-    ALL_RULES, ErrorClass, Intent, Limiter, LimiterError, PlanBuilder, Policy, Refusal, Remedy, RuleCount, Scope,
+    ALL_RULES, ActiveRules, ErrorClass, Intent, Limiter, LimiterError, PlanBuilder, Refusal, Remedy, RuleCount, Scope,
 };
 
 /// Carries out operations. Clones share the limiter and the audit log.
@@ -180,7 +180,7 @@ impl Operations {
         operator: &Operator,
         endpoint: &Endpoint,
         arguments: &Arguments,
-        policy: Option<Arc<Policy>>,
+        policy: Option<Arc<ActiveRules>>,
     ) -> Result<Value, OperationError> {
         let request = Request { limiter: &self.limiter, arguments };
         let (edit, action) = match endpoint.task {
@@ -297,7 +297,7 @@ impl<'a> Request<'a> {
             }
             Inspection::Counters => {
                 let page = self.limiter.counters(self.counters(), scope).await.map_err(failed)?;
-                let counters = page.counters.into_iter().map(|counter| {
+                let counters = page.content.into_iter().map(|counter| {
                     json!({
                         "actor": counter.actor,
                         "remaining": counter.credit,
@@ -310,7 +310,7 @@ impl<'a> Request<'a> {
             Inspection::Status => {
                 let (actor, count) = (self.arguments.pairs().cloned().unwrap_or_default(), self.count(DEFAULT_PAGE));
                 let page = self.limiter.status(&actor, self.cursor(), count, scope).await.map_err(failed)?;
-                let rules: Vec<_> = page.rules.into_iter().map(status_value).collect();
+                let rules: Vec<_> = page.content.into_iter().map(status_value).collect();
                 Ok(json!({ "rules": rules, "next": page.next }))
             }
             Inspection::Ranking => {
@@ -328,7 +328,7 @@ impl<'a> Request<'a> {
                 Ok(rankings_value(&ranked.rule, order, window, std::slice::from_ref(&ranked), count))
             }
             Inspection::Rules => {
-                let policy = self.limiter.policy().ok_or_else(|| OperationError::of(&Refusal::NoRules))?;
+                let policy = self.limiter.active_rules().ok_or_else(|| OperationError::of(&Refusal::NoRules))?;
                 let describe = |(index, rule)| rule_value(index, rule, hits_of(&policy, index, rule, scope));
                 Ok(json!({ "rules": listed(&policy, scope).map(describe).collect::<Vec<_>>() }))
             }
@@ -345,7 +345,7 @@ impl<'a> Request<'a> {
 
     /// Ranks the actors of all rules but canaries, which deny nothing.
     fn rank_all(self, order: Order, window: Window, count: usize, scope: &Scope) -> Result<Value, OperationError> {
-        let policy = self.limiter.policy().ok_or_else(|| OperationError::of(&Refusal::NoRules))?;
+        let policy = self.limiter.active_rules().ok_or_else(|| OperationError::of(&Refusal::NoRules))?;
         let mut rankings = Vec::new();
         for (index, rule) in listed(&policy, scope).filter(|(_, rule)| rule.match_policy != MatchPolicy::Canary) {
             let name = rule.name(index);
@@ -372,7 +372,7 @@ impl<'a> Request<'a> {
         self,
         edit: Edit,
         scope: &Scope,
-        policy: Option<Arc<Policy>>,
+        policy: Option<Arc<ActiveRules>>,
         before: Option<State>,
     ) -> Result<Done, OperationError> {
         let (limiter, failed) = (self.limiter, |error| OperationError::of(&error));
@@ -400,7 +400,7 @@ impl<'a> Request<'a> {
                 Ok(Done { reply, before, after: Some(State::exception(credits, seconds, reason)) })
             }
             Edit::RemoveException(kind) => {
-                let was_there = limiter.remove_exception_for(self.of(kind), self.arguments.text("owner"), scope).await;
+                let was_there = limiter.remove_exception(self.of(kind), self.arguments.text("owner"), scope).await;
                 Ok(removed(was_there.map_err(failed)?, before))
             }
             Edit::EditBlocks => {
@@ -412,14 +412,10 @@ impl<'a> Request<'a> {
                     let entry = Request { limiter, arguments: entry };
                     let reason = entry.arguments.text("reason");
                     let terms = ExceptionTerms { credits: None, reason, program, lasts: entry.lasts() };
-                    ExceptionEdit {
-                        rule: entry.text("rule"),
-                        actor: entry.text("actor"),
-                        terms: is_new.then_some(terms),
-                    }
+                    ExceptionEdit { of: entry.of(ExceptionKind::Block), terms: is_new.then_some(terms) }
                 });
                 let edits: Vec<_> = edits.collect();
-                let made = limiter.edit_exceptions(ExceptionKind::Block, &edits, program, scope).await;
+                let made = limiter.edit_exceptions(&edits, program, scope).await;
                 let counts = made.map_err(|(index, error)| match index {
                     Some(index) if index < removed.len() => OperationError::of_entry(&error, "remove", index),
                     Some(index) => OperationError::of_entry(&error, "set", index - removed.len()),
@@ -431,7 +427,7 @@ impl<'a> Request<'a> {
             }
             Edit::ForgetCounters => {
                 let page = limiter.forget_counters(self.counters(), scope).await.map_err(failed)?;
-                Ok(forgotten(page.forgotten, json!({ "forgotten": page.forgotten, "next": page.next })))
+                Ok(forgotten(page.content, json!({ "forgotten": page.content, "next": page.next })))
             }
             Edit::ResetCounters => {
                 let mut builder = PlanBuilder::default();

@@ -91,6 +91,7 @@ impl Prefix {
     }
 
     /// Returns the bytes that every key of the rule begins with.
+    #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

@@ -63,6 +63,7 @@ pub fn is_record(key: &[u8]) -> bool {
 }
 
 /// Returns the key of the record's bucket, and the record's id. `None` for the key of a bucket.
+#[inline]
 pub fn split(key: &[u8]) -> Option<(&[u8], &[u8])> {
     let (_space, rest) = key.strip_prefix(PREFIX)?.split_first()?;
     let (rest, length) = rest.split_last_chunk::<LENGTH>()?;

@@ -13,7 +13,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use divvy_core::rules::Rule;
 use divvy_core::rules::diff::find_origins;
-use divvy_limiter::{Limiter, Policy, RuleCount};
+use divvy_limiter::{ActiveRules, Limiter, RuleCount};
 
 /// Time between two samples.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ pub struct Second {
 #[derive(Debug, Default)]
 pub struct Sample {
     /// The rules in force.
-    pub policy: Option<Arc<Policy>>,
+    pub policy: Option<Arc<ActiveRules>>,
     /// Number of the sample, from 1.
     pub number: u64,
     /// The counts in the order of the rules.
@@ -54,7 +54,7 @@ pub struct Sample {
 /// The last minute of all rules.
 #[derive(Debug, Default)]
 pub struct History {
-    policy: Option<Arc<Policy>>,
+    policy: Option<Arc<ActiveRules>>,
     /// The counts at the last sample, in the order of the rules.
     counted: Vec<RuleCount>,
     /// A new second replaces the oldest one.
@@ -88,7 +88,7 @@ impl Sampler {
     }
 
     fn sample(&self) {
-        let policy = self.limiter.policy();
+        let policy = self.limiter.active_rules();
         // Only this task changes the history, so the rules are compared without the lock.
         let before = self.history.lock().policy.clone();
         let origins = origins(before.as_ref(), policy.as_ref());
@@ -124,7 +124,7 @@ impl Sample {
 impl History {
     /// Adds a second under the rules in force. `origins` has, for each of the rules, the index that it had in the last sample;
     /// `None` if the rules are the same. See [`origins`].
-    fn add(&mut self, policy: Option<Arc<Policy>>, origins: Option<&[Option<usize>]>) -> Sample {
+    fn add(&mut self, policy: Option<Arc<ActiveRules>>, origins: Option<&[Option<usize>]>) -> Sample {
         let mut seconds = self.count();
         if let Some(origins) = origins {
             seconds = self.replace_policy(policy, origins, &seconds);
@@ -166,7 +166,7 @@ impl History {
     /// the new order.
     fn replace_policy(
         &mut self,
-        policy: Option<Arc<Policy>>,
+        policy: Option<Arc<ActiveRules>>,
         origins: &[Option<usize>],
         seconds: &[Second],
     ) -> Vec<Second> {
@@ -200,13 +200,13 @@ impl History {
 
 /// Returns, for each rule after a change, the index that it had before; `None` if both are the same rules. Takes
 /// milliseconds for thousands of rules.
-fn origins(before: Option<&Arc<Policy>>, after: Option<&Arc<Policy>>) -> Option<Vec<Option<usize>>> {
-    let number = |policy: &Arc<Policy>| policy.rules().number();
+fn origins(before: Option<&Arc<ActiveRules>>, after: Option<&Arc<ActiveRules>>) -> Option<Vec<Option<usize>>> {
+    let number = |policy: &Arc<ActiveRules>| policy.rules().number();
     let is_same = before.map(number) == after.map(number);
     (!is_same).then(|| find_origins(rules(before), rules(after)))
 }
 
-fn rules(policy: Option<&Arc<Policy>>) -> &[Rule] {
+fn rules(policy: Option<&Arc<ActiveRules>>) -> &[Rule] {
     policy.map_or(&[], |policy| policy.rules().rules())
 }
 
@@ -217,15 +217,15 @@ mod tests {
     use divvy_limiter::CounterNames;
     use divvy_telemetry::metrics::Metrics;
 
-    fn policy(metrics: &Metrics, headers: &[&str]) -> Arc<Policy> {
+    fn policy(metrics: &Metrics, headers: &[&str]) -> Arc<ActiveRules> {
         let rule = |header: &&str| format!("[{header}]\ncreditLimit = 9\nresetSeconds = 60\n");
         let text = headers.iter().map(rule).collect::<String>() + "[default]\ncreditLimit = 0\nresetSeconds = 0\n";
         let rules = config::parse(&text, Format::Ini, "rules.ini").unwrap().rules;
         metrics.hits.count_each_rule();
-        Arc::new(Policy::new(rules, metrics, CounterNames::Usual))
+        Arc::new(ActiveRules::new(rules, metrics, CounterNames::Usual))
     }
 
-    fn add(history: &mut History, policy: &Arc<Policy>) -> Sample {
+    fn add(history: &mut History, policy: &Arc<ActiveRules>) -> Sample {
         let origins = origins(history.policy.as_ref(), Some(policy));
         history.add(Some(Arc::clone(policy)), origins.as_deref())
     }

@@ -148,7 +148,7 @@ async fn follow_seal(limiter: Arc<Limiter>, mut is_behind: bool) {
 async fn read_seal(limiter: &Limiter, was_behind: bool) -> bool {
     let failed =
         "cannot read the key for reservation ids; the last known one applies, and without one reservations are refused";
-    log_if_changed(&limiter.follow_seal().await, was_behind, "the key for reservation ids is", failed)
+    log_if_changed(&limiter.store().follow_seal().await, was_behind, "the key for reservation ids is", failed)
 }
 
 /// Logs the result of reading something from Redis if the one before was another. Returns whether it failed.

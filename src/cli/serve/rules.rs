@@ -14,7 +14,7 @@ use divvy_core::config::{self, Loaded, Report, Serving};
 use divvy_core::rules::diff::{Change, CounterChange, diff, find_abandoned, find_origins, would_keep_if_named};
 use divvy_core::rules::{RuleSet, Spellings};
 use divvy_limiter::exceptions::ExceptionKind;
-use divvy_limiter::{CounterNames, Limiter, Policy};
+use divvy_limiter::{ActiveRules, CounterNames, Limiter};
 use divvy_server::{RecentReloads, RulesReload};
 use divvy_telemetry::metrics::Metrics;
 
@@ -55,10 +55,10 @@ impl RulesFile {
     }
 
     /// Returns the policy for these rules, and publishes them in the metrics.
-    pub fn put_in_force(&self, rules: RuleSet, metrics: &Metrics, now: Timestamp) -> Policy {
+    pub fn put_in_force(&self, rules: RuleSet, metrics: &Metrics, now: Timestamp) -> ActiveRules {
         let hash = config::fingerprint(rules.rules());
         metrics.config.loaded(&hash, rules.rules().len(), now.as_nanos());
-        Policy::new(rules, metrics, self.names)
+        ActiveRules::new(rules, metrics, self.names)
     }
 
     pub fn path(&self) -> &Path {
@@ -127,7 +127,7 @@ impl RulesFile {
     fn take(&mut self, loaded: Result<Loaded, Report>, limiter: &Weak<Limiter>, audit: &Arc<AuditLog>, reason: Reason) {
         // The limiter is gone if the server has stopped.
         let Some(limiter) = limiter.upgrade() else { return };
-        let Some(before) = limiter.policy() else { return };
+        let Some(before) = limiter.active_rules() else { return };
         let was_bad = mem::replace(&mut self.has_failed, loaded.is_err());
         let change = || audit::Change::new(Action::RulesReload).with("file", self.path().to_string_lossy());
         let file = self.path().display();
@@ -160,8 +160,8 @@ impl RulesFile {
                 return;
             }
         };
-        limiter.replace_policy(self.put_in_force(rules, limiter.metrics(), limiter.now()));
-        let Some(now) = limiter.policy() else { return };
+        limiter.replace_rules(self.put_in_force(rules, limiter.metrics(), limiter.now()));
+        let Some(now) = limiter.active_rules() else { return };
         pending.complete(Some(describe(before.rules())), Some(describe(now.rules())));
         let differences = diff(before.rules().rules(), now.rules().rules(), |rule| self.names.are_apart(rule));
         log_changes(&file, &differences);
@@ -205,7 +205,12 @@ impl RulesFile {
 
 /// Warns of each rule that had counters in use which no rule uses anymore. Each comes with whether a `counter` would have kept
 /// them.
-async fn warn_of_abandoned(limiter: Weak<Limiter>, before: Arc<Policy>, abandoned: Vec<(usize, bool)>, file: String) {
+async fn warn_of_abandoned(
+    limiter: Weak<Limiter>,
+    before: Arc<ActiveRules>,
+    abandoned: Vec<(usize, bool)>,
+    file: String,
+) {
     for (index, has_cure) in abandoned.into_iter().take(MAX_LOGGED_CHANGES) {
         // The limiter is gone if the server has stopped.
         let (Some(limiter), Some(rule)) = (limiter.upgrade(), before.rules().rules().get(index)) else { return };

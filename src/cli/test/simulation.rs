@@ -10,8 +10,8 @@ use divvy_core::json::{Object, WholeNumber};
 use divvy_limiter::exceptions::{ExceptionTarget, ExceptionTerms};
 use divvy_limiter::store::{Backend, MemoryStore};
 use divvy_limiter::{
-    Applied, Intent, Jitter, Limiter, LimiterError, PlanBuilder, Policy, ReservationId, Reserve, Scope, Settlement,
-    Standing, Verdict,
+    ActiveRules, Applied, Intent, Jitter, Limiter, LimiterError, PlanBuilder, ReservationId, Reserve, Scope,
+    Settlement, Standing, Verdict,
 };
 use divvy_server::http;
 use divvy_telemetry::metrics::Metrics;
@@ -25,22 +25,22 @@ pub struct Simulation<'a> {
 
 impl<'a> Simulation<'a> {
     /// Starts at `start` with an empty store.
-    pub fn new(policy: Policy, metrics: &Arc<Metrics>, start: Timestamp) -> Self {
+    pub fn new(policy: ActiveRules, metrics: &Arc<Metrics>, start: Timestamp) -> Self {
         let store = Backend::Memory(MemoryStore::default());
         let limiter = Limiter::new(Some(policy), store, Clock::system(), Arc::clone(metrics)).with_jitter(Jitter::Off);
         Self { limiter, start, reservations: HashMap::new() }
     }
 
     /// Returns the policy, for another simulation. The counters and the limits of actors are lost.
-    pub fn into_policy(self) -> Option<Policy> {
-        let policy = self.limiter.policy();
+    pub fn into_policy(self) -> Option<ActiveRules> {
+        let policy = self.limiter.active_rules();
         drop(self.limiter);
         Arc::into_inner(policy?)
     }
 
     /// Returns the rules in force.
-    pub fn policy(&self) -> Option<Arc<Policy>> {
-        self.limiter.policy()
+    pub fn policy(&self) -> Option<Arc<ActiveRules>> {
+        self.limiter.active_rules()
     }
 
     /// Runs a step, and returns its answer.
@@ -57,7 +57,7 @@ impl<'a> Simulation<'a> {
                     let terms = ExceptionTerms { credits: Some(*credits), ..ExceptionTerms::default() };
                     self.limiter.set_exception(target, terms, everything).await
                 }
-                None => self.limiter.remove_exception(target, everything).await.map(drop),
+                None => self.limiter.remove_exception(target, None, everything).await.map(drop),
             };
             return changed.map(|()| Answer::default()).map_err(|error| describe(&error));
         }

@@ -301,6 +301,7 @@ impl Rule {
     }
 
     /// Returns whether every request takes one credit from this rule, regardless of its cost.
+    #[inline]
     pub fn counts_requests(&self) -> bool {
         self.cost_field.as_deref() == Some(NO_COST_FIELD)
     }

@@ -3,13 +3,13 @@
 //! A rule is found by its name, and its counters by their actors. The number of counters does not matter: a page is
 //! bounded, and the caller keeps the cursor.
 
-pub use super::RuleName;
 use super::canonical_actor;
+pub use super::{Page, RuleName};
 use crate::Limiter;
-use crate::policy::{Bucket, Policy};
+use crate::active_rules::{ActiveRules, RuleCounter};
 use crate::refusal::{AdminError, Refusal};
 use crate::report::Verdict;
-use crate::store::{Action, Batch, ListedBucket, Listing, Outcomes, Page, SHOW, Store, StoreError, outcome_at};
+use crate::store::{self, Action, Batch, ListedBucket, Listing, Outcomes, SHOW, Store, StoreError, outcome_at};
 use divvy_core::algorithm::Limit;
 use divvy_core::rules::{Rule, Scope};
 
@@ -52,55 +52,37 @@ pub struct Counter {
     pub reset_ns: u64,
 }
 
-/// A page of counters, in no particular order. Even an empty page need not be the last one.
-#[derive(Debug, Clone, Default)]
-pub struct CounterPage {
-    /// The counters of the page.
-    pub counters: Vec<Counter>,
-    /// The cursor of the next page; `None` on the last page.
-    pub next: Option<String>,
-}
-
-/// The result of forgetting a page of counters.
-#[derive(Debug, Clone, Default)]
-pub struct ForgottenPage {
-    /// Number of counters forgotten in this page.
-    pub forgotten: u64,
-    /// Same as [`CounterPage::next`].
-    pub next: Option<String>,
-}
-
 impl Limiter {
-    /// Returns a page of a rule's counters, without those that are full again. With a store in Redis, a counter may be
-    /// listed twice.
+    /// Returns a page of a rule's counters in no particular order, without those that are full again. With a store in Redis, a
+    /// counter may be listed twice.
     ///
     /// # Errors
     /// There is no such rule, it has no counter, it is out of scope, or the store fails.
-    pub async fn counters(&self, of: CountersOf<'_>, scope: &Scope) -> Result<CounterPage, AdminError> {
-        let policy = self.policy().ok_or(Refusal::NoRules)?;
-        of.rule.check(Some(&policy), of.actor, scope)?;
-        let (rule, bucket) = of.rule.find(&policy)?;
-        let (actor, bucket) = (of.canonical_actor(rule, scope)?, bucket.clone());
-        let mut page = self.page(&bucket, actor, of).await?;
-        self.judge_by_own_limits(&bucket, &mut page).await?;
+    pub async fn counters(&self, of: CountersOf<'_>, scope: &Scope) -> Result<Page<Vec<Counter>>, AdminError> {
+        let active = self.active_rules().ok_or(Refusal::NoRules)?;
+        of.rule.check(Some(&active), of.actor, scope)?;
+        let (rule, counter) = of.rule.find(&active)?;
+        let (actor, counter) = (of.canonical_actor(rule, scope)?, counter.clone());
+        let mut page = self.page(&counter, actor, of).await?;
+        self.judge_by_own_limits(&counter, &mut page).await?;
         let counters = page.buckets.into_iter().filter_map(|listed| {
             // A rule's actors are text. A name in Redis that is not text does not belong to divvy.
             let actor = String::from_utf8(listed.actor).ok()?;
             let verdict = Verdict::from(listed.outcome);
             Some(Counter { actor, credit: verdict.credit, balance: verdict.balance(), reset_ns: verdict.reset_ns })
         });
-        Ok(CounterPage { counters: counters.collect(), next: page.next })
+        Ok(Page { content: counters.collect(), next: page.next })
     }
 
     /// Counts the counters of the rule with this index that are not full again, up to `max` or a little more.
     ///
     /// # Errors
     /// The store fails.
-    pub async fn counters_in_use(&self, policy: &Policy, index: usize, max: usize) -> Result<usize, StoreError> {
-        let Some(bucket) = policy.bucket(index) else { return Ok(0) };
+    pub async fn counters_in_use(&self, active: &ActiveRules, index: usize, max: usize) -> Result<usize, StoreError> {
+        let Some(counter) = active.counter(index) else { return Ok(0) };
         let (mut count, mut cursor) = (0, None);
         loop {
-            let (prefix, limit, now) = (bucket.prefix.as_bytes().into(), bucket.limit_at(self.now()), self.now());
+            let (prefix, limit, now) = (counter.prefix.as_bytes().into(), counter.limit_at(self.now()), self.now());
             let page = self.store.list(Listing { prefix, limit, cursor, count: MAX_PAGE, now }).await?;
             count += page.buckets.len();
             cursor = page.next;
@@ -111,40 +93,40 @@ impl Limiter {
         }
     }
 
-    /// Forgets a page of a rule's counters, as durably as hits are taken.
+    /// Forgets a page of a rule's counters, as durably as hits are taken. Returns their number.
     ///
     /// # Errors
     /// Same as [`Limiter::counters`], or the rule is named by its position. Some counters of the page may be forgotten
     /// anyway.
-    pub async fn forget_counters(&self, of: CountersOf<'_>, scope: &Scope) -> Result<ForgottenPage, AdminError> {
-        let policy = self.policy().ok_or(Refusal::NoRules)?;
-        of.rule.check(Some(&policy), of.actor, scope)?;
-        let (rule, bucket) = of.rule.find_for_change(&policy)?;
-        let (actor, bucket) = (of.canonical_actor(rule, scope)?, bucket.clone());
-        let page = self.page(&bucket, actor, of).await?;
-        let limit = bucket.limit_at(self.now());
+    pub async fn forget_counters(&self, of: CountersOf<'_>, scope: &Scope) -> Result<Page<u64>, AdminError> {
+        let active = self.active_rules().ok_or(Refusal::NoRules)?;
+        of.rule.check(Some(&active), of.actor, scope)?;
+        let (rule, counter) = of.rule.find_for_change(&active)?;
+        let (actor, counter) = (of.canonical_actor(rule, scope)?, counter.clone());
+        let page = self.page(&counter, actor, of).await?;
+        let limit = counter.limit_at(self.now());
         let asks = page.buckets.iter().map(|listed| (listed.actor.as_slice(), limit));
         let mut forgotten = 0;
-        for outcome in self.apply_to(&bucket, Action::Forget, asks).await {
+        for outcome in self.apply_to(&counter, Action::Forget, asks).await {
             forgotten += u64::from(outcome?.allowed);
         }
-        Ok(ForgottenPage { forgotten, next: page.next })
+        Ok(Page { content: forgotten, next: page.next })
     }
 
     /// Decides again for actors that have limits of their own, under these limits.
-    async fn judge_by_own_limits(&self, bucket: &Bucket, page: &mut Page) -> Result<(), StoreError> {
+    async fn judge_by_own_limits(&self, counter: &RuleCounter, page: &mut store::Page) -> Result<(), StoreError> {
         let now = self.now();
-        let rule_limit = bucket.limit_at(now);
+        let rule_limit = counter.limit_at(now);
         let mut judged = Vec::new();
         for listed in &mut page.buckets {
-            match bucket.limit_of(&listed.actor, now) {
+            match counter.limit_of(&listed.actor, now) {
                 Some(limit) if limit == rule_limit => {}
                 Some(limit) => judged.push((listed, limit)),
                 None => listed.outcome.left = 0,
             }
         }
         let asks = judged.iter().map(|(listed, limit)| (listed.actor.as_slice(), *limit));
-        let outcomes = self.apply_to(bucket, SHOW, asks).await;
+        let outcomes = self.apply_to(counter, SHOW, asks).await;
         for (index, (listed, _)) in judged.into_iter().enumerate() {
             listed.outcome = outcome_at(&outcomes, index)?;
         }
@@ -152,17 +134,22 @@ impl Limiter {
     }
 
     /// Returns a page, or only the counter of `actor`.
-    async fn page(&self, bucket: &Bucket, actor: Option<String>, of: CountersOf<'_>) -> Result<Page, StoreError> {
+    async fn page(
+        &self,
+        counter: &RuleCounter,
+        actor: Option<String>,
+        of: CountersOf<'_>,
+    ) -> Result<store::Page, StoreError> {
         let now = self.now();
         if let Some(actor) = actor {
-            let ask = (actor.as_bytes(), bucket.limit_at(now));
-            let outcome = outcome_at(&self.apply_to(bucket, SHOW, std::iter::once(ask)).await, 0)?;
+            let ask = (actor.as_bytes(), counter.limit_at(now));
+            let outcome = outcome_at(&self.apply_to(counter, SHOW, std::iter::once(ask)).await, 0)?;
             let listed = (outcome.reset_ns > 0).then(|| ListedBucket { actor: actor.into(), outcome });
-            return Ok(Page { buckets: listed.into_iter().collect(), next: None });
+            return Ok(store::Page { buckets: listed.into_iter().collect(), next: None });
         }
         let listing = Listing {
-            prefix: bucket.prefix.as_bytes().into(),
-            limit: bucket.limit_at(now),
+            prefix: counter.prefix.as_bytes().into(),
+            limit: counter.limit_at(now),
             cursor: of.cursor.map(str::to_owned),
             count: of.count.clamp(1, MAX_PAGE),
             now,
@@ -173,14 +160,14 @@ impl Limiter {
     /// Applies the action to the counters of these actors, under the limit of each.
     async fn apply_to<'a>(
         &self,
-        bucket: &Bucket,
+        counter: &RuleCounter,
         action: Action,
         asks: impl Iterator<Item = (&'a [u8], Limit)>,
     ) -> Outcomes {
         let mut batch = Batch::default();
         batch.begin(self.now());
         for (actor, limit) in asks {
-            batch.push(limit, action, batch.now(), |key| bucket.prefix.write_key(actor, key));
+            batch.push(limit, action, batch.now(), |key| counter.prefix.write_key(actor, key));
         }
         if !batch.is_empty() {
             self.store.apply(&mut batch).await;

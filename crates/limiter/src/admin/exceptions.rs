@@ -11,8 +11,8 @@ use super::{RuleName, lasting_name, possible, shown, spelled};
 use crate::Limiter;
 pub use crate::refusal::MAX_LASTS_SECONDS;
 use crate::refusal::{AdminError, MAX_ACTOR, MAX_FIELD, MAX_FIELDS, MAX_PROGRAM, MAX_REASON, Refusal};
-use crate::register::overrides::{ALL_RULES, Class, ExceptionOwner, OwnerName, place_of};
-use crate::register::table::weight;
+use crate::register::memory::weight;
+use crate::register::owner::{ALL_RULES, Class, ExceptionOwner, OwnerName, place_of};
 pub use crate::store::ExceptionKind;
 use crate::store::{Changed, Effect, Exception, ExceptionChange, Replaces, Setter};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
@@ -60,10 +60,8 @@ pub struct ExceptionTerms<'a> {
 /// A change to an actor's exception.
 #[derive(Debug, Clone, Copy)]
 pub struct ExceptionEdit<'a> {
-    /// The rule's label, or [`ALL_RULES`] for a block or an allow.
-    pub rule: &'a str,
-    /// The actor: `field=value` or `field=network` for all rules.
-    pub actor: &'a str,
+    /// The exception.
+    pub of: ExceptionTarget<'a>,
     /// The terms of the new exception; `None` to remove it.
     pub terms: Option<ExceptionTerms<'a>>,
 }
@@ -94,8 +92,7 @@ impl Limiter {
         terms: ExceptionTerms<'_>,
         scope: &Scope,
     ) -> Result<(), AdminError> {
-        let edit = ExceptionEdit { rule: of.rule, actor: of.actor, terms: Some(terms) };
-        self.make_one(of.kind, edit, terms.program, scope).await.map(drop)
+        self.make_one(ExceptionEdit { of, terms: Some(terms) }, terms.program, scope).await.map(drop)
     }
 
     /// Returns the actor's exception, if it has one.
@@ -109,29 +106,21 @@ impl Limiter {
             place => place?,
         };
         let found = self.exceptions.memory.find(&owner, &actor, self.now());
-        Ok(found.and_then(|found| self.listed(&owner, actor, &found, self.policy().as_deref())))
+        Ok(found.and_then(|found| self.listed(&owner, actor, &found, self.active_rules().as_deref())))
     }
 
-    /// Removes the actor's exception. Returns whether there was one.
+    /// Removes the actor's exception. Returns whether there was one. A program removes only what it has set.
     ///
     /// # Errors
-    /// Same as [`Limiter::exception_of`], the rule has no label, or the store fails. It may be removed anyway.
-    pub async fn remove_exception(&self, of: ExceptionTarget<'_>, scope: &Scope) -> Result<bool, AdminError> {
-        self.remove_exception_for(of, None, scope).await
-    }
-
-    /// Does the same for a program, which removes only what it has set.
-    ///
-    /// # Errors
-    /// Same as [`Limiter::remove_exception`], or it belongs to another owner.
-    pub async fn remove_exception_for(
+    /// Same as [`Limiter::exception_of`], the rule has no label, it belongs to another owner, or the store fails. It may be
+    /// removed anyway.
+    pub async fn remove_exception(
         &self,
         of: ExceptionTarget<'_>,
         program: Option<&str>,
         scope: &Scope,
     ) -> Result<bool, AdminError> {
-        let edit = ExceptionEdit { rule: of.rule, actor: of.actor, terms: None };
-        self.make_one(of.kind, edit, program, scope).await
+        self.make_one(ExceptionEdit { of, terms: None }, program, scope).await
     }
 
     /// Makes many changes of an operator or of this program, which are stored together in parts. Those that find no room, or an
@@ -141,7 +130,6 @@ impl Limiter {
     /// An edit is not valid: its index is returned, and nothing has changed. Or the store fails, and some edits may be made.
     pub async fn edit_exceptions(
         &self,
-        kind: ExceptionKind,
         edits: &[ExceptionEdit<'_>],
         program: Option<&str>,
         scope: &Scope,
@@ -149,7 +137,7 @@ impl Limiter {
         let checked = edits
             .iter()
             .enumerate()
-            .map(|(index, edit)| self.edit(kind, *edit, program, scope).map_err(|error| (Some(index), error)));
+            .map(|(index, edit)| self.edit(*edit, program, scope).map_err(|error| (Some(index), error)));
         let checked: Vec<_> = checked.collect::<Result<_, _>>()?;
         let mut counts = EditCounts::default();
         let mut checked = checked.into_iter();
@@ -176,33 +164,29 @@ impl Limiter {
     /// Checks an edit. Returns the change of the exception where it is stored, and how long it lasts from then on.
     fn edit(
         &self,
-        kind: ExceptionKind,
-        edit: ExceptionEdit<'_>,
+        ExceptionEdit { of, terms }: ExceptionEdit<'_>,
         program: Option<&str>,
         scope: &Scope,
     ) -> Result<(ExceptionChange, Option<Duration>), AdminError> {
-        let of = ExceptionTarget { kind, rule: edit.rule, actor: edit.actor };
-        let credits = edit.terms.and_then(|terms| terms.credits);
-        let (owner, actor) = match edit.terms {
-            Some(_) => self.new_place(of, credits, scope)?,
+        let (owner, actor) = match terms {
+            Some(terms) => self.new_place(of, terms.credits, scope)?,
             None => self.place(of, scope)?,
         };
         if program.is_some_and(|program| !is_owner(program)) {
             return Err(AdminError::BadOwner);
         }
-        let value = edit.terms.map(|terms| terms.exception(kind)).transpose()?;
-        Ok((ExceptionChange { owner, actor, value }, edit.terms.and_then(|terms| terms.lasts)))
+        let value = terms.map(|terms| terms.exception(of.kind)).transpose()?;
+        Ok((ExceptionChange { owner, actor, value }, terms.and_then(|terms| terms.lasts)))
     }
 
     /// Makes one change. Returns whether there was an exception before.
     async fn make_one(
         &self,
-        kind: ExceptionKind,
         edit: ExceptionEdit<'_>,
         program: Option<&str>,
         scope: &Scope,
     ) -> Result<bool, AdminError> {
-        let change = self.edit(kind, edit, program, scope)?;
+        let change = self.edit(edit, program, scope)?;
         self.make(vec![change], program).await?.pop().unwrap_or(Ok(false))
     }
 
@@ -268,9 +252,8 @@ impl Limiter {
         if weight == 0 || register.has_room(class, weight, &self.store, now).await {
             return Ok(());
         }
-        let (len, used, max) =
-            (register.memory.len(class), register.memory.weight(class), register.bounds.of(class).max);
-        Err(AdminError::Full { class, len, used, max })
+        let (len, room) = (register.memory.len(class), register.memory.room(class));
+        Err(AdminError::Full { class, len, used: room.used(), max: room.max })
     }
 
     /// Returns the owner and the actor of a new exception, which a request could have. A limit has these credits.
@@ -285,11 +268,11 @@ impl Limiter {
             let actor = self.possible_everywhere(of.actor)?;
             return everywhere(ExceptionTarget { actor: &actor, ..of }, scope);
         }
-        let policy = self.policy().ok_or(Refusal::NoRules)?;
-        RuleName::Name(of.rule).check(Some(&policy), Some(of.actor), scope)?;
-        let (found, _) = RuleName::Name(of.rule).find(&policy)?;
+        let active = self.active_rules().ok_or(Refusal::NoRules)?;
+        RuleName::Name(of.rule).check(Some(&active), Some(of.actor), scope)?;
+        let (found, _) = RuleName::Name(of.rule).find(&active)?;
         let label = lasting_name(of.rule, found)?;
-        let actor = possible(of.rule, found, of.actor, &policy)?;
+        let actor = possible(of.rule, found, of.actor, &active)?;
         if let Some(credits) = credits.filter(|_| of.kind == ExceptionKind::Limit)
             && let Some(error) = own_settings(found, credits).quota().err().and_then(|errors| errors.into_iter().next())
         {
@@ -311,16 +294,16 @@ impl Limiter {
                 _ => Ok((owner, stored)),
             };
         }
-        let policy = self.policy();
-        RuleName::Name(rule).check(policy.as_deref(), Some(actor), scope)?;
+        let active = self.active_rules();
+        RuleName::Name(rule).check(active.as_deref(), Some(actor), scope)?;
         let owner = owner_of(kind, rule);
         if memory.find(&owner, actor, self.now()).is_some() {
             return Ok((owner, actor.to_owned()));
         }
-        let policy = policy.ok_or(Refusal::NoRules)?;
-        let found = RuleName::Name(rule).find(&policy);
+        let active = active.ok_or(Refusal::NoRules)?;
+        let found = RuleName::Name(rule).find(&active);
         match found.and_then(|(found, _)| Ok((found, lasting_name(rule, found)?))) {
-            Ok((found, label)) => Ok((owner_of(kind, label), spelled(label, found, actor, &policy)?)),
+            Ok((found, label)) => Ok((owner_of(kind, label), spelled(label, found, actor, &active)?)),
             Err(_) if memory.has_owner(&owner) => Ok((owner, actor.to_owned())),
             Err(error) => Err(error),
         }
@@ -336,7 +319,7 @@ impl Limiter {
             return Err(AdminError::Pattern);
         }
         let is_network = !matches!(Network::parse(value), Err(NetworkError::NoAddress));
-        let spelling = self.policy().and_then(|policy| policy.rules.spellings().of(field));
+        let spelling = self.active_rules().and_then(|active| active.rules.spellings().of(field));
         match spelling {
             None | Some(Spelling::Address | Spelling::Host) if is_network => Ok(actor.into()),
             // It would never match.

@@ -2,11 +2,11 @@
 //! under all rules that count by its fields; and the actors of one rule that take the most, or that it denies the most. Looking
 //! changes nothing.
 
-pub use super::RuleName;
 use super::counters::MAX_PAGE;
 use super::shown;
+pub use super::{Page, RuleName};
+use crate::active_rules::ActiveRules;
 pub use crate::heavy_hitters::{Order, Ranked, Ranking, Window};
-use crate::policy::Policy;
 use crate::refusal::{AdminError, Refusal};
 use crate::store::{Batch, SHOW, Store};
 use crate::{Limit, Limiter, MAX_PART, Verdict};
@@ -21,15 +21,15 @@ impl Limiter {
     /// # Errors
     /// When there are no rules, and when one that matches is out of scope.
     pub fn explain(&self, operation: &Operation, scope: &Scope) -> Result<Explanation, Refusal> {
-        let (policy, now) = (self.policy().ok_or(Refusal::NoRules)?, self.now());
-        let plan_scope = scope.resolve(&policy.rules);
+        let (active, now) = (self.active_rules().ok_or(Refusal::NoRules)?, self.now());
+        let plan_scope = scope.resolve(&active.rules);
         let is_in_scope = |rules: &[ExplainedRule], operation: &Operation| {
             let is_covered = |index| plan_scope.as_ref().is_none_or(|scope| scope.covers(index, operation));
             rules.iter().enumerate().all(|(index, rule)| !rule.finding.is_match() || is_covered(index))
         };
-        let mut explanation = explain(policy.rules(), operation, |index, operation| {
+        let mut explanation = explain(active.rules(), operation, |index, operation| {
             let everywhere = self.exceptions.everywhere().and_then(|everywhere| everywhere.find_entry(operation, now));
-            policy.exceptions_of(index, operation, everywhere.as_ref(), now)
+            active.exceptions_of(index, operation, everywhere.as_ref(), now)
         });
         if !is_in_scope(&explanation.rules, operation) {
             return Err(Refusal::OutOfScope);
@@ -38,7 +38,7 @@ impl Limiter {
         explanation.check.take_if(|check| !is_in_scope(&check.rules, &of_check(check)));
         let check = explanation.check.as_mut().map(|check| &mut check.rules);
         for explained in [&mut explanation.rules].into_iter().chain(check) {
-            let mut rules = policy.rules().rules().iter();
+            let mut rules = active.rules().rules().iter();
             explained.retain(|_| rules.next().is_some_and(|rule| scope.covers(Some(rule), None, None)));
         }
         Ok(explanation)
@@ -46,13 +46,13 @@ impl Limiter {
 }
 
 /// Returns the hits of the rule with this index, since the server started. `None` if only one of its actors is in scope.
-pub fn hits_of(policy: &Policy, index: usize, rule: &Rule, scope: &Scope) -> Option<RuleCount> {
-    scope.own_actor(rule).is_none().then(|| policy.named_count(index))
+pub fn hits_of(active: &ActiveRules, index: usize, rule: &Rule, scope: &Scope) -> Option<RuleCount> {
+    scope.own_actor(rule).is_none().then(|| active.named_count(index))
 }
 
 /// Returns the rules in scope with their indexes, in order.
-pub fn listed<'a>(policy: &'a Policy, scope: &Scope) -> impl Iterator<Item = (usize, &'a Rule)> {
-    policy.rules().rules().iter().enumerate().filter(move |(_, rule)| scope.covers(Some(rule), None, None))
+pub fn listed<'a>(active: &'a ActiveRules, scope: &Scope) -> impl Iterator<Item = (usize, &'a Rule)> {
+    active.rules().rules().iter().enumerate().filter(move |(_, rule)| scope.covers(Some(rule), None, None))
 }
 
 /// The actor's counter under one rule. `limit` is the sum of `used`, `reserved`, `in_flight` and the verdict's balance.
@@ -76,18 +76,9 @@ pub struct RuleStatus {
     pub actor_override: Option<ActorOverride>,
 }
 
-/// A page of an actor's status, in the order of the rules. It may be empty and not the last one.
-#[derive(Debug, Clone, Default)]
-pub struct StatusPage {
-    /// The rules under which the actor has a counter that is not full, a limit of its own, a block or an allow.
-    pub rules: Vec<RuleStatus>,
-    /// The cursor of the next page; `None` on the last page.
-    pub next: Option<String>,
-}
-
 impl Limiter {
-    /// Returns a page of the status of the actor that these fields form, under the rules in scope. The page reads at most
-    /// `count` counters.
+    /// Returns a page of the status of the actor that these fields form: the rules in scope, in order, under which the actor has a
+    /// counter that is not full, a limit of its own, a block or an allow. The page reads at most `count` counters.
     ///
     /// # Errors
     /// The actor is out of scope, no rule counts by these fields, the cursor does not belong to the rules in force, or the
@@ -98,11 +89,11 @@ impl Limiter {
         cursor: Option<&str>,
         count: usize,
         scope: &Scope,
-    ) -> Result<StatusPage, AdminError> {
-        let policy = self.policy().ok_or(Refusal::NoRules)?;
-        let resolved = scope.resolve(&policy.rules);
+    ) -> Result<Page<Vec<RuleStatus>>, AdminError> {
+        let active = self.active_rules().ok_or(Refusal::NoRules)?;
+        let resolved = scope.resolve(&active.rules);
         let is_in_scope = |index| resolved.as_ref().is_none_or(|scope| scope.covers(index, actor));
-        if !policy.rules.rules_by_fields_of(actor).any(|(index, _)| is_in_scope(index)) {
+        if !active.rules.rules_by_fields_of(actor).any(|(index, _)| is_in_scope(index)) {
             // Whether a rule out of scope has these fields makes no difference.
             return Err(match scope.covers(None, None, None) {
                 true => {
@@ -112,23 +103,23 @@ impl Limiter {
                 false => Refusal::OutOfScope.into(),
             });
         }
-        let first = cursor.map_or(Some(0), |cursor| resume(&policy, cursor).filter(|index| is_in_scope(*index)));
+        let first = cursor.map_or(Some(0), |cursor| resume(&active, cursor).filter(|index| is_in_scope(*index)));
         let first = first.ok_or(AdminError::Cursor)?;
         let (now, everywhere) = (self.now(), self.exceptions.everywhere());
         let everywhere = everywhere.and_then(|everywhere| everywhere.find_entry(actor, now));
-        let (mut batch, mut asked, mut page) = (Batch::default(), Vec::new(), StatusPage::default());
+        let (mut batch, mut asked, mut page) = (Batch::default(), Vec::new(), Page::<Vec<_>>::default());
         batch.begin(now);
         for (index, rule) in
-            policy.rules.rules_of_actor(actor).filter(|(index, _)| *index >= first && is_in_scope(*index))
+            active.rules.rules_of_actor(actor).filter(|(index, _)| *index >= first && is_in_scope(*index))
         {
-            let Some(bucket) = policy.bucket(index) else { continue };
+            let Some(counter) = active.counter(index) else { continue };
             if asked.len() >= count.clamp(1, MAX_PAGE) || batch.weight() > MAX_PART {
-                page.next = Some(cursor_at(&policy, index));
+                page.next = Some(cursor_at(&active, index));
                 break;
             }
             // The usage of an actor that may take nothing is shown, too.
-            batch.push_if(SHOW, now, |key| bucket.write_key(actor, now, key).or(Some(bucket.limit_at(now))));
-            asked.push((index, rule, policy.exceptions_of(index, actor, everywhere.as_ref(), now)));
+            batch.push_if(SHOW, now, |key| counter.write_key(actor, now, key).or(Some(counter.limit_at(now))));
+            asked.push((index, rule, active.exceptions_of(index, actor, everywhere.as_ref(), now)));
         }
         if !batch.is_empty() {
             self.store.apply(&mut batch).await;
@@ -137,7 +128,7 @@ impl Limiter {
             let outcome = batch.outcome(place)?;
             let is_shown = outcome.reset_ns > 0 || exceptions.credits.is_some() || exceptions.actor_override.is_some();
             if let Some(entry) = batch.entry(place).filter(|_| is_shown) {
-                page.rules.push(RuleStatus::new((index, rule), entry.limit, exceptions, outcome));
+                page.content.push(RuleStatus::new((index, rule), entry.limit, exceptions, outcome));
             }
         }
         Ok(page)
@@ -161,14 +152,14 @@ impl RuleStatus {
 }
 
 /// Returns the cursor of a page that begins with this rule.
-fn cursor_at(policy: &Policy, index: usize) -> String {
-    format!("{index}-{:x}", policy.fingerprint(index))
+fn cursor_at(active: &ActiveRules, index: usize) -> String {
+    format!("{index}-{:x}", active.fingerprint(index))
 }
 
 /// Returns the rule that the page begins with, if it is still at its place.
-fn resume(policy: &Policy, text: &str) -> Option<usize> {
+fn resume(active: &ActiveRules, text: &str) -> Option<usize> {
     let index = text.split_once('-')?.0.parse().ok()?;
-    (policy.bucket(index).is_some() && cursor_at(policy, index) == text).then_some(index)
+    (active.counter(index).is_some() && cursor_at(active, index) == text).then_some(index)
 }
 
 /// Number of actors, unless the client asks for another.
@@ -213,11 +204,11 @@ impl Limiter {
     /// # Errors
     /// There is no such rule, it is out of scope, or nothing is counted.
     pub fn top(&self, of: TopOf<'_>, scope: &Scope) -> Result<RuleRanking, AdminError> {
-        let policy = self.policy().ok_or(Refusal::NoRules)?;
-        of.rule.check(Some(&policy), None, scope)?;
-        let index = of.rule.index(&policy)?;
+        let active = self.active_rules().ok_or(Refusal::NoRules)?;
+        of.rule.check(Some(&active), None, scope)?;
+        let index = of.rule.index(&active)?;
         let top = self.observers.top.as_ref().ok_or(AdminError::NoTop)?;
-        let found = policy.rules.rules().get(index).zip(policy.tops.get(index));
+        let found = active.rules.rules().get(index).zip(active.tops.get(index));
         let (rule, of_rule) = found.ok_or(AdminError::NoTop)?;
         let own = scope.own_actor(rule);
         let count = of.count.clamp(1, MAX_COUNT);
@@ -235,8 +226,8 @@ impl Limiter {
     pub(crate) fn top_metrics(&self) -> Vec<Metric> {
         let Some(top) = &self.observers.top else { return Vec::new() };
         let without_room = self
-            .policy()
-            .map_or(0, |policy| policy.tops.iter().filter(|of_rule| of_rule.top.is_without_room()).count());
+            .active_rules()
+            .map_or(0, |active| active.tops.iter().filter(|of_rule| of_rule.top.is_without_room()).count());
         vec![
             Metric::gauge("divvy_top_memory_bytes", "Bytes of --top-memory in use.", top.memory() as u64),
             Metric::gauge(

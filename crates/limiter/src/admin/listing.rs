@@ -7,11 +7,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::exceptions::{own_settings, owner_of};
 use super::{RuleName, canonical};
 use crate::Limiter;
-use crate::policy::{Policy, labels};
+use crate::active_rules::{ActiveRules, labels};
 use crate::refusal::{AdminError, Refusal};
 use crate::register::Register;
-use crate::register::overrides::{ALL_RULES, ExceptionOwner, OwnerName};
-use crate::register::table::{Cursor, Listed};
+use crate::register::journal::Cursor;
+use crate::register::memory::Listed;
+use crate::register::owner::{ALL_RULES, ExceptionOwner, OwnerName};
 use crate::store::{Exception, ExceptionChange, ExceptionKind};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_core::rules::{Address, MatchPolicy, Network, Rule, Scope};
@@ -88,17 +89,17 @@ impl Limiter {
         scope: &Scope,
     ) -> Result<ExceptionsPage, AdminError> {
         let cursor = cursor.map(|cursor| Cursor::parse(cursor).ok_or(AdminError::Cursor)).transpose()?;
-        let (policy, memory) = (self.policy(), &self.exceptions.memory);
+        let (active, memory) = (self.active_rules(), &self.exceptions.memory);
         // Read first, so that a client that follows the changes after it misses none.
         let (sequence, now) = (memory.journal.sequence(), self.now());
-        let owners = self.check_filter(kind, of, policy.as_deref(), scope)?;
-        let is_named = self.is_named(of, policy.as_deref(), scope);
-        let suits = self.suits(of, policy.as_deref(), now);
+        let owners = self.check_filter(kind, of, active.as_deref(), scope)?;
+        let is_named = self.is_named(of, active.as_deref(), scope);
+        let suits = self.suits(of, active.as_deref(), now);
         let is_meant =
             |owner: &str, actor: &str, value: &Exception| is_named(owner, actor) && suits(owner, actor, value);
         let (found, next) = memory.page(&owners, is_meant, cursor.as_ref(), count, now);
         let listed = found.into_iter().filter_map(|ExceptionChange { owner, actor, value }| {
-            self.listed(&owner, actor, &value?, policy.as_deref())
+            self.listed(&owner, actor, &value?, active.as_deref())
         });
         Ok(ExceptionsPage { exceptions: listed.collect(), next: next.map(|next| next.to_string()), sequence })
     }
@@ -114,13 +115,13 @@ impl Limiter {
         count: usize,
         scope: &Scope,
     ) -> Result<BlockChanges, AdminError> {
-        let (policy, memory, now) = (self.policy(), &self.exceptions.memory, self.now());
-        let owners = self.check_filter(ExceptionKind::Block, of, policy.as_deref(), scope)?;
+        let (active, memory, now) = (self.active_rules(), &self.exceptions.memory, self.now());
+        let owners = self.check_filter(ExceptionKind::Block, of, active.as_deref(), scope)?;
         let Some((changes, sequence)) = memory.journal.after(since, count) else {
             return Ok(BlockChanges { sequence: memory.journal.sequence(), is_reset: true, ..BlockChanges::default() });
         };
-        let is_named = self.is_named(of, policy.as_deref(), scope);
-        let suits = self.suits(of, policy.as_deref(), now);
+        let is_named = self.is_named(of, active.as_deref(), scope);
+        let suits = self.suits(of, active.as_deref(), now);
         let mut found = BlockChanges { sequence, ..BlockChanges::default() };
         for change in changes {
             let (owner, actor) = (&*change.owner, &*change.actor);
@@ -130,7 +131,7 @@ impl Limiter {
             let block = memory.find(owner, actor, now);
             let is_there = block.as_ref().is_some_and(|block| suits(owner, actor, block));
             let block = block.unwrap_or(Exception::by_hand(None, None));
-            match self.listed(owner, actor.to_owned(), &block, policy.as_deref()) {
+            match self.listed(owner, actor.to_owned(), &block, active.as_deref()) {
                 Some(listed) if is_there => found.set.push(listed),
                 Some(listed) => found.removed.push((listed.rule, listed.actor)),
                 None => {}
@@ -147,7 +148,7 @@ impl Limiter {
         &self,
         kind: ExceptionKind,
         of: ExceptionFilter<'_>,
-        policy: Option<&Policy>,
+        active: Option<&ActiveRules>,
         scope: &Scope,
     ) -> Result<Listed, AdminError> {
         let is_of_all_rules = of.rule == Some(ALL_RULES) && kind != ExceptionKind::Limit;
@@ -156,9 +157,9 @@ impl Limiter {
         }
         let owner = of.rule.map_or_else(|| format!("{kind}:"), |rule| owner_of(kind, rule));
         let Some(rule) = of.rule.filter(|_| !is_of_all_rules) else { return Ok(Listed::Beginning(owner)) };
-        RuleName::Name(rule).check(policy, of.actor, scope)?;
-        if let Some(policy) = policy.filter(|_| !self.exceptions.memory.has_owner(&owner)) {
-            RuleName::Name(rule).find(policy)?;
+        RuleName::Name(rule).check(active, of.actor, scope)?;
+        if let Some(active) = active.filter(|_| !self.exceptions.memory.has_owner(&owner)) {
+            RuleName::Name(rule).find(active)?;
         }
         Ok(Listed::Owner(owner))
     }
@@ -167,11 +168,11 @@ impl Limiter {
     fn is_named<'a>(
         &self,
         of: ExceptionFilter<'a>,
-        policy: Option<&Policy>,
+        active: Option<&ActiveRules>,
         scope: &'a Scope,
     ) -> impl Fn(&str, &str) -> bool + use<'a> {
         let covers_all_rules = scope.covers_everything();
-        let is_in_scope = filter_by(scope, policy);
+        let is_in_scope = filter_by(scope, active);
         move |owner, actor| match ExceptionOwner::parse(owner) {
             Some(ExceptionOwner { of: OwnerName::Rule(label), .. }) => {
                 of.actor.is_none_or(|wanted| wanted == actor) && is_in_scope(label, actor)
@@ -191,10 +192,10 @@ impl Limiter {
     fn suits<'a>(
         &'a self,
         of: ExceptionFilter<'a>,
-        policy: Option<&'a Policy>,
+        active: Option<&'a ActiveRules>,
         now: Timestamp,
     ) -> impl Fn(&str, &str, &Exception) -> bool + use<'a> {
-        let addresses = of.field.map(|field| AddressBlocks::new(field, &self.exceptions, policy));
+        let addresses = of.field.map(|field| AddressBlocks::new(field, &self.exceptions, active));
         move |owner, actor, value| {
             of.program.is_none_or(|program| value.program().is_some_and(|name| **name == *program))
                 && addresses.as_ref().is_none_or(|blocks| blocks.contains(owner, actor, now))
@@ -206,7 +207,7 @@ impl Limiter {
         owner: &str,
         actor: String,
         found: &Exception,
-        policy: Option<&Policy>,
+        active: Option<&ActiveRules>,
     ) -> Option<ListedException> {
         let owner = ExceptionOwner::parse(owner)?;
         let shown = owner.shown(&actor)?.into_owned();
@@ -220,7 +221,7 @@ impl Limiter {
                         && canonical(label, rule, &actor).is_ok_and(|canonical| canonical == actor)
                 };
                 let is_in_force =
-                    policy.is_some_and(|policy| RuleName::Name(label).find(policy).is_ok_and(|(rule, _)| suits(rule)));
+                    active.is_some_and(|active| RuleName::Name(label).find(active).is_ok_and(|(rule, _)| suits(rule)));
                 (label.to_owned(), actor, !is_in_force)
             }
         };
@@ -232,8 +233,8 @@ impl Limiter {
 
     /// Returns the number of exceptions of a kind whose rule is gone or has no counter.
     pub fn orphaned_exceptions(&self, kind: ExceptionKind) -> usize {
-        let policy = self.policy();
-        let known: HashSet<_> = policy.iter().flat_map(|policy| policy.labels_that_count()).collect();
+        let active = self.active_rules();
+        let known: HashSet<_> = active.iter().flat_map(|active| active.labels_that_count()).collect();
         self.exceptions.memory.count(|owner| match ExceptionOwner::parse(owner) {
             Some(ExceptionOwner { kind: of_kind, of: OwnerName::Rule(label) }) => {
                 of_kind == kind && !known.contains(label)
@@ -279,8 +280,8 @@ impl Limiter {
 }
 
 /// Returns a filter by a scope for exceptions of rules, by the label and the actor of each.
-fn filter_by<'a>(scope: &'a Scope, policy: Option<&Policy>) -> impl Fn(&str, &str) -> bool + use<'a> {
-    let rules = policy.map_or(&[][..], |policy| policy.rules.rules());
+fn filter_by<'a>(scope: &'a Scope, active: Option<&ActiveRules>) -> impl Fn(&str, &str) -> bool + use<'a> {
+    let rules = active.map_or(&[][..], |active| active.rules.rules());
     let in_scope = labels(rules).zip(rules).filter(|(_, rule)| scope.covers(Some(rule), None, None));
     let own: HashMap<_, _> =
         in_scope.filter_map(|(label, rule)| Some((label?.to_owned(), scope.own_actor(rule)?))).collect();
@@ -292,17 +293,17 @@ fn filter_by<'a>(scope: &'a Scope, policy: Option<&Policy>) -> impl Fn(&str, &st
 pub(super) struct AddressBlocks<'a> {
     field: &'a str,
     register: &'a Register,
-    policy: Option<&'a Policy>,
+    active: Option<&'a ActiveRules>,
     /// The owners that have such blocks.
     owners: HashSet<String>,
 }
 
 impl<'a> AddressBlocks<'a> {
-    pub fn new(field: &'a str, register: &'a Register, policy: Option<&'a Policy>) -> Self {
+    pub fn new(field: &'a str, register: &'a Register, active: Option<&'a ActiveRules>) -> Self {
         let owners = register.memory.all_owners();
-        let owners = owners.iter().map(|of| of.owner()).filter(|owner| has_addresses(owner, field, policy));
+        let owners = owners.iter().map(|of| of.owner()).filter(|owner| has_addresses(owner, field, active));
         let owners = owners.map(str::to_owned).collect();
-        Self { field, register, policy, owners }
+        Self { field, register, active, owners }
     }
 
     /// Returns whether the actor's block is one of them.
@@ -314,7 +315,7 @@ impl<'a> AddressBlocks<'a> {
         let owner = ExceptionOwner::parse(owner)?;
         let network = match owner.of {
             OwnerName::Field(..) => Network::parse(&owner.shown(actor)?).ok()?,
-            OwnerName::Rule(label) => actor_network(RuleName::Name(label).find(self.policy?).ok()?.0, actor)?,
+            OwnerName::Rule(label) => actor_network(RuleName::Name(label).find(self.active?).ok()?.0, actor)?,
         };
         let is_allowed = match owner.of {
             OwnerName::Field(..) => false,
@@ -328,12 +329,12 @@ impl<'a> AddressBlocks<'a> {
 }
 
 /// Returns whether the owner has blocks of values of this field.
-fn has_addresses(owner: &str, field: &str, policy: Option<&Policy>) -> bool {
+fn has_addresses(owner: &str, field: &str, active: Option<&ActiveRules>) -> bool {
     let Some(ExceptionOwner { kind: ExceptionKind::Block, of }) = ExceptionOwner::parse(owner) else { return false };
     match of {
         OwnerName::Field(name, prefix) => name == field && prefix.is_some(),
-        OwnerName::Rule(label) => policy.is_some_and(|policy| {
-            let rule = RuleName::Name(label).find(policy);
+        OwnerName::Rule(label) => active.is_some_and(|active| {
+            let rule = RuleName::Name(label).find(active);
             // Blocks by a canary deny no hit, and a bouncer must not, either.
             rule.is_ok_and(|(rule, _)| {
                 rule.lasting_name() == Some(label)

@@ -1,10 +1,10 @@
-//! Boards with streams of events: recall, memory, windows.
+//! Sketches with streams of events: recall, memory, windows.
 
 use std::collections::HashMap;
 
 use proptest::prelude::*;
 
-use super::board::MAX_NAME;
+use super::sketch::MAX_NAME;
 use super::*;
 
 const DENIED_MINUTE: (Order, Window) = (Order::Denied, Window::Minute);
@@ -232,7 +232,7 @@ fn ten_thousand_rules_have_room() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// The boards never take more than the budget, in any order of events, and return all of it.
+    /// The sketches never take more than the budget, in any order of events, and return all of it.
     #[test]
     fn memory_is_bounded(
         memory in 1_usize..200_000,
@@ -280,8 +280,8 @@ impl Zipf {
     }
 }
 
-/// The result of a load: the share of the 100 actors with the largest exact counts that are among the 100 that the boards
-/// rank highest, and what the boards took and said.
+/// The result of a load: the share of the 100 actors with the largest exact counts that are among the 100 that the sketches
+/// rank highest, and what the sketches took and said.
 struct Recall {
     share: f64,
     memory: usize,

@@ -1,14 +1,15 @@
 //! Builds a plan, request by request. The requests of a group take effect together or not at all: each counter has one entry,
 //! and all entries form one group.
 
+use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use super::entries::{Entries, IdempotencyKey, OpenGroup, Together};
-use super::table::{Intent, hit};
+use super::effects::{Intent, hit};
+use super::entries::{Entries, IdempotencyKey, OpenGroup, Payload, Together};
 use super::{Group, Part, Plan, Request, Source, Terms};
-use crate::policy::Policy;
-use crate::refusal::{MAX_ID_TEXT, Refusal, RefusedMember};
+use crate::active_rules::ActiveRules;
+use crate::refusal::{MAX_ID_TEXT, MAX_IDEMPOTENCY_KEY, Refusal, RefusedMember};
 use crate::register::overrides::{Applicable, Everywhere};
 use crate::store::Action;
 use crate::store::key::{self, Prefix, Space};
@@ -45,14 +46,14 @@ impl PlanBuilder {
     /// Begins a new plan: see [`Limiter::begin`](crate::Limiter::begin).
     pub(crate) fn begin(
         &mut self,
-        policy: Option<Arc<Policy>>,
+        active: Option<Arc<ActiveRules>>,
         scope: &Scope,
         now: Timestamp,
         (max_reservation_ttl, has_seal): (u32, bool),
         everywhere: Option<Arc<Everywhere>>,
     ) {
-        self.scope = resolve(scope, policy.as_deref());
-        self.plan.begin(policy, now);
+        self.scope = resolve(scope, active.as_deref());
+        self.plan.begin(active, now);
         (self.group, self.key, self.everywhere) = (None, None, everywhere);
         (self.max_reservation_ttl, self.has_seal) = (max_reservation_ttl, has_seal);
     }
@@ -72,7 +73,7 @@ impl PlanBuilder {
     #[inline]
     pub fn set_scope(&mut self, scope: &Scope) {
         if !scope.is_resolved_as(self.scope.as_ref()) {
-            self.scope = resolve(scope, self.plan.policy.as_deref());
+            self.scope = resolve(scope, self.plan.active.as_deref());
         }
     }
 
@@ -113,13 +114,13 @@ impl PlanBuilder {
         if let Some(key) = &mut self.key {
             key.request = self.plan.requests.len();
         }
-        // The policy is taken out and put back, because a clone for each request would cost two atomic operations.
-        let policy = self.plan.policy.take();
-        let added = match &policy {
+        // The rules are taken out and put back, because a clone for each request would cost two atomic operations.
+        let active = self.plan.active.take();
+        let added = match &active {
             None => Err(Refusal::NoRules),
-            Some(policy) => self.add_members(policy, operation, intent, cost, terms),
+            Some(active) => self.add_members(active, operation, intent, cost, terms),
         };
-        self.plan.policy = policy;
+        self.plan.active = active;
         let request = match added {
             Ok(()) => {
                 self.plan.hits += u64::from(intent.is_hit());
@@ -202,10 +203,10 @@ impl PlanBuilder {
         }
         let now = self.plan.now();
         let everywhere = self.everywhere.as_ref().and_then(|everywhere| everywhere.find(operation, now));
-        let Some(policy) = &self.plan.policy else { return everywhere };
-        let answering = policy.rules.matches(operation, &mut self.scratch);
+        let Some(active) = &self.plan.active else { return everywhere };
+        let answering = active.rules.matches(operation, &mut self.scratch);
         let answering = answering.filter(|(_, rule)| rule.match_policy != MatchPolicy::Canary);
-        let found = answering.map(|(index, _)| policy.find_override(index, operation, everywhere.as_ref(), now));
+        let found = answering.map(|(index, _)| active.find_override(index, operation, everywhere.as_ref(), now));
         let found: Vec<_> = found.collect();
         let is_block = |found: &&Applicable| found.kind == OverrideKind::Block;
         match found.iter().flatten().find(is_block) {
@@ -228,10 +229,46 @@ impl PlanBuilder {
     }
 }
 
+impl PlanBuilder {
+    /// Adds a hit, a charge or a refund under the client's idempotency `key`. If the key is invalid, the request is refused.
+    pub fn add_idempotent(&mut self, operation: &Operation, intent: Intent, cost: Option<u64>, key: &[u8]) {
+        let mut payload = Payload::new(intent);
+        payload.add(operation, cost);
+        if let Err(refusal) = self.idempotent(key, &payload, |builder| builder.add(operation, intent, cost)) {
+            self.add_refused(refusal);
+        }
+    }
+
+    /// Adds the requests of `add` under the client's idempotency `key`. `payload` describes all of them.
+    ///
+    /// # Errors
+    /// The key is invalid. Then nothing is added.
+    pub fn idempotent<T>(
+        &mut self,
+        key: &[u8],
+        payload: &Payload,
+        add: impl FnOnce(&mut Self) -> T,
+    ) -> Result<T, Refusal> {
+        if key.is_empty() || key.len() > MAX_IDEMPOTENCY_KEY {
+            return Err(Refusal::BadIdempotencyKey);
+        }
+        self.key = Some(Box::new(IdempotencyKey {
+            intent: payload.intent,
+            key: key.to_owned(),
+            fingerprint: payload.fingerprint(),
+            request: self.plan.requests.len(),
+            records: HashMap::new(),
+        }));
+        let added = add(self);
+        self.key = None;
+        Ok(added)
+    }
+}
+
 /// Returns the scope under the rules of a plan.
-fn resolve(scope: &Scope, policy: Option<&Policy>) -> Option<ResolvedScope> {
-    match policy {
-        Some(policy) => scope.resolve(&policy.rules),
+fn resolve(scope: &Scope, active: Option<&ActiveRules>) -> Option<ResolvedScope> {
+    match active {
+        Some(active) => scope.resolve(&active.rules),
         None => scope.resolve(&RuleSet::default()),
     }
 }

@@ -5,9 +5,7 @@ use std::collections::HashMap;
 use siphasher::sip128::SipHasher13;
 
 use super::Mark;
-use super::builder::PlanBuilder;
-use super::table::Intent;
-use crate::refusal::{MAX_IDEMPOTENCY_KEY, Refusal};
+use super::effects::Intent;
 use crate::store::{Action, Batch, Entry, record_key};
 use divvy_core::algorithm::{Ask, Limit, ReservationAsk};
 use divvy_core::clock::Timestamp;
@@ -155,24 +153,23 @@ fn merge(one: Action, other: Action, together: Together) -> Action {
 /// Returns one ask in place of two. The costs of takes add up. A look adds nothing to a take, and two looks need the
 /// larger cost.
 fn sum(one: Ask, other: Ask) -> Ask {
+    let taken = |ask| match ask {
+        Ask::Count { cost } | Ask::Take { cost } | Ask::Overdraw { cost } => Some(cost),
+        _ => None,
+    };
+    let cost = match (taken(one), taken(other), one, other) {
+        (Some(cost), Some(more), ..) => cost.saturating_add(more),
+        (Some(cost), None, ..) | (None, Some(cost), ..) => cost,
+        (None, None, Ask::Look { cost }, Ask::Look { cost: other }) => return Ask::Look { cost: cost.max(other) },
+        (None, None, ..) => return other,
+    };
     match (one, other) {
-        (Ask::Look { cost }, Ask::Look { cost: other }) => Ask::Look { cost: cost.max(other) },
-        (Ask::Count { cost }, Ask::Count { cost: more }) => Ask::Count { cost: cost.saturating_add(more) },
         // An allowed actor counts as if it came first. The others need credits besides.
-        (Ask::Count { cost: more }, Ask::Overdraw { cost }) | (Ask::Overdraw { cost }, Ask::Count { cost: more }) => {
-            Ask::Overdraw { cost: cost.saturating_add(more) }
-        }
-        (Ask::Count { cost: more }, Ask::Take { cost }) | (Ask::Take { cost }, Ask::Count { cost: more }) => {
-            Ask::Take { cost: cost.saturating_add(more) }
-        }
-        (Ask::Count { cost }, _) | (_, Ask::Count { cost }) => Ask::Take { cost },
-        (Ask::Overdraw { cost }, Ask::Overdraw { cost: more }) => Ask::Overdraw { cost: cost.saturating_add(more) },
+        (Ask::Count { .. }, Ask::Count { .. }) => Ask::Count { cost },
         // A limit without debt takes precedence.
-        (Ask::Take { cost } | Ask::Overdraw { cost }, Ask::Take { cost: more } | Ask::Overdraw { cost: more }) => {
-            Ask::Take { cost: cost.saturating_add(more) }
-        }
-        (take @ (Ask::Take { .. } | Ask::Overdraw { .. }), _) => take,
-        (_, other) => other,
+        (Ask::Take { .. }, _) | (_, Ask::Take { .. }) => Ask::Take { cost },
+        (Ask::Overdraw { .. }, _) | (_, Ask::Overdraw { .. }) => Ask::Overdraw { cost },
+        _ => Ask::Take { cost },
     }
 }
 
@@ -231,7 +228,7 @@ pub(super) fn letter(intent: Intent) -> u8 {
 /// fingerprint is the same on all servers and in all versions, and ignores the order of an operation's pairs.
 #[derive(Debug, Clone)]
 pub struct Payload {
-    intent: Intent,
+    pub(super) intent: Intent,
     bytes: Vec<u8>,
 }
 
@@ -266,42 +263,6 @@ impl Payload {
     /// Returns a hash that identifies the request, the same on all servers and in all versions.
     pub fn fingerprint(&self) -> u64 {
         SipHasher13::new_with_keys(0, 0).hash(&self.bytes).h1
-    }
-}
-
-impl PlanBuilder {
-    /// Adds a hit, a charge or a refund under the client's idempotency `key`. If the key is invalid, the request is refused.
-    pub fn add_idempotent(&mut self, operation: &Operation, intent: Intent, cost: Option<u64>, key: &[u8]) {
-        let mut payload = Payload::new(intent);
-        payload.add(operation, cost);
-        if let Err(refusal) = self.idempotent(key, &payload, |builder| builder.add(operation, intent, cost)) {
-            self.add_refused(refusal);
-        }
-    }
-
-    /// Adds the requests of `add` under the client's idempotency `key`. `payload` describes all of them.
-    ///
-    /// # Errors
-    /// The key is invalid. Then nothing is added.
-    pub fn idempotent<T>(
-        &mut self,
-        key: &[u8],
-        payload: &Payload,
-        add: impl FnOnce(&mut Self) -> T,
-    ) -> Result<T, Refusal> {
-        if key.is_empty() || key.len() > MAX_IDEMPOTENCY_KEY {
-            return Err(Refusal::BadIdempotencyKey);
-        }
-        self.key = Some(Box::new(IdempotencyKey {
-            intent: payload.intent,
-            key: key.to_owned(),
-            fingerprint: payload.fingerprint(),
-            request: self.plan.requests.len(),
-            records: HashMap::new(),
-        }));
-        let added = add(self);
-        self.key = None;
-        Ok(added)
     }
 }
 

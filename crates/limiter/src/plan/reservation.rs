@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use base64_simd::URL_SAFE_NO_PAD;
 
 use super::builder::PlanBuilder;
-use super::table::{Intent, Settlement};
+use super::effects::{Intent, Settlement};
 use super::{Request, SettledRecord, Terms, is_client_id, write_client_record_id};
-use crate::policy::Policy;
+use crate::active_rules::ActiveRules;
 use crate::refusal::{BadReservationId, MAX_ID_TEXT, MAX_TOGETHER, Refusal};
 use crate::store::{SEAL_BYTES, SealKey, key, record_key, unknown_seal_key};
 use divvy_core::algorithm::{Limit, Run};
@@ -72,8 +72,10 @@ impl PlanBuilder {
         record_id.clear();
         match (reserve.id, &mut self.group) {
             (Some(id), _) => write_client_record_id(id, &mut record_id),
-            (None, Some(group)) => record_id.extend_from_slice(group.record_id.get_or_insert_with(new_record_id)),
-            (None, None) => write_new_record_id(&mut record_id),
+            (None, Some(group)) => {
+                record_id.extend_from_slice(group.record_id.get_or_insert_with(|| new_record_id().to_vec()))
+            }
+            (None, None) => record_id.extend_from_slice(&new_record_id()),
         }
         let terms = Terms { ttl_seconds: reserve.ttl_seconds, max_ttl_seconds, record_id, is_clamped };
         let start = self.plan.mark();
@@ -91,36 +93,31 @@ impl PlanBuilder {
     }
 }
 
-fn new_record_id() -> Vec<u8> {
-    let mut id = Vec::new();
-    write_new_record_id(&mut id);
-    id
-}
-
-/// Appends a record id that is unique among all reservations on all servers.
-fn write_new_record_id(out: &mut Vec<u8>) {
+/// Returns a record id that is unique among all reservations on all servers.
+fn new_record_id() -> [u8; 17] {
     use std::hash::{BuildHasher, RandomState};
     static FIRST: LazyLock<[u64; 2]> = LazyLock::new(|| [0, 1].map(|half| RandomState::new().hash_one(half)));
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let [server, first] = *FIRST;
     let number = first.wrapping_add(NEXT.fetch_add(1, Relaxed));
-    out.push(b's');
-    out.extend_from_slice(&server.to_le_bytes());
-    out.extend_from_slice(&number.to_le_bytes());
+    let mut id = [b's'; 17];
+    id[1..9].copy_from_slice(&server.to_le_bytes());
+    id[9..].copy_from_slice(&number.to_le_bytes());
+    id
 }
 
 impl PlanBuilder {
     /// Adds a commit, a release or a renewal of a reservation.
     pub fn settle(&mut self, id: &ReservationId, settlement: Settlement) {
-        let policy = self.plan.policy.take();
-        let request = match (&policy, self.check_renewal(id, settlement)) {
+        let active = self.plan.active.take();
+        let request = match (&active, self.check_renewal(id, settlement)) {
             // This comes first, because other refusals depend on the reservation.
-            (Some(policy), _) if !self.is_in_scope(policy, id) => Request::Refused(Refusal::OutOfScope),
+            (Some(active), _) if !self.is_in_scope(active, id) => Request::Refused(Refusal::OutOfScope),
             (_, Err(refusal)) => Request::Refused(refusal),
             (None, Ok(())) => Request::Refused(Refusal::NoRules),
-            (Some(policy), Ok(())) => self.settle_records(policy, id, settlement),
+            (Some(active), Ok(())) => self.settle_records(active, id, settlement),
         };
-        self.plan.policy = policy;
+        self.plan.active = active;
         self.plan.requests.push(request);
     }
 
@@ -138,23 +135,23 @@ impl PlanBuilder {
 
     /// Whether the rule and the actor of every record are in scope. The store is not asked, so the answer does not
     /// depend on the reservation.
-    fn is_in_scope(&self, policy: &Policy, id: &ReservationId) -> bool {
+    fn is_in_scope(&self, active: &ActiveRules, id: &ReservationId) -> bool {
         let Some(scope) = &self.scope else { return true };
         id.records().all(|NamedRecord { rule: fingerprint, key, .. }| {
             let bucket = record_key::bucket(key);
             let prefix = key::split_limit(bucket).map_or(0, |(prefix, _)| prefix.len());
             let actor = String::from_utf8_lossy(bucket.get(prefix..).unwrap_or_default());
-            scope.covers_counter(policy.rule_of_record(bucket, fingerprint), &actor)
+            scope.covers_counter(active.rule_of_record(bucket, fingerprint), &actor)
         })
     }
 
     /// Adds an entry for every record, as one group. So the first of several settlements decides about all of them.
-    fn settle_records(&mut self, policy: &Policy, id: &ReservationId, settlement: Settlement) -> Request {
+    fn settle_records(&mut self, active: &ActiveRules, id: &ReservationId, settlement: Settlement) -> Request {
         let (batch, settled) = (&mut self.plan.batch, &mut self.plan.settled);
         let (first, first_entry) = (settled.len(), batch.len());
         for NamedRecord { rule: fingerprint, run, key } in id.records() {
             let Some((bucket, record_id)) = record_key::split(key) else { continue };
-            let Some((rule, limit)) = limit_of_bucket(policy, fingerprint, bucket, batch.now()) else { continue };
+            let Some((rule, limit)) = limit_of_bucket(active, fingerprint, bucket, batch.now()) else { continue };
             let Some(limit) = limit else {
                 settled.push(SettledRecord { entry: None, rule });
                 continue;
@@ -191,14 +188,14 @@ impl PlanBuilder {
 /// rules share the bucket, `fingerprint` selects one. Without a rule, the limit is read from the key. It is `None` if
 /// this server's zone data lack the zone of its calendar.
 fn limit_of_bucket(
-    policy: &Policy,
+    active: &ActiveRules,
     fingerprint: u32,
     key: &[u8],
     now: Timestamp,
 ) -> Option<(Option<usize>, Option<Limit>)> {
-    if let Some((rule, bucket)) = policy.rule_of(key, fingerprint) {
-        let actor = key.get(bucket.prefix.as_bytes().len()..).unwrap_or_default();
-        return Some((Some(rule), Some(bucket.limit_of(actor, now).unwrap_or_else(|| bucket.limit_at(now)))));
+    if let Some((rule, counter)) = active.rule_of(key, fingerprint) {
+        let actor = key.get(counter.prefix.as_bytes().len()..).unwrap_or_default();
+        return Some((Some(rule), Some(counter.limit_of(actor, now).unwrap_or_else(|| counter.limit_at(now)))));
     }
     key::split_limit(key)?;
     // The id is sealed, so this calendar comes from an operator's rules. It is loaded once, and stays in memory.

@@ -7,12 +7,12 @@ use std::borrow::Cow;
 use std::cell::Cell;
 
 use super::builder::PlanBuilder;
+use super::effects::{Cost, Counter, Intent, Modes, RuleKind, Treatment, hit, treatment};
 use super::entries::Entries;
-use super::table::{Cost, Counter, Intent, Modes, RuleKind, Treatment, hit, treatment};
 use super::{
     Block, FixedActors, Group, Member, Part, Plan, Purpose, Source, Terms, is_client_id, write_client_record_id,
 };
-use crate::policy::{Bucket, Policy};
+use crate::active_rules::{ActiveRules, RuleCounter};
 use crate::refusal::Refusal;
 use crate::register::overrides::Applicable;
 use crate::store::Action;
@@ -24,9 +24,10 @@ use divvy_core::rules::{MAX_STACK, MatchPolicy, Operation, OverrideKind, Overrun
 /// The answer to an actor that may take nothing.
 const NOTHING: Source = Source::Fixed { allowed: false, credit: 0 };
 
-/// The destination of new members.
+/// The destination of new members and their entries.
 struct Members<'a> {
     list: &'a mut Vec<Member>,
+    entries: Entries<'a>,
     fixed_actors: &'a mut FixedActors,
     blocks: &'a mut Vec<Block>,
     /// Buffer for an actor.
@@ -35,7 +36,7 @@ struct Members<'a> {
 
 /// A request, and its context while its rules are added.
 struct Context<'a> {
-    policy: &'a Policy,
+    active: &'a ActiveRules,
     operation: &'a Operation,
     intent: Intent,
     cost: Option<u64>,
@@ -56,7 +57,7 @@ impl PlanBuilder {
     #[inline]
     pub(super) fn add_members(
         &mut self,
-        policy: &Policy,
+        active: &ActiveRules,
         operation: &Operation,
         intent: Intent,
         cost: Option<u64>,
@@ -64,36 +65,36 @@ impl PlanBuilder {
     ) -> Result<(), Refusal> {
         let Self { plan, group, key, stack, scratch, scope, everywhere, actor, .. } = self;
         let modes = match intent {
-            Intent::EnterOrCharge | Intent::Leave => modes(policy, operation, intent, cost, scratch),
+            Intent::EnterOrCharge | Intent::Leave => modes(active, operation, intent, cost, scratch),
             _ => Modes::default(),
         };
         let (is_idempotent, now) = (key.is_some(), plan.now());
         let everywhere = everywhere.as_ref().and_then(|everywhere| everywhere.find(operation, now));
-        let context = Context { policy, operation, intent, cost, modes, terms, is_idempotent, now, everywhere };
+        let context = Context { active, operation, intent, cost, modes, terms, is_idempotent, now, everywhere };
         let Plan { batch, members, fixed_actors, blocks, groups, .. } = plan;
-        let members = &mut Members { list: members, fixed_actors, blocks, actor };
-        let mut entries = Entries { batch, group: group.as_deref_mut(), key: key.as_deref_mut() };
+        let entries = Entries { batch, group: group.as_deref_mut(), key: key.as_deref_mut() };
+        let members = &mut Members { list: members, entries, fixed_actors, blocks, actor };
         let first = members.list.len();
         let mut absent = None;
         let mut answering = 0;
         stack.clear();
-        for (index, rule) in policy.rules.matches(operation, scratch) {
+        for (index, rule) in active.rules.matches(operation, scratch) {
             if scope.as_ref().is_some_and(|scope| !scope.covers(index, operation)) {
                 return Err(Refusal::OutOfScope);
             }
             let part = context.part(index, rule)?;
-            let is_alone = answering == 0 && entries.group.is_none();
+            let is_alone = answering == 0 && members.entries.group.is_none();
             match rule.match_policy {
                 // A peek needs only the answer, and canaries do not answer.
                 MatchPolicy::Canary if part.is_absent || intent == Intent::Peek => {}
-                MatchPolicy::Canary => context.ask(part, rule, members, &mut entries)?,
+                MatchPolicy::Canary => context.ask(part, rule, members)?,
                 _ if part.is_absent => absent = Some((part, rule)),
-                MatchPolicy::Stop if is_alone => return context.ask(part, rule, members, &mut entries),
+                MatchPolicy::Stop if is_alone => return context.ask(part, rule, members),
                 MatchPolicy::And | MatchPolicy::Stop => {
                     answering += 1;
                     // Usage that has already happened counts even if another rule denies.
                     if part.action.is_settlement() {
-                        context.ask(part, rule, members, &mut entries)?;
+                        context.ask(part, rule, members)?;
                     } else {
                         stack.push(part);
                     }
@@ -104,18 +105,24 @@ impl PlanBuilder {
             Some((_, rule)) if answering == 0 && intent == Intent::Charge && members.list.len() == first => {
                 Err(Refusal::NothingToCharge(rule.to_string()))
             }
-            Some((part, rule)) if answering == 0 => context.ask(part, rule, members, &mut entries),
+            Some((part, rule)) if answering == 0 => context.ask(part, rule, members),
             _ if answering > MAX_STACK => Err(Refusal::TooManyRules),
-            _ => context.ask_stack(stack, first, members, groups, &mut entries),
+            _ => context.ask_stack(stack, first, members, groups),
         }
     }
 }
 
 /// Returns the modes of a gateway's request.
 #[cold]
-fn modes(policy: &Policy, operation: &Operation, intent: Intent, cost: Option<u64>, scratch: &mut Scratch) -> Modes {
+fn modes(
+    active: &ActiveRules,
+    operation: &Operation,
+    intent: Intent,
+    cost: Option<u64>,
+    scratch: &mut Scratch,
+) -> Modes {
     let mut modes = Modes::default();
-    for (_, rule) in policy.rules.matches(operation, scratch) {
+    for (_, rule) in active.rules.matches(operation, scratch) {
         let kind = RuleKind::of(rule);
         modes.charges |= intent == Intent::EnterOrCharge && cost != Some(0) && kind.charges_on_enter();
         modes.frees_leases |= intent == Intent::Leave && kind.leases_to_gateways();
@@ -194,28 +201,27 @@ impl Context<'_> {
         first: usize,
         members: &mut Members<'_>,
         groups: &mut Vec<Group>,
-        entries: &mut Entries<'_>,
     ) -> Result<(), Refusal> {
-        let (first_entry, first_member) = (entries.batch.len(), members.list.len());
+        let (first_entry, first_member) = (members.entries.batch.len(), members.list.len());
         for part in stack {
-            let Some(rule) = self.policy.rules.rules().get(part.rule) else { continue };
-            self.ask(*part, rule, members, entries)?;
+            let Some(rule) = self.active.rules.rules().get(part.rule) else { continue };
+            self.ask(*part, rule, members)?;
         }
         // A canary that always denies, such as for an actor whose own limit is 0, denies nothing.
         let denies = |member: &Member| {
             !member.is_canary && matches!(member.source, Source::Fixed { allowed: false, .. } | Source::Blocked(_))
         };
         let is_denied = members.list.iter().skip(first).any(denies);
-        if let Some(group) = &mut entries.group {
+        if let Some(group) = &mut members.entries.group {
             group.is_denied |= is_denied;
             return Ok(());
         }
         if is_denied {
             // Nothing may be taken, regardless of the counters.
-            entries.batch.only_look(first_entry);
+            members.entries.batch.only_look(first_entry);
         }
         if self.intent.is_hit() {
-            entries.batch.group(first_entry);
+            members.entries.batch.group(first_entry);
             groups.push(Group { members: first_member..members.list.len(), requests: 0..0 });
         }
         Ok(())
@@ -223,24 +229,18 @@ impl Context<'_> {
 
     /// Adds a rule's entry, and its member.
     #[inline]
-    fn ask(
-        &self,
-        part: Part,
-        rule: &Rule,
-        members: &mut Members<'_>,
-        entries: &mut Entries<'_>,
-    ) -> Result<(), Refusal> {
+    fn ask(&self, part: Part, rule: &Rule, members: &mut Members<'_>) -> Result<(), Refusal> {
         let Part { rule: index, action, .. } = part;
         let is_plain = self.everywhere.is_none() && self.terms.is_none() && !action.is_about_reservation();
         // Fast path: an entry alone, for an actor without a block or an allow. Its key is written in one place only, so that
         // it needs no call.
-        if let Some(bucket) = self.policy.bucket(index).filter(|_| is_plain && entries.are_alone()) {
+        if let Some(counter) = self.active.counter(index).filter(|_| is_plain && members.entries.are_alone()) {
             let may_override = Cell::new(false);
-            let entry = entries.batch.push_if(action, self.now, |key| {
-                let start = bucket.write_actor(self.operation, key);
+            let entry = members.entries.batch.push_if(action, self.now, |key| {
+                let start = counter.write_actor(self.operation, key);
                 let actor = key.get(start..).unwrap_or_default();
-                may_override.set(bucket.may_override(actor));
-                if may_override.get() { None } else { self.limit(bucket, action, actor) }
+                may_override.set(counter.may_override(actor));
+                if may_override.get() { None } else { self.limit(counter, action, actor) }
             });
             if !may_override.get() {
                 let is_canary = rule.match_policy == MatchPolicy::Canary;
@@ -248,40 +248,35 @@ impl Context<'_> {
                 return Ok(());
             }
         }
-        self.ask_with_care(part, rule, members, entries)
+        self.ask_with_care(part, rule, members)
     }
 
     /// Does the same as [`Context::ask`], for every request and every actor.
     #[inline(never)]
-    fn ask_with_care(
-        &self,
-        part: Part,
-        rule: &Rule,
-        members: &mut Members<'_>,
-        entries: &mut Entries<'_>,
-    ) -> Result<(), Refusal> {
+    fn ask_with_care(&self, part: Part, rule: &Rule, members: &mut Members<'_>) -> Result<(), Refusal> {
         let Part { rule: index, action, .. } = part;
         let is_canary = rule.match_policy == MatchPolicy::Canary;
-        let bucket = self.policy.bucket(index);
-        let source = match (self.find_override(bucket, action, members.actor), bucket) {
+        let counter = self.active.counter(index);
+        let (action, source) = match (self.find_override(counter, action, members.actor), counter) {
             (Some(Applicable { kind: OverrideKind::Block, ends, reason, .. }), _) => {
-                if let Some(bucket) = bucket.filter(|_| action.is_settlement()) {
+                if let Some(counter) = counter.filter(|_| action.is_settlement()) {
                     // The usage counts, and the block answers.
-                    entries.add(action, self.now, is_canary, |key| self.write_key(bucket, action, key));
+                    members.entries.add(action, self.now, is_canary, |key| self.write_key(counter, action, key));
                 }
                 members.blocks.push(Block { ends_ns: ends.map(|ends| ends.since(self.now)), reason });
-                Source::Blocked(members.blocks.len() - 1)
+                (action, Source::Blocked(members.blocks.len() - 1))
             }
-            (Some(_), _) => return self.ask_allowed(part, rule, members, entries),
-            (None, None) => fixed(rule),
-            (None, Some(bucket)) => {
-                let write_key = |key: &mut Vec<u8>| self.write_key(bucket, action, key);
+            (Some(_), _) => self.count_allowed(part, rule, &mut members.entries),
+            (None, None) => (action, fixed(rule)),
+            (None, Some(counter)) => {
+                let write_key = |key: &mut Vec<u8>| self.write_key(counter, action, key);
+                let entries = &mut members.entries;
                 let entry = if self.terms.is_some() || entries.group.is_some() || action.is_about_reservation() {
                     self.add_with_terms(action, rule, is_canary, write_key, entries)?
                 } else {
                     entries.add(action, self.now, is_canary, write_key)
                 };
-                entry.map_or(NOTHING, Source::Entry)
+                (action, entry.map_or(NOTHING, Source::Entry))
             }
         };
         self.push_member(index, is_canary, action, source, members);
@@ -290,7 +285,7 @@ impl Context<'_> {
 
     #[inline]
     fn push_member(&self, index: usize, is_canary: bool, action: Action, source: Source, members: &mut Members<'_>) {
-        if let (Source::Fixed { .. } | Source::Blocked(_), Some(of_rule)) = (source, self.policy.tops.get(index)) {
+        if let (Source::Fixed { .. } | Source::Blocked(_), Some(of_rule)) = (source, self.active.tops.get(index)) {
             let write_actor = |out: &mut Vec<u8>| of_rule.actor.write(self.operation, out);
             members.fixed_actors.push(members.list.len(), write_actor);
         }
@@ -300,26 +295,20 @@ impl Context<'_> {
     /// Returns the block or the allow that decides about the action on the rule. Neither prevents usage from being counted,
     /// nor counters from being forgotten. A gateway's charge is also its hit.
     #[inline(never)]
-    fn find_override(&self, bucket: Option<&Bucket>, action: Action, actor: &mut Vec<u8>) -> Option<Applicable> {
+    fn find_override(&self, counter: Option<&RuleCounter>, action: Action, actor: &mut Vec<u8>) -> Option<Applicable> {
         if matches!(action, Action::Forget) || (action.is_settlement() && !self.intent.is_hit()) {
             return None;
         }
-        match bucket {
-            Some(bucket) => bucket.find_override(self.operation, self.everywhere.as_ref(), self.now, actor),
+        match counter {
+            Some(counter) => counter.find_override(self.operation, self.everywhere.as_ref(), self.now, actor),
             None => self.everywhere.clone(),
         }
     }
 
-    /// Adds the rule's entry, and its member, for an actor that is never denied. Credits are counted at once, even if they are
-    /// reserved.
+    /// Adds the rule's entry for an actor that is never denied, and returns the action and the source of the answer. Credits are
+    /// counted at once, even if they are reserved.
     #[inline(never)]
-    fn ask_allowed(
-        &self,
-        part: Part,
-        rule: &Rule,
-        members: &mut Members<'_>,
-        entries: &mut Entries<'_>,
-    ) -> Result<(), Refusal> {
+    fn count_allowed(&self, part: Part, rule: &Rule, entries: &mut Entries<'_>) -> (Action, Source) {
         let is_canary = rule.match_policy == MatchPolicy::Canary;
         let cost = match part.action {
             Action::Ask(Ask::Take { cost } | Ask::Overdraw { cost } | Ask::Charge { cost }) => cost,
@@ -327,9 +316,9 @@ impl Context<'_> {
             _ => 0,
         };
         let action = Action::Ask(Ask::Count { cost });
-        let source = match self.policy.bucket(part.rule) {
-            Some(bucket) => {
-                let write_key = |key: &mut Vec<u8>| self.write_key(bucket, action, key);
+        let source = match self.active.counter(part.rule) {
+            Some(counter) => {
+                let write_key = |key: &mut Vec<u8>| self.write_key(counter, action, key);
                 let entry = entries.add(action, self.now, is_canary, write_key);
                 // An actor whose own limit is 0 has nothing to count.
                 entry.map_or(Source::Fixed { allowed: true, credit: 0 }, Source::Entry)
@@ -339,8 +328,7 @@ impl Context<'_> {
                 source => source,
             },
         };
-        self.push_member(part.rule, is_canary, action, source, members);
-        Ok(())
+        (action, source)
     }
 
     /// Adds an entry for a reservation or a lease. See [`Entries::add`].
@@ -379,17 +367,17 @@ impl Context<'_> {
 
     /// Appends the key of the rule's counter. Returns its limit, unless the actor may take nothing.
     #[inline]
-    fn write_key(&self, bucket: &Bucket, action: Action, key: &mut Vec<u8>) -> Option<Limit> {
-        let start = bucket.write_actor(self.operation, key);
-        self.limit(bucket, action, key.get(start..).unwrap_or_default())
+    fn write_key(&self, counter: &RuleCounter, action: Action, key: &mut Vec<u8>) -> Option<Limit> {
+        let start = counter.write_actor(self.operation, key);
+        self.limit(counter, action, key.get(start..).unwrap_or_default())
     }
 
     /// Returns the limit of the actor at the rule's counter, unless the actor may take nothing.
     #[inline(always)]
-    fn limit(&self, bucket: &Bucket, action: Action, actor: &[u8]) -> Option<Limit> {
-        match bucket.limit_of(actor, self.now) {
+    fn limit(&self, counter: &RuleCounter, action: Action, actor: &[u8]) -> Option<Limit> {
+        match counter.limit_of(actor, self.now) {
             // Usage counts, and can be forgotten, even if the actor may take nothing more.
-            None if matches!(action, Action::Forget) || action.is_settlement() => Some(bucket.limit_at(self.now)),
+            None if matches!(action, Action::Forget) || action.is_settlement() => Some(counter.limit_at(self.now)),
             limit => limit,
         }
     }

@@ -1,9 +1,9 @@
 //! Everything that counts the outcomes of a plan that was applied: metrics, the denials for the blocks that rules set, and the
-//! [boards](crate::heavy_hitters) of each rule.
+//! [sketches](crate::heavy_hitters) of each rule.
 //!
 //! A run of hits with the same rule and answer costs one atomic addition.
 //!
-//! On boards, denials count one each, for every rule that denies. Credits count when they are taken: by an allowed hit, by a
+//! On sketches, denials count one each, for every rule that denies. Credits count when they are taken: by an allowed hit, by a
 //! charge, or by the commit of a reservation. A lease counts as one. Nothing is subtracted for refunds, and a repeated answer
 //! to an idempotent request counts nothing.
 
@@ -11,10 +11,10 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use super::Report;
+use crate::active_rules::ActiveRules;
 use crate::heavy_hitters::{Event, Order, Sampler, Top};
 use crate::penalties::{Denial, Denials};
 use crate::plan::{Group, Member, Purpose, Request, Source};
-use crate::policy::Policy;
 use crate::store::{Action, record_key};
 use divvy_core::algorithm::{Ask, Limit, OutcomeSource, ReservationAsk, Resolution};
 use divvy_telemetry::metrics::Metrics;
@@ -91,7 +91,7 @@ impl Report<'_> {
     /// Counts a member that is not a plain hit. Does not count it if its answer is repeated, or if its idempotency key
     /// was used for another request.
     fn count_other(self, member: &Member, allowed: bool) {
-        let Some(rule) = self.policy().and_then(|policy| policy.hits.get(member.rule)) else { return };
+        let Some(rule) = self.active_rules().and_then(|active| active.hits.get(member.rule)) else { return };
         match (self.resolution(member), member.purpose) {
             (_, Purpose::Hit | Purpose::Other) | (Some(Resolution::Different), _) => {}
             (Some(Resolution::Repeated), _) => rule.replays.inc(),
@@ -111,7 +111,7 @@ impl Report<'_> {
     }
 
     fn count_run(self, run: Run) {
-        let rule = self.policy().and_then(|policy| policy.hits.get(run.rule));
+        let rule = self.active_rules().and_then(|active| active.hits.get(run.rule));
         if let Some(rule) = rule.filter(|_| run.hits > 0) {
             rule.count(run.allowed, run.hits);
         }
@@ -120,7 +120,7 @@ impl Report<'_> {
     /// Counts settlements by rule.
     fn count_settled(self) {
         for (rule, entry) in self.plan.settled.iter().filter_map(|record| Some((record.rule?, record.entry?))) {
-            let hits = self.policy().and_then(|policy| policy.hits.get(rule));
+            let hits = self.active_rules().and_then(|active| active.hits.get(rule));
             let (Some(hits), Ok(outcome)) = (hits, self.entry(entry)) else { continue };
             let Some(Action::Reservation(ask)) = self.plan.batch.entry(entry).map(|entry| entry.action) else {
                 continue;
@@ -144,12 +144,12 @@ impl Report<'_> {
 impl<'a> Report<'a> {
     /// Notes the denials by rules with a penalty.
     pub(crate) fn note_denials(self, denials: &Denials, metrics: &Metrics) {
-        let Some(policy) = self.policy().filter(|policy| !policy.penalties.is_empty()) else { return };
+        let Some(active) = self.active_rules().filter(|active| !active.penalties.is_empty()) else { return };
         let denied =
             self.plan.requests.iter().flat_map(|request| self.counting_members(request)).filter_map(|member| {
-                let penalty = policy.penalties.get(member.rule)?.as_ref()?;
+                let penalty = active.penalties.get(member.rule)?.as_ref()?;
                 let (entry, source) = self.denying_entry(member)?;
-                let actor = self.actor_of_entry(policy, member.rule, entry)?;
+                let actor = self.actor_of_entry(active, member.rule, entry)?;
                 Some(Denial { penalty, actor, is_cached: source == OutcomeSource::DenialCache })
             });
         metrics.rule_blocks.lost_denials.inc_by(denials.note(denied, self.plan.now()));
@@ -190,34 +190,34 @@ struct Amount {
 impl<'a> Report<'a> {
     /// Counts a sample of the plan's members and settlements.
     pub(crate) fn count_top(self, top: &Top) {
-        let Some(policy) = self.policy() else { return };
+        let Some(active) = self.active_rules() else { return };
         let end = self.plan.members.len() + self.plan.settled.len();
         let (mut sampler, mut first) = (SAMPLER.get(), 0);
         sampler.begin(self.plan.now());
         while let Some(sample) = sampler.next(first, end) {
             first = sample.position + 1;
-            self.count_sample(top, policy, sample.position, sample.weight, &mut sampler);
+            self.count_sample(top, active, sample.position, sample.weight, &mut sampler);
         }
         SAMPLER.set(sampler);
     }
 
-    fn count_sample(self, top: &Top, policy: &Policy, position: usize, weight: u64, sampler: &mut Sampler) {
+    fn count_sample(self, top: &Top, active: &ActiveRules, position: usize, weight: u64, sampler: &mut Sampler) {
         let Some(Amount { rule, order, amount, entry }) = self.amount_at(position) else { return };
-        let Some(of_rule) = policy.tops.get(rule) else { return };
+        let Some(of_rule) = active.tops.get(rule) else { return };
         let actor = match entry {
-            Some(entry) => self.actor_of_entry(policy, rule, entry),
+            Some(entry) => self.actor_of_entry(active, rule, entry),
             None => self.plan.fixed_actors.get(position),
         };
         let event = Event { order, actor: actor.unwrap_or_default(), amount, weight };
         let now = self.plan.now();
         if !top.count(&of_rule.top, event, now, sampler) && top.should_drop_idle(now) {
-            policy.tops.iter().for_each(|of_rule| of_rule.top.drop_idle(now));
+            active.tops.iter().for_each(|of_rule| of_rule.top.drop_idle(now));
         }
     }
 
     /// Returns the actor in the key of an entry.
-    pub(super) fn actor_of_entry(self, policy: &Policy, rule: usize, entry: usize) -> Option<&'a [u8]> {
-        let prefix = policy.bucket(rule)?.prefix.as_bytes();
+    pub(super) fn actor_of_entry(self, active: &ActiveRules, rule: usize, entry: usize) -> Option<&'a [u8]> {
+        let prefix = active.counter(rule)?.prefix.as_bytes();
         record_key::bucket(self.plan.batch.key_at(entry)?).strip_prefix(prefix)
     }
 

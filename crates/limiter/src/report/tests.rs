@@ -1,20 +1,18 @@
 //! The report reads plans and outcomes; no store is needed.
 
-use std::convert::identity;
 use std::sync::Arc;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::plan::table::Intent;
+use crate::plan::effects::Intent;
 use crate::plan::{PlanBuilder, Together};
-use crate::refusal::{Refusal, RefusedMember};
+use crate::refusal::Refusal;
 use crate::store::StoreError;
-use crate::tests::parse_rules;
-use crate::{CounterNames, DEFAULT_MAX_RESERVATION_TTL, Policy, Scope};
+use crate::tests::{add_together, operation, parse_rules};
+use crate::{ActiveRules, CounterNames, DEFAULT_MAX_RESERVATION_TTL, Scope};
 use divvy_core::algorithm::Outcome;
 use divvy_core::clock::Clock;
-use divvy_core::rules::Operation;
 use divvy_telemetry::metrics::Metrics;
 
 const RULES: &str = "
@@ -25,14 +23,10 @@ const RULES: &str = "
 ";
 
 fn builder(metrics: &Metrics) -> PlanBuilder {
-    let policy = Arc::new(Policy::new(parse_rules(RULES), metrics, CounterNames::Usual));
+    let active = Arc::new(ActiveRules::new(parse_rules(RULES), metrics, CounterNames::Usual));
     let (mut builder, now) = (PlanBuilder::default(), Clock::system().now());
-    builder.begin(Some(policy), &Scope::EVERYTHING, now, (DEFAULT_MAX_RESERVATION_TTL, true), None);
+    builder.begin(Some(active), &Scope::EVERYTHING, now, (DEFAULT_MAX_RESERVATION_TTL, true), None);
     builder
-}
-
-fn operation(pairs: &str) -> Operation {
-    pairs.split(' ').map(|pair| pair.split_once('=').unwrap()).collect()
 }
 
 fn allowed(allowed: bool) -> Result<Outcome, StoreError> {
@@ -92,9 +86,13 @@ proptest! {
         let mut builder = builder(&metrics);
         let add = |builder: &mut PlanBuilder| {
             asked.iter().for_each(|(intent, pairs, cost)| builder.add(&operation(pairs), *intent, *cost));
-            Ok::<_, RefusedMember>(())
         };
-        let added = if grouped { builder.together(Together::Summed, identity, add) } else { add(&mut builder) };
+        let added = if grouped {
+            add_together(&mut builder, Together::Summed, add)
+        } else {
+            add(&mut builder);
+            Ok(())
+        };
         let plan = builder.build();
         if added.is_err() {
             prop_assert_eq!((plan.len(), plan.batch.len(), plan.members.len(), plan.groups.len()), (0, 0, 0, 0));

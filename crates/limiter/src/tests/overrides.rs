@@ -6,7 +6,7 @@ use super::*;
 use crate::exceptions::ExceptionFilter;
 use crate::exceptions::ExceptionKind::{Allow, Block};
 use crate::inspection::RuleStatus;
-use crate::register::overrides::ExceptionOwner;
+use crate::register::owner::ExceptionOwner;
 use crate::store::{Effect, Exception, ExceptionChange, Repetition};
 use divvy_core::rules::{FinalSlash, Spelling};
 
@@ -17,21 +17,16 @@ const API: &str = "
 [default]; creditLimit = 0
 ";
 
-fn set(limiter: &Limiter, kind: ExceptionKind, rule: &str, actor: &str) {
-    let of = ExceptionTarget { kind, rule, actor };
-    let reason = format!("{kind} {rule}");
-    let terms = ExceptionTerms { reason: Some(&reason), ..ExceptionTerms::default() };
-    run(limiter.set_exception(of, terms, &Scope::EVERYTHING)).unwrap();
-}
-
 /// Returns the terms of a block or an allow of this length.
 fn lasting(seconds: u64) -> ExceptionTerms<'static> {
     ExceptionTerms { lasts: Some(Duration::from_secs(seconds)), ..ExceptionTerms::default() }
 }
 
-fn remove(limiter: &Limiter, kind: ExceptionKind, rule: &str, actor: &str) {
-    let of = ExceptionTarget { kind, rule, actor };
-    assert!(run(limiter.remove_exception(of, &Scope::EVERYTHING)).unwrap());
+/// Tries to set a block without an end. Returns the text of the error.
+fn try_block(limiter: &Limiter, rule: &str, actor: &str, reason: Option<&str>) -> Result<(), String> {
+    let of = ExceptionTarget { kind: Block, rule, actor };
+    let terms = ExceptionTerms { reason, ..ExceptionTerms::default() };
+    run(limiter.set_exception(of, terms, &Scope::EVERYTHING)).map_err(|error| error.to_string())
 }
 
 /// Returns whether a hit is allowed, the credits left at the rule that answers, and the reason of the block, if there is
@@ -57,8 +52,7 @@ fn precedence_holds_for_every_combination() {
             set(&limiter, kind, rule, actor);
         }
         if has(4) {
-            run(limiter.set_exception(ExceptionTarget::limit("user", "ann"), with_credits(1), &Scope::EVERYTHING))
-                .unwrap();
+            set_limit(&limiter, "user", "ann", 1);
         }
         let (is_allowed, block) = (has(0) || has(1), (2..4).find(|bit| has(*bit)));
         let reason =
@@ -126,7 +120,7 @@ fn allowed_actor_is_never_denied_by_any_request() {
         builder.add_reservation(&operation(PAIRS), Reserve { credits: 20, ttl_seconds: Some(30), id: None });
     });
     let report = applied.report();
-    assert_eq!(report.verdict(0).map(|verdict| (verdict.allowed, verdict.credit)).unwrap(), (true, 0));
+    assert_eq!(answer_at(&applied, 0), Ok((true, 0)));
     let reserved = report.reserved(1).unwrap();
     assert!(
         reserved.verdict.allowed && reserved.ends_ns.is_some(),
@@ -139,33 +133,27 @@ fn allowed_actor_is_never_denied_by_any_request() {
 
 #[test]
 fn block_ends_at_its_time() {
-    let limiter = limiter_of(API);
+    let mut at = TestLimiter::new(API);
     let of = ExceptionTarget { kind: Block, rule: "user", actor: "ann" };
-    run(limiter.set_exception(of, lasting(900), &Scope::EVERYTHING)).unwrap();
-    let begun = limiter.now();
-    let hit_at = |seconds: u64| {
-        let mut builder = PlanBuilder::default();
-        limiter.begin_at(&mut builder, begun.plus(seconds * NANOS_PER_SECOND));
-        builder.add(&operation("api=a user=ann"), Intent::Hit, None);
-        let applied = run(limiter.apply(builder.build()));
-        let verdict = applied.report().verdict(0).unwrap();
+    run(at.limiter.set_exception(of, lasting(900), &Scope::EVERYTHING)).unwrap();
+    at.started = at.limiter.now();
+    let hit_at = |at: &mut TestLimiter, seconds| {
+        at.seconds = seconds;
+        let hit = at.ask(|builder| builder.add(&operation("api=a user=ann"), Intent::Hit, None));
+        let verdict = hit.report().verdict(0).unwrap();
         (verdict.allowed, verdict.reset_ns.div_ceil(NANOS_PER_SECOND), verdict.retry_ns == Some(verdict.reset_ns))
     };
-    assert_eq!([hit_at(0), hit_at(600), hit_at(899)], [(false, 900, true), (false, 300, true), (false, 1, true)]);
-    assert!(hit_at(900).0);
-    run(limiter.set_exception(of, ExceptionTerms::default(), &Scope::EVERYTHING)).unwrap();
-    assert_eq!(hit_at(1_000_000), (false, 0, false), "waiting does not help");
+    let answers = [0, 600, 899].map(|seconds| hit_at(&mut at, seconds));
+    assert_eq!(answers, [(false, 900, true), (false, 300, true), (false, 1, true)]);
+    assert!(hit_at(&mut at, 900).0);
+    set(&at.limiter, Block, "user", "ann");
+    assert_eq!(hit_at(&mut at, 1_000_000), (false, 0, false), "waiting does not help");
 }
 
 #[test]
 fn entries_are_listed_and_invalid_ones_are_refused() {
     let limiter = limiter_of(API).with_max_overrides(4);
     let all = Scope::EVERYTHING;
-    let try_set = |rule: &str, actor: &str, reason: Option<&str>| {
-        let of = ExceptionTarget { kind: Block, rule, actor };
-        run(limiter.set_exception(of, ExceptionTerms { reason, ..ExceptionTerms::default() }, &all))
-            .map_err(|error| error.to_string())
-    };
     for (rule, actor, reason, text) in [
         ("nobody", "a", None, "no rule is called 'nobody'"),
         ("free", "a", None, "counts nothing"),
@@ -184,16 +172,17 @@ fn entries_are_listed_and_invalid_ones_are_refused() {
         ("*", "ip=10.0.0.*", None, "have no patterns"),
         ("user", "ann", Some("a\nb"), "the reason has more than 256 bytes, or control characters"),
     ] {
-        let error = try_set(rule, actor, reason).unwrap_err();
+        let error = try_block(&limiter, rule, actor, reason).unwrap_err();
         assert!(error.contains(text), "{error}");
     }
-    assert!(try_set("user", "ann", Some(&"x".repeat(257))).is_err());
+    assert!(try_block(&limiter, "user", "ann", Some(&"x".repeat(257))).is_err());
     set(&limiter, Block, "user", "ann");
     set(&limiter, Block, "*", "ip=::ffff:10.0.0.1");
     set(&limiter, Allow, "*", "user=ann");
     set(&limiter, Allow, "api", "1.2.3.4");
-    assert!(try_set("user", "bob", None).unwrap_err().contains("there are 4 blocks and allows, and the maximum is 4"));
-    assert_eq!(try_set("user", "ann", None), Ok(()), "a known one may change");
+    let full = try_block(&limiter, "user", "bob", None).unwrap_err();
+    assert!(full.contains("there are 4 blocks and allows, and the maximum is 4"), "{full}");
+    assert_eq!(try_block(&limiter, "user", "ann", None), Ok(()), "a known one may change");
     let list = |kind, rule: Option<&str>, scope: &Scope| {
         let of = ExceptionFilter { rule, ..ExceptionFilter::default() };
         let page = limiter.exceptions(kind, of, None, 100, scope);
@@ -216,7 +205,7 @@ fn entries_are_listed_and_invalid_ones_are_refused() {
     assert!(list(Block, Some("*"), &scope).is_err() && list(Allow, Some("api"), &scope).is_err());
     for (rule, actor) in [("*", "user=bob"), ("api", "1.2.3.4")] {
         let of = ExceptionTarget { kind: Allow, rule, actor };
-        let error = run(limiter.remove_exception(of, &scope)).unwrap_err();
+        let error = run(limiter.remove_exception(of, None, &scope)).unwrap_err();
         assert_eq!(error.to_string(), Refusal::OutOfScope.to_string());
         assert!(limiter.exception_of(of, &scope).is_err());
         assert!(run(limiter.set_exception(of, ExceptionTerms::default(), &scope)).is_err());
@@ -227,14 +216,10 @@ fn entries_are_listed_and_invalid_ones_are_refused() {
 fn fields_of_entries_for_all_rules_are_bounded_and_unused_ones_are_forgotten() {
     let limiter = limiter_of(API);
     let field = |number: usize| format!("field{number}=x");
-    let try_set = |number: usize| {
-        let actor = field(number);
-        let of = ExceptionTarget { kind: Block, rule: "*", actor: &actor };
-        run(limiter.set_exception(of, ExceptionTerms::default(), &Scope::EVERYTHING)).map_err(|error| error.to_string())
-    };
+    let try_set = |number: usize| try_block(&limiter, "*", &field(number), None);
     for number in 0..1_000 {
         let of = ExceptionTarget { kind: Block, rule: "*", actor: &field(number) };
-        assert!(!run(limiter.remove_exception(of, &Scope::EVERYTHING)).unwrap(), "there is none to remove");
+        assert!(!run(limiter.remove_exception(of, None, &Scope::EVERYTHING)).unwrap(), "there is none to remove");
     }
     assert_eq!(limiter.exceptions.fields().len(), 0);
     assert!((0..32).all(|number| try_set(number).is_ok()));
@@ -268,7 +253,7 @@ fn status(limiter: &Limiter, actor: &str) -> Vec<String> {
         let shown = status.actor_override.map_or_else(|| "nothing".to_owned(), |found| found.to_string());
         format!("{} {}/{}: {shown}", status.rule, status.verdict.credit, status.limit)
     };
-    page.rules.into_iter().map(shown).collect()
+    page.content.into_iter().map(shown).collect()
 }
 
 #[test]
@@ -351,7 +336,8 @@ fn ways_to_hit(limiter: &Limiter, api: &str) -> Vec<(String, bool)> {
     }
     ways.push(ask("reserve", false, &|builder| builder.add_clamped_reservation(&operation, 2, Some(60))));
     ways.push(ask("together", false, &|builder| {
-        add_together(builder, Together::AsOne, |builder| builder.add(&operation, Intent::EnterOrCharge, Some(2)));
+        add_together(builder, Together::AsOne, |builder| builder.add(&operation, Intent::EnterOrCharge, Some(2)))
+            .unwrap();
     }));
     ways.push(ask("own limit", true, &|builder| builder.add_limited(&operation, limit, Intent::Enter, 2)));
     ways.push(ask("own limit, charged", true, &|builder| {
@@ -431,7 +417,7 @@ fn limit_of_an_allowed_actor_does_not_decide_in_a_group() {
             let applied = ask_together(&limiter, Together::Summed, |builder| {
                 hits.iter().for_each(|(pairs, cost)| builder.add(&operation(pairs), Intent::Hit, Some(*cost)));
             });
-            [0, 1].map(|index| applied.report().verdict(index).unwrap().allowed)
+            answers(&applied).into_iter().map(|(allowed, _)| allowed).collect::<Vec<_>>()
         };
         assert_eq!(take_together([("plan=pro c=x", 5), ("plan=pro c=x", 4)]), [true; 2]);
         assert_eq!(take_together(order), [true; 2], "{order:?}");
@@ -507,13 +493,10 @@ fn exceptions_get_the_spelling_of_checks() {
         assert_eq!(limiter.exception_of(of, &all).unwrap().unwrap().actor, listed, "{actor}");
         remove(&limiter, Block, rule, actor);
         if rule != "*" {
-            run(limiter.set_exception(ExceptionTarget::limit(rule, actor), with_credits(3), &all)).unwrap();
-            assert_eq!(
-                limiter.exception_of(ExceptionTarget::limit(rule, actor), &all).unwrap().unwrap().actor,
-                listed,
-                "{actor}"
-            );
-            assert!(run(limiter.remove_exception(ExceptionTarget::limit(rule, actor), &all)).unwrap(), "{actor}");
+            set_limit(&limiter, rule, actor, 3);
+            let limit = limiter.exception_of(ExceptionTarget::limit(rule, actor), &all).unwrap();
+            assert_eq!(limit.unwrap().actor, listed, "{actor}");
+            remove(&limiter, ExceptionKind::Limit, rule, actor);
         }
     }
 }
@@ -521,15 +504,11 @@ fn exceptions_get_the_spelling_of_checks() {
 #[test]
 fn full_list_says_how_much_long_entries_use() {
     let limiter = limiter_of(API).with_max_overrides(10);
-    let try_set = |actor: &str| {
-        let of = ExceptionTarget { kind: Block, rule: "user", actor };
-        run(limiter.set_exception(of, ExceptionTerms::default(), &Scope::EVERYTHING)).map_err(|error| error.to_string())
-    };
     for number in 0..5 {
-        assert_eq!(try_set(&format!("{number}{}", "x".repeat(600))), Ok(()));
+        assert_eq!(try_block(&limiter, "user", &format!("{number}{}", "x".repeat(600)), None), Ok(()));
     }
     assert_eq!(
-        try_set("ann"),
+        try_block(&limiter, "user", "ann", None),
         Err("there are 5 blocks and allows, and the maximum is 10 (long ones count as several: 10 are used): remove some".to_owned())
     );
 }
@@ -578,11 +557,8 @@ fn exception_that_no_check_and_no_hit_has_is_an_error() {
             let set = run(limiter.set_exception(of, ExceptionTerms::default(), &all));
             assert!(set.is_err(), "{kind} {rule} {actor}");
         }
-        assert!(
-            rule == "*"
-                || run(limiter.set_exception(ExceptionTarget::limit(rule, actor), with_credits(3), &all)).is_err(),
-            "{rule} {actor}"
-        );
+        let limit = ExceptionTarget::limit(rule, actor);
+        assert!(rule == "*" || run(limiter.set_exception(limit, with_credits(3), &all)).is_err(), "{rule} {actor}");
     }
     let scope = Scope::new(["user"], []);
     let of = ExceptionTarget { kind: Block, rule: "*", actor: "ip=192.0.2" };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::exceptions::ExceptionKind::{Allow, Block};
-use crate::register::overrides::ExceptionOwner;
+use crate::register::owner::ExceptionOwner;
 use crate::store::Exception;
 use divvy_core::algorithm::OutcomeSource;
 
@@ -15,41 +15,37 @@ blockWindow = 1m; blockSeconds = 15m; blockMax = 80m; blockForget = 3h; label = 
 [default]; creditLimit = 0
 ";
 
-/// Limiter with these rules, and a time that only the test moves.
-struct Scene {
-    limiter: Limiter,
-    now: Timestamp,
+/// A limiter with these rules, whose blocks are not longer or shorter at random.
+fn scene(rules: &str) -> TestLimiter {
+    scene_of(limiter_of(rules))
 }
 
-impl Scene {
-    fn new(rules: &str) -> Self {
-        let limiter = limiter_of(rules).with_jitter(Jitter::Off);
-        Self { limiter, now: Timestamp::from_secs(1_800_000_000).unwrap() }
-    }
+fn scene_of(limiter: Limiter) -> TestLimiter {
+    let started = Timestamp::from_secs(1_800_000_000).unwrap();
+    TestLimiter { limiter: limiter.with_jitter(Jitter::Off), started, seconds: 0 }
+}
 
+impl TestLimiter {
     fn wait(&mut self, seconds: u64) {
-        self.now = self.now.plus(seconds * NANOS_PER_SECOND);
+        self.seconds += seconds;
     }
 
     /// Applies the request, and counts its denial.
-    fn ask(&self, pairs: &str, intent: Intent, cost: Option<u64>) -> Verdict {
-        let mut builder = PlanBuilder::default();
-        self.limiter.begin_at(&mut builder, self.now);
-        builder.add(&operation(pairs), intent, cost);
-        let applied = run(self.limiter.apply(builder.build()));
+    fn answer(&self, pairs: &str, intent: Intent, cost: Option<u64>) -> Verdict {
+        let applied = self.ask(|builder| builder.add(&operation(pairs), intent, cost));
         run(self.limiter.count_denials());
         applied.report().verdict(0).unwrap()
     }
 
     fn hit(&self) -> Verdict {
-        self.ask("path=/login user=eve", Intent::Hit, None)
+        self.answer("path=/login user=eve", Intent::Hit, None)
     }
 
     /// Hits until a block is set, and returns the number of denials before it, and its length in seconds.
     fn blocked(&self) -> (usize, u64) {
         for denials in 0..20 {
             if let Some(ends) = self.block_of("login", "eve").and_then(|block| block.ends) {
-                return (denials, ends.since(self.now) / NANOS_PER_SECOND);
+                return (denials, ends.since(self.now()) / NANOS_PER_SECOND);
             }
             assert!(!self.hit().allowed);
         }
@@ -58,18 +54,13 @@ impl Scene {
 
     fn block_of(&self, label: &str, actor: &str) -> Option<Exception> {
         let owner = ExceptionOwner::of_rule(Block, label).to_string();
-        self.limiter.exceptions.memory.find(&owner, actor, self.now)
-    }
-
-    fn set(&self, kind: ExceptionKind) {
-        let of = ExceptionTarget { kind, rule: "login", actor: "eve" };
-        run(self.limiter.set_exception(of, ExceptionTerms::default(), &Scope::EVERYTHING)).unwrap();
+        self.limiter.exceptions.memory.find(&owner, actor, self.now())
     }
 }
 
 #[test]
 fn each_block_is_longer_until_the_actor_is_forgiven() {
-    let mut scene = Scene::new(LOGIN);
+    let mut scene = scene(LOGIN);
     assert!(scene.hit().allowed);
     for minutes in [15, 30, 60, 80, 80] {
         assert_eq!(scene.blocked(), (3, minutes * MINUTE));
@@ -88,7 +79,7 @@ fn each_block_is_longer_until_the_actor_is_forgiven() {
 
 #[test]
 fn only_denials_within_the_window_count() {
-    let mut scene = Scene::new(LOGIN);
+    let mut scene = scene(LOGIN);
     assert!(scene.hit().allowed);
     for _ in 0..10 {
         scene.hit();
@@ -102,41 +93,29 @@ fn only_denials_within_the_window_count() {
 }
 
 #[test]
-fn block_says_why() {
-    let scene = Scene::new(LOGIN);
-    scene.hit();
-    scene.blocked();
-    let reason = scene.block_of("login", "eve").unwrap().reason().cloned().unwrap();
-    assert_eq!(&*reason, "3 denials in 60 s, block 1");
-}
-
-#[test]
 fn looks_charges_and_the_denials_of_other_actors_do_not_count() {
-    let scene = Scene::new(LOGIN);
+    let scene = scene(LOGIN);
     scene.hit();
     for _ in 0..5 {
-        assert!(!scene.ask("path=/login user=eve", Intent::Peek, None).allowed);
-        scene.ask("path=/login user=eve", Intent::Charge, None);
-        scene.ask("path=/login user=eve", Intent::Refund, Some(1));
+        assert!(!scene.answer("path=/login user=eve", Intent::Peek, None).allowed);
+        scene.answer("path=/login user=eve", Intent::Charge, None);
+        scene.answer("path=/login user=eve", Intent::Refund, Some(1));
     }
-    scene.ask("path=/login user=eve", Intent::Hit, Some(2));
-    scene.ask("path=/login user=bob", Intent::Hit, Some(2));
+    scene.answer("path=/login user=eve", Intent::Hit, Some(2));
+    scene.answer("path=/login user=bob", Intent::Hit, Some(2));
     assert_eq!((scene.block_of("login", "eve"), scene.block_of("login", "bob")), (None, None));
     // A service that asks before each password, and charges wrong ones.
-    scene.ask("path=/login user=eve", Intent::Hit, Some(0));
-    scene.ask("path=/login user=eve", Intent::Hit, Some(0));
+    scene.answer("path=/login user=eve", Intent::Hit, Some(0));
+    scene.answer("path=/login user=eve", Intent::Hit, Some(0));
     assert!(scene.block_of("login", "eve").is_some());
 }
 
 #[test]
 fn repeated_answers_to_one_request_count_once() {
-    let scene = Scene::new(LOGIN);
+    let scene = scene(LOGIN);
     scene.hit();
     for _ in 0..5 {
-        let mut builder = PlanBuilder::default();
-        scene.limiter.begin_at(&mut builder, scene.now);
-        builder.add_idempotent(&operation("path=/login user=eve"), Intent::Hit, None, b"one");
-        run(scene.limiter.apply(builder.build()));
+        scene.ask(|builder| builder.add_idempotent(&operation("path=/login user=eve"), Intent::Hit, None, b"one"));
         run(scene.limiter.count_denials());
     }
     assert_eq!(scene.block_of("login", "eve"), None);
@@ -144,57 +123,43 @@ fn repeated_answers_to_one_request_count_once() {
 
 #[test]
 fn denials_are_noted_by_what_denied() {
-    let scene = Scene::new(LOGIN);
+    let scene = scene(LOGIN);
     use OutcomeSource::{DenialCache, FailurePolicy, Store};
     for (source, noted, cached) in [(Store, 1, 0), (DenialCache, 0, 1), (FailurePolicy, 0, 0)] {
-        let mut builder = PlanBuilder::default();
-        scene.limiter.begin_at(&mut builder, scene.now);
-        builder.add(&operation("path=/login user=eve"), Intent::Hit, None);
-        let outcomes = vec![Ok(Outcome { source, ..Outcome::default() })];
-        Applied { plan: builder.build(), outcomes }
-            .report()
-            .note_denials(&scene.limiter.observers.denials, scene.limiter.metrics());
+        let plan = scene.plan(|builder| builder.add(&operation("path=/login user=eve"), Intent::Hit, None));
+        let applied = Applied { plan, outcomes: vec![Ok(Outcome { source, ..Outcome::default() })] };
         let denials = &scene.limiter.observers.denials;
-        assert_eq!(
-            (denials.by_store.lock().take(9).len(), denials.by_cache.lock().take(9).len()),
-            (noted, cached),
-            "{source:?}"
-        );
+        applied.report().note_denials(denials, scene.limiter.metrics());
+        let found = [&denials.by_store, &denials.by_cache].map(|notes| notes.lock().take(9).len());
+        assert_eq!(found, [noted, cached], "{source:?}");
     }
 }
 
 #[test]
 fn block_by_an_operator_stays_and_a_removed_block_is_forgiven() {
-    let mut scene = Scene::new(LOGIN);
+    let mut scene = scene(LOGIN);
     scene.hit();
     scene.hit();
     scene.hit();
-    let denials = apply_without_counting(&scene);
-    scene.set(Block);
+    // Its denial waits to be counted.
+    let denied = scene.ask(|builder| builder.add(&operation("path=/login user=eve"), Intent::Hit, None));
+    assert!(!denied.report().verdict(0).unwrap().allowed);
+    set(&scene.limiter, Block, "login", "eve");
     run(scene.limiter.count_denials());
-    assert_eq!(denials, 1);
     let block = scene.block_of("login", "eve").unwrap();
     assert_eq!((block.ends, block.repetition()), (None, None), "the operator's block has no end");
-    let of = || ExceptionTarget { kind: Block, rule: "login", actor: "eve" };
-    assert!(run(scene.limiter.remove_exception(of(), &Scope::EVERYTHING)).unwrap());
+    remove(&scene.limiter, Block, "login", "eve");
     assert_eq!(scene.blocked(), (3, 15 * MINUTE));
     scene.wait(15 * MINUTE);
-    assert!(run(scene.limiter.remove_exception(of(), &Scope::EVERYTHING)).unwrap(), "it is remembered");
+    // It is remembered.
+    remove(&scene.limiter, Block, "login", "eve");
     assert_eq!(scene.blocked(), (3, 15 * MINUTE));
-}
-
-/// Denies a hit, whose denial waits to be counted.
-fn apply_without_counting(scene: &Scene) -> usize {
-    let mut builder = PlanBuilder::default();
-    scene.limiter.begin_at(&mut builder, scene.now);
-    builder.add(&operation("path=/login user=eve"), Intent::Hit, None);
-    usize::from(!run(scene.limiter.apply(builder.build())).report().verdict(0).unwrap().allowed)
 }
 
 #[test]
 fn allowed_actor_is_never_blocked_by_a_rule() {
-    let scene = Scene::new(LOGIN);
-    scene.set(Allow);
+    let scene = scene(LOGIN);
+    set(&scene.limiter, Allow, "login", "eve");
     for _ in 0..20 {
         assert!(scene.hit().allowed);
     }
@@ -203,7 +168,7 @@ fn allowed_actor_is_never_blocked_by_a_rule() {
 
 #[test]
 fn in_a_stack_only_the_rule_that_denies_blocks() {
-    let scene = Scene::new(
+    let scene = scene(
         "
 [path=* user=*]; creditLimit = 1; resetSeconds = 31536000; actorField = user; blockAfter = 2; blockSeconds = 60
 matchPolicy = and; label = narrow
@@ -213,7 +178,7 @@ label = wide
 ",
     );
     for _ in 0..3 {
-        scene.ask("path=/ user=eve", Intent::Hit, None);
+        scene.answer("path=/ user=eve", Intent::Hit, None);
     }
     assert!(scene.block_of("narrow", "eve").is_some());
     assert_eq!(scene.block_of("wide", "/"), None);
@@ -226,11 +191,10 @@ fn denials_of_a_request_that_a_block_denies_do_not_count() {
         "[default]",
         "[path=/login ip=*]\ncreditLimit = 100\nper = 1h\nactorField = ip\nlabel = address\n\n[default]",
     );
-    let scene = Scene::new(&rules);
-    let hit = |ip: &str| scene.ask(&format!("path=/login user=eve ip={ip}"), Intent::Hit, None);
+    let scene = scene(&rules);
+    let hit = |ip: &str| scene.answer(&format!("path=/login user=eve ip={ip}"), Intent::Hit, None);
     assert!(hit("192.0.2.1").allowed);
-    let of = ExceptionTarget { kind: Block, rule: "address", actor: "192.0.2.6" };
-    run(scene.limiter.set_exception(of, ExceptionTerms::default(), &Scope::EVERYTHING)).unwrap();
+    set(&scene.limiter, Block, "address", "192.0.2.6");
     for _ in 0..5 {
         assert!(!hit("192.0.2.6").allowed);
     }
@@ -243,17 +207,16 @@ fn denials_of_a_request_that_a_block_denies_do_not_count() {
 
 #[test]
 fn rules_leave_a_tenth_of_the_blocks_to_operators() {
-    let limiter = limiter_of(LOGIN).with_jitter(Jitter::Off).with_max_overrides(10);
-    let mut scene = Scene { limiter, ..Scene::new(LOGIN) };
-    let be_blocked = |scene: &Scene, user: usize| {
+    let mut scene = scene_of(limiter_of(LOGIN).with_max_overrides(10));
+    let be_blocked = |scene: &TestLimiter, user: usize| {
         for _ in 0..4 {
-            scene.ask(&format!("path=/login user={user}"), Intent::Hit, None);
+            scene.answer(&format!("path=/login user={user}"), Intent::Hit, None);
         }
         scene.block_of("login", &user.to_string()).is_some()
     };
     let blocked: Vec<_> = (0..12).filter(|user| be_blocked(&scene, *user)).collect();
     assert_eq!(blocked, (0..9).collect::<Vec<_>>());
-    scene.set(Block);
+    set(&scene.limiter, Block, "login", "eve");
     let numbers = scene.limiter.metrics().numbers(scene.limiter.store_metrics());
     let number = |name: &str| numbers.iter().find(|(known, _)| known == name).map(|(_, number)| *number);
     let numbers = ["divvy_rule_blocks_total", "divvy_rule_blocks_failed_total"].map(number);
@@ -265,10 +228,10 @@ fn rules_leave_a_tenth_of_the_blocks_to_operators() {
 
 #[test]
 fn actor_with_a_long_name_is_not_blocked() {
-    let scene = Scene::new(LOGIN);
+    let scene = scene(LOGIN);
     let be_denied = |actor: &str| {
         for _ in 0..5 {
-            scene.ask(&format!("path=/login user={actor}"), Intent::Hit, None);
+            scene.answer(&format!("path=/login user={actor}"), Intent::Hit, None);
         }
         scene.block_of("login", actor).is_some()
     };
@@ -278,8 +241,7 @@ fn actor_with_a_long_name_is_not_blocked() {
 #[test]
 fn denial_that_the_store_cannot_count_is_lost_and_counted() {
     let store = MemoryStore::new(Bounds { max_counters: 1, ..Bounds::default() });
-    let limiter = limiter_on(Backend::Memory(store), parse_rules(LOGIN));
-    let scene = Scene { limiter, ..Scene::new(LOGIN) };
+    let scene = scene_of(limiter_on(Backend::Memory(store), parse_rules(LOGIN)));
     assert!(scene.hit().allowed);
     for _ in 0..5 {
         assert!(!scene.hit().allowed);
@@ -289,16 +251,14 @@ fn denial_that_the_store_cannot_count_is_lost_and_counted() {
 
 #[test]
 fn denials_beyond_the_room_for_notes_are_lost_and_counted() {
-    let scene = Scene::new(LOGIN);
+    let scene = scene(LOGIN);
     let hits = |from: u32, to: u32| {
-        let mut builder = PlanBuilder::default();
-        scene.limiter.begin_at(&mut builder, scene.now);
-        for user in from..to {
-            for _ in 0..2 {
-                builder.add(&operation(&format!("path=/login user={user}")), Intent::Hit, None);
+        scene.ask(|builder| {
+            for user in from..to {
+                let hit = operation(&format!("path=/login user={user}"));
+                (0..2).for_each(|_| builder.add(&hit, Intent::Hit, None));
             }
-        }
-        run(scene.limiter.apply(builder.build()))
+        })
     };
     hits(0, 10_500);
     assert_eq!(scene.limiter.metrics().rule_blocks.lost_denials.get(), 500);
@@ -310,7 +270,7 @@ fn denials_beyond_the_room_for_notes_are_lost_and_counted() {
 #[test]
 fn block_keeps_its_length_when_the_clock_is_set_back() {
     const BACK: u64 = 3_600 * NANOS_PER_SECOND;
-    let mut scene = Scene::new(LOGIN);
+    let mut scene = scene(LOGIN);
     assert!(scene.hit().allowed);
     assert_eq!(scene.blocked(), (3, 15 * MINUTE));
     let of = ExceptionTarget { kind: Block, rule: "login", actor: "mallory" };
@@ -320,7 +280,7 @@ fn block_keeps_its_length_when_the_clock_is_set_back() {
     let until = by_hand();
     run(scene.limiter.exceptions.set_back(BACK, &scene.limiter.store, Timestamp::EPOCH)).unwrap();
     assert_eq!(by_hand(), until, "an operator's block ends at its time");
-    scene.now = scene.now.minus(BACK);
+    scene.started = scene.started.minus(BACK);
     assert_eq!(scene.blocked(), (0, 15 * MINUTE));
     scene.wait(15 * MINUTE);
     assert_eq!(scene.block_of("login", "eve"), None);

@@ -27,36 +27,7 @@ overrun = debt; label = debt
 [default]; creditLimit = 0; resetSeconds = 0
 ";
 
-/// A limiter whose time the test chooses.
-struct TestLimiter {
-    limiter: Limiter,
-    started: Timestamp,
-    seconds: u64,
-}
-
 impl TestLimiter {
-    fn new(rules: &str) -> Self {
-        Self::of(limiter_of(rules))
-    }
-
-    fn on(rules: &str, store: MemoryStore) -> Self {
-        Self::of(limiter_on(Backend::Memory(store), parse_rules(rules)))
-    }
-
-    fn of(limiter: Limiter) -> Self {
-        Self { started: limiter.now(), limiter, seconds: 0 }
-    }
-
-    /// Applies the requests that `add` adds as one plan.
-    fn ask(&self, add: impl FnOnce(&mut PlanBuilder)) -> Applied {
-        let mut builder = PlanBuilder::default();
-        let now = self.started.plus(self.seconds * NANOS_PER_SECOND);
-        let has_seal = self.limiter.store().seal().is_known();
-        builder.begin(self.limiter.policy(), &Scope::EVERYTHING, now, (DEFAULT_MAX_RESERVATION_TTL, has_seal), None);
-        add(&mut builder);
-        run(self.limiter.apply(builder.build()))
-    }
-
     fn try_reserve(
         &self,
         pairs: &str,
@@ -128,12 +99,6 @@ fn labelled(expected: &[(&str, i64)]) -> Vec<(String, i64)> {
     expected.iter().map(|(label, left)| ((*label).to_owned(), *left)).collect()
 }
 
-fn count(limiter: &Limiter, name: &str, labels: &str) -> u64 {
-    let text = limiter.metrics().render(Vec::new()).unwrap();
-    let line = text.lines().find(|line| line.starts_with(&format!("{name}{{{labels}}} ")));
-    line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
-}
-
 #[test]
 fn reserved_credit_is_unavailable_to_others_until_it_is_settled() {
     let at = TestLimiter::new(RULES);
@@ -150,23 +115,6 @@ fn reserved_credit_is_unavailable_to_others_until_it_is_settled() {
     assert_eq!(at.commit(&id, 20), Ok(("repeated", 80)));
     assert_eq!(at.only_left("user=a"), 80);
     assert_eq!(at.commit(&at.id("user=a", 10), 130), Ok(("settled", -50)), "regardless of the reservation");
-    let hits = |status: &str| format!("rule_label=\"user\",status=\"{status}\"");
-    assert_eq!(count(&at.limiter, "divvy_hits_total", &hits("accepted")), 2);
-    assert_eq!(count(&at.limiter, "divvy_hits_total", &hits("rejected")), 1);
-    assert_eq!(count(&at.limiter, "divvy_commits_total", &hits("settled")), 2);
-    assert_eq!(count(&at.limiter, "divvy_commits_total", &hits("repeated")), 1);
-}
-
-#[test]
-fn release_frees_once_and_a_later_commit_is_late() {
-    let at = TestLimiter::new(RULES);
-    let id = at.id("user=a", 70);
-    assert_eq!([at.release(&id), at.release(&id)], [true, false]);
-    assert_eq!(at.only_left("user=a"), 100);
-    assert_eq!(at.renew(&id, 5), None);
-    assert_eq!(at.commit(&id, 20), Ok(("late", 80)));
-    assert_eq!(at.commit(&id, 20), Ok(("repeated", 80)));
-    assert_eq!(count(&at.limiter, "divvy_releases_total", "rule_label=\"user\""), 1);
 }
 
 #[test]
@@ -259,15 +207,11 @@ fn rule_with_debt_reserves_the_rest_and_owes_the_committed_cost() {
 #[test]
 fn actor_reserves_under_its_own_limit() {
     let at = TestLimiter::new(RULES);
-    let own = |credits| {
-        run(at.limiter.set_exception(ExceptionTarget::limit("user", "a"), with_credits(credits), &Scope::EVERYTHING))
-            .unwrap()
-    };
-    own(200);
+    set_limit(&at.limiter, "user", "a", 200);
     let id = at.id("user=a", 150);
     assert_eq!(at.only_left("user=a"), 50);
     assert_eq!(at.commit(&id, 120), Ok(("settled", 80)));
-    own(0);
+    set_limit(&at.limiter, "user", "a", 0);
     let denied = at.reserve("user=a", 1);
     assert_eq!((denied.verdict.allowed, denied.id), (false, None));
     // A commit after the reservation's end is a charge, so it counts even for an actor that may take nothing.
@@ -340,24 +284,6 @@ fn invalid_reservation_is_refused_and_takes_nothing() {
 }
 
 #[test]
-fn requests_around_a_refused_reservation_are_answered() {
-    let at = TestLimiter::new(RULES);
-    let long = format!("user={}", "x".repeat(MAX_ID_TEXT));
-    let reserve = Reserve { credits: 10, ttl_seconds: Some(5), id: None };
-    let requests = at.ask(|builder| {
-        builder.add_reservation(&operation("key=k tenant=t"), reserve);
-        builder.add_reservation(&operation(&long), reserve);
-        builder.add_refused(BadReservationId);
-        builder.add(&operation("key=k tenant=t"), Intent::Hit, None);
-    });
-    assert_eq!(requests.report().reserved(0).unwrap().verdict.credit, 2, "requests");
-    assert!(matches!(requests.report().reserved(1), Err(Refusal::LongReservation)));
-    assert!(matches!(requests.report().committed(2), Err(Refusal::BadReservationId(_))));
-    assert!(requests.report().verdict(3).unwrap().allowed);
-    assert_eq!(at.left("key=k tenant=t"), labelled(&[("requests", 1), ("tenant", 49), ("credits", 89)]));
-}
-
-#[test]
 fn reservation_is_settled_on_its_original_bucket() {
     let mut at = TestLimiter::new(RULES);
     let (first, second, ended) = (at.id("user=a", 10), at.id("user=a", 20), at.id("user=a", 30));
@@ -368,7 +294,7 @@ fn reservation_is_settled_on_its_original_bucket() {
     assert!((30..=31).contains(&at.renew(&second, 30).unwrap()));
     assert!(at.release(&second));
     assert_eq!(at.only_left("user=a"), 500);
-    assert_eq!(count(&at.limiter, "divvy_commits_total", "rule_label=\"user\",status=\"settled\""), 0, "of no rule");
+    assert_eq!(at.limiter.active_rules().unwrap().hits[4].commits.settled.get(), 0, "of no rule");
     at.seconds = 40;
     let error = at.commit(&ended, 15).unwrap_err();
     assert!(error.contains("nothing was charged") && error.contains("has ended"), "{error}");
@@ -381,7 +307,7 @@ fn reservation_is_settled_on_its_original_bucket() {
 fn server_without_rules_reserves_and_settles_nothing() {
     let at = TestLimiter::new(RULES);
     let id = at.id("user=a", 10);
-    at.limiter.policy.store(None);
+    at.limiter.active.store(None);
     assert!(at.try_reserve("user=a", 10, 5, None).unwrap_err().contains("no rules"));
     assert!(at.commit(&id, 10).unwrap_err().contains("no rules"));
 }
@@ -398,8 +324,8 @@ fn malformed_ids_with_a_valid_seal_settle_nothing_or_become_charges() {
         at.sent_back(id)
     };
     let mut log = Vec::new();
-    let policy = at.limiter.policy().unwrap();
-    policy.bucket(6).unwrap().write_key(&operation("log=a"), at.started, &mut log);
+    let active = at.limiter.active_rules().unwrap();
+    active.counter(6).unwrap().write_key(&operation("log=a"), at.started, &mut log);
     for foreign in [
         ReservationId::new([NamedRecord { rule: 0, run: None, key: b"x" }].into_iter()),
         id_of(b"", 1),
@@ -418,7 +344,7 @@ fn malformed_ids_with_a_valid_seal_settle_nothing_or_become_charges() {
     assert!(at.commit(&own, 5).unwrap_err().contains("nothing was charged"));
     assert_eq!((at.release(&own), at.renew(&own, 5)), (false, None));
     let mut user = Vec::new();
-    policy.bucket(4).unwrap().write_key(&operation("user=a"), at.started, &mut user);
+    active.counter(4).unwrap().write_key(&operation("user=a"), at.started, &mut user);
     assert_eq!(at.commit(&id_of(&user, 16), 5), Ok(("late", 85)), "once, however often it is named");
 }
 
@@ -435,7 +361,7 @@ fn reserving_rule_answers_and_counts_a_commit_on_a_shared_counter() {
     let id = at.id("plan=pro user=a", 600);
     assert_eq!(at.commit(&id, 300), Ok(("settled", 700)));
     assert_eq!(at.commit(&id, 300), Ok(("repeated", 700)));
-    let settled = |rule: usize| at.limiter.policy().unwrap().hits[rule].commits.settled.get();
+    let settled = |rule: usize| at.limiter.active_rules().unwrap().hits[rule].commits.settled.get();
     assert_eq!([settled(0), settled(1)], [0, 1]);
 }
 
@@ -444,7 +370,8 @@ fn reserve_as_one(at: &TestLimiter, all: &[&str], credits: u64, ttl_seconds: Opt
     let requests = at.ask(|builder| {
         add_together(builder, Together::AsOne, |builder| {
             all.iter().for_each(|pairs| builder.add_clamped_reservation(&operation(pairs), credits, ttl_seconds));
-        });
+        })
+        .unwrap();
     });
     requests.report().reserved_together().unwrap()
 }
@@ -480,7 +407,8 @@ fn counter_shared_by_several_operations_reserves_once() {
             for (pairs, cost) in [("user=a", 120), ("key=k", 5), ("user=a x=y", 7), ("blocked=yes", 7)] {
                 builder.add(&operation(pairs), Intent::Charge, Some(cost));
             }
-        });
+        })
+        .unwrap();
     });
     assert_eq!(
         left(&at),
@@ -525,15 +453,15 @@ fn credits_and_ttls_are_clamped_if_the_client_leaves_them_to_the_server() {
 #[test]
 fn late_commit_without_room_for_all_records_counts_against_no_rule() {
     let store = MemoryStore::new(Bounds { max_reservations: 2, ..Bounds::default() });
-    let at = TestLimiter::on(RULES, store);
+    let mut at = TestLimiter::of(limiter_on(Backend::Memory(store), parse_rules(RULES)));
     let stacked = at.reserve("key=k tenant=t", 10).id.unwrap();
     assert_eq!(stacked.records().count(), 2);
-    let at = TestLimiter { seconds: 120, ..at };
+    at.seconds = 120;
     at.reserve("user=a", 1);
     let before = at.left("key=k tenant=t");
     assert!(at.ask(|builder| builder.settle(&stacked, Settlement::Commit { cost: 7 })).report().settled(0).is_err());
     assert_eq!(at.left("key=k tenant=t"), before, "from both or from neither");
-    let at = TestLimiter { seconds: 240, ..at };
+    at.seconds = 240;
     assert_eq!(at.commit(&stacked, 7).map(|(word, _)| word), Ok("late"));
 }
 

@@ -31,24 +31,14 @@ fn scope_of(actor: &[(&str, &str)]) -> Scope {
     Scope::new(["*"], actor.iter().copied())
 }
 
-/// Applies the requests that `add` adds within the scope.
-fn ask(limiter: &Limiter, scope: &Scope, add: impl FnOnce(&mut PlanBuilder)) -> Applied {
-    let mut builder = PlanBuilder::default();
-    limiter.begin(&mut builder, scope);
-    add(&mut builder);
-    run(limiter.apply(builder.build()))
-}
-
 fn verdict(limiter: &Limiter, scope: &Scope, pairs: &str, intent: Intent) -> Result<(bool, u64), String> {
-    let applied = ask(limiter, scope, |builder| builder.add(&operation(pairs), intent, None));
-    let verdict = applied.report().verdict(0);
-    verdict.map(|verdict| (verdict.allowed, verdict.credit)).map_err(|refusal| refusal.to_string())
+    answer_at(&ask_within(limiter, scope, |builder| builder.add(&operation(pairs), intent, None)), 0)
 }
 
 /// Returns whether the scope covers a peek at each of these operations. No store is asked.
-fn covered<const N: usize>(policy: &Arc<Policy>, scope: &Scope, operations: [&str; N]) -> [bool; N] {
+fn covered<const N: usize>(active: &Arc<ActiveRules>, scope: &Scope, operations: [&str; N]) -> [bool; N] {
     let mut builder = PlanBuilder::default();
-    builder.begin(Some(Arc::clone(policy)), scope, Timestamp::EPOCH, (DEFAULT_MAX_RESERVATION_TTL, true), None);
+    builder.begin(Some(Arc::clone(active)), scope, Timestamp::EPOCH, (DEFAULT_MAX_RESERVATION_TTL, true), None);
     operations.map(|pairs| {
         builder.add(&operation(pairs), Intent::Peek, None);
         let request = builder.plan().requests.last().unwrap();
@@ -58,8 +48,8 @@ fn covered<const N: usize>(policy: &Arc<Policy>, scope: &Scope, operations: [&st
 
 #[test]
 fn patterns_cover_labels_and_the_star_covers_rules_without_one() {
-    let policy = limiter_of(RULES).policy().unwrap();
-    let by = |labels: &[&str]| covered(&policy, &scope(labels), EVERY_REQUEST);
+    let active = limiter_of(RULES).active_rules().unwrap();
+    let by = |labels: &[&str]| covered(&active, &scope(labels), EVERY_REQUEST);
     assert_eq!(by(&["*"]), [true; 6]);
     assert_eq!(by(&[]), [false; 6]);
     assert_eq!(by(&["upload-*"]), [true, true, false, false, false, false]);
@@ -76,75 +66,31 @@ fn patterns_cover_labels_and_the_star_covers_rules_without_one() {
 
 #[test]
 fn actor_covers_rules_by_exactly_its_fields() {
-    let policy = limiter_of(RULES).policy().unwrap();
+    let active = limiter_of(RULES).active_rules().unwrap();
     let operations = ["api=upload user=ann", "api=upload user=bob", "api=search user=ann", "plain=x", "other=x"];
-    let by = |actor: &[(&str, &str)]| covered(&policy, &scope_of(actor), operations);
+    let by = |actor: &[(&str, &str)]| covered(&active, &scope_of(actor), operations);
     assert_eq!(by(&[("user", "ann")]), [true, false, true, false, false]);
     assert_eq!(by(&[("user", "")]), [false; 5]);
     let by_two = [("user", "ann"), ("tenant", "x")];
     assert_eq!(by(&by_two), [false; 5], "each rule counts by the user alone");
 
     let rules = "[api=a]\ncreditLimit=5\nresetSeconds=60\nactorField=tenant, user\nlabel=a\n[default]\ncreditLimit=0\n";
-    let policy = limiter_of(rules).policy().unwrap();
+    let active = limiter_of(rules).active_rules().unwrap();
     let operations =
         ["api=a user=ann tenant=x", "api=a tenant=x user=ann", "api=a user=ann tenant=y", "api=a user=ann"];
-    let by = |actor: &[(&str, &str)]| covered(&policy, &scope_of(actor), operations);
+    let by = |actor: &[(&str, &str)]| covered(&active, &scope_of(actor), operations);
     assert_eq!(by(&by_two), [true, true, false, false]);
     assert_eq!(by(&[("tenant", ""), ("user", "ann")]), [false, false, false, true], "a missing field is empty");
     assert_eq!(by(&[("user", "ann")]), [false; 4]);
     let narrow = Scope::new(["b*"], by_two);
-    assert_eq!(covered(&policy, &narrow, operations), [false; 4], "labels count for an actor, too");
-}
-
-#[test]
-fn refused_request_takes_nothing_from_rules_in_scope() {
-    let limiter = limiter_of(RULES);
-    let hour = scope(&["upload-hour", "search"]);
-    for pairs in ["api=upload user=ann", "api=search user=ann"] {
-        for intent in [Intent::Hit, Intent::Peek, Intent::Forget, Intent::Charge, Intent::Refund, Intent::Enter] {
-            assert_eq!(verdict(&limiter, &hour, pairs, intent), Err(REFUSED.to_owned()), "{pairs} {intent:?}");
-        }
-    }
-    assert_eq!(run(limiter.approximate_len()).unwrap(), 0);
-    assert_eq!(counted(&limiter), []);
-    assert_eq!(hit(&limiter, "api=upload user=ann"), Ok((true, 4)));
-}
-
-#[test]
-fn requests_around_a_refused_one_are_decided() {
-    let limiter = limiter_of(RULES);
-    let applied = ask(&limiter, &scope(&["upload-*"]), |builder| {
-        for pairs in ["api=upload user=ann", "api=search user=ann", "api=upload user=ann"] {
-            builder.add(&operation(pairs), Intent::Hit, None);
-        }
-    });
-    let credits = [0, 1, 2].map(|index| applied.report().verdict(index).ok().map(|verdict| verdict.credit));
-    assert_eq!(credits, [Some(4), None, Some(3)]);
-}
-
-#[test]
-fn group_with_a_member_out_of_scope_fails_as_a_whole() {
-    let limiter = limiter_of(RULES);
-    for together in [Together::Summed, Together::AsOne] {
-        let mut builder = PlanBuilder::default();
-        limiter.begin(&mut builder, &scope(&["upload-*"]));
-        let refused = builder.together(together, identity, |builder| {
-            for pairs in ["api=upload user=ann", "api=upload user=ann", "api=search user=ann"] {
-                builder.add(&operation(pairs), Intent::Hit, None);
-            }
-            Ok::<_, RefusedMember>(())
-        });
-        assert!(matches!(refused, Err(RefusedMember { index: 2, refusal: Refusal::OutOfScope })));
-        let plan = builder.build();
-        assert!(plan.is_empty() && plan.batch.is_empty());
-    }
+    assert_eq!(covered(&active, &narrow, operations), [false; 4], "labels count for an actor, too");
 }
 
 #[test]
 fn limits_of_clients_are_never_in_scope() {
     let limiter = limiter_of(RULES);
-    let limit = Limit::FixedWindow(FixedWindow::new(3, 3600 * NANOS_PER_SECOND).unwrap());
-    let applied = ask(&limiter, &scope(&["*"]), |builder| {
+    let limit = hourly(3);
+    let applied = ask_within(&limiter, &scope(&["*"]), |builder| {
         builder.add_bucket(Space::TokenBucket, b"a", limit, divvy_core::algorithm::Ask::Take { cost: 1 }, None);
         builder.add_limited(&operation("plain=x"), limit, Intent::Hit, 1);
         builder.add_barred(&operation("plain=x"), std::num::NonZeroU64::MIN, Intent::Hit);
@@ -161,7 +107,7 @@ fn remembered_answer_is_not_repeated_out_of_scope() {
     let hit = |builder: &mut PlanBuilder| {
         builder.add_idempotent(&operation("api=search user=ann"), Intent::Hit, None, b"key");
     };
-    let credit = |scope| ask(&limiter, &scope, hit).report().verdict(0).map(|verdict| verdict.credit);
+    let credit = |scope| ask_within(&limiter, &scope, hit).report().verdict(0).map(|verdict| verdict.credit);
     let all = ["search", "trial"];
     assert_eq!(credit(scope(&all)).unwrap(), 4);
     assert!(matches!(credit(scope(&all[..1])), Err(Refusal::OutOfScope)));
@@ -173,57 +119,32 @@ fn remembered_answer_is_not_repeated_out_of_scope() {
 fn scope_applies_to_the_rules_of_each_plan_and_ends_with_it() {
     let limiter = limiter_of(RULES);
     let uploads = scope(&["upload-*"]);
-    let pinned = limiter.policy();
+    let pinned = limiter.active_rules();
     assert!(verdict(&limiter, &uploads, "api=upload user=ann", Intent::Hit).is_ok());
-    let moved = RULES.replace("label = upload-hour", "label = other");
-    let moved = parse_rules(&moved);
-    limiter.replace_policy(Policy::new(moved, limiter.metrics(), CounterNames::Usual));
+    replace_rules(&limiter, &RULES.replace("label = upload-hour", "label = other"));
     assert!(verdict(&limiter, &uploads, "api=upload user=ann", Intent::Hit).is_err());
     let mut builder = PlanBuilder::default();
-    let mut is_refused = |policy, scope: &Scope| {
-        limiter.begin_under(&mut builder, policy, scope);
+    let mut is_refused = |active, scope: &Scope| {
+        limiter.begin_under(&mut builder, active, scope);
         builder.add(&operation("api=upload user=ann"), Intent::Hit, None);
         builder.plan().refusals().next().is_some()
     };
     assert!(!is_refused(pinned, &uploads));
-    assert!(is_refused(limiter.policy(), &uploads));
-    assert!(!is_refused(limiter.policy(), &Scope::EVERYTHING), "the builder's next user has no scope");
+    assert!(is_refused(limiter.active_rules(), &uploads));
+    assert!(!is_refused(limiter.active_rules(), &Scope::EVERYTHING), "the builder's next user has no scope");
     assert!(is_refused(None, &uploads));
 }
 
 fn reserve(limiter: &Limiter, scope: &Scope, pairs: &str) -> Result<ReservationId, Refusal> {
     let terms = Reserve { credits: 1, ttl_seconds: Some(30), id: None };
-    let applied = ask(limiter, scope, |builder| builder.add_reservation(&operation(pairs), terms));
+    let applied = ask_within(limiter, scope, |builder| builder.add_reservation(&operation(pairs), terms));
     applied.report().reserved(0).map(|reserved| reserved.id.unwrap())
 }
 
 fn settle(limiter: &Limiter, scope: &Scope, id: &ReservationId, settlement: Settlement) -> Result<bool, String> {
-    let applied = ask(limiter, scope, |builder| builder.settle(id, settlement));
+    let applied = ask_within(limiter, scope, |builder| builder.settle(id, settlement));
     let settled = applied.report().settled(0).map_err(|refusal| refusal.to_string());
     settled.map(|settled| settled.is_released())
-}
-
-#[test]
-fn id_out_of_scope_is_refused_whether_or_not_its_reservation_exists() {
-    let limiter = limiter_of(RULES);
-    let all = scope(&["*"]);
-    let id = reserve(&limiter, &all, "api=upload user=ann").unwrap();
-    assert!(reserve(&limiter, &scope(&["upload-minute"]), "api=upload user=ann").is_err());
-    for exists in [true, false] {
-        for other in [scope(&["upload-minute"]), scope(&[]), scope(&["search", "trial"]), scope_of(&[("user", "bob")])]
-        {
-            for settlement in
-                [Settlement::Commit { cost: 1 }, Settlement::Release, Settlement::Renew { ttl_seconds: Some(9) }]
-            {
-                assert_eq!(settle(&limiter, &other, &id, settlement), Err(REFUSED.to_owned()), "{exists}");
-            }
-        }
-        let own = scope_of(&[("user", "ann")]);
-        assert_eq!(settle(&limiter, &own, &id, Settlement::Release), Ok(exists));
-    }
-    let leases = reserve(&limiter, &all, "job=x").unwrap();
-    assert!(settle(&limiter, &scope(&["default"]), &leases, Settlement::Release).is_err(), "only by the pattern `*`");
-    assert_eq!(settle(&limiter, &all, &leases, Settlement::Release), Ok(true));
 }
 
 /// The id names the old counter, which no rule has anymore.
@@ -231,13 +152,12 @@ fn id_out_of_scope_is_refused_whether_or_not_its_reservation_exists() {
 fn reservation_stays_in_scope_when_its_rule_gets_another_limit() {
     let limiter = limiter_of(RULES);
     let searches = scope(&["search", "trial"]);
-    let replace = |rules: &str| replace_rules(&limiter, rules);
     let ids = [0; 3].map(|_| reserve(&limiter, &searches, "api=search user=ann").unwrap());
-    replace(&RULES.replace("creditLimit = 5;", "creditLimit = 7;"));
+    replace_rules(&limiter, &RULES.replace("creditLimit = 5;", "creditLimit = 7;"));
     assert_eq!(settle(&limiter, &searches, &ids[0], Settlement::Release), Ok(true));
     assert!(settle(&limiter, &scope_of(&[("user", "bob")]), &ids[1], Settlement::Release).is_err());
     assert_eq!(settle(&limiter, &scope_of(&[("user", "ann")]), &ids[1], Settlement::Release), Ok(true));
-    replace("[default]\ncreditLimit = 0\n");
+    replace_rules(&limiter, "[default]\ncreditLimit = 0\n");
     assert!(settle(&limiter, &searches, &ids[2], Settlement::Release).is_err(), "no rule says that it is in scope");
     assert!(settle(&limiter, &scope_of(&[("user", "ann")]), &ids[2], Settlement::Release).is_err());
     assert_eq!(settle(&limiter, &scope(&["*"]), &ids[2], Settlement::Release), Ok(true));

@@ -30,7 +30,7 @@ pub async fn show(limiter: &Arc<Limiter>, started: Instant, section: Option<&str
             "version": env!("CARGO_PKG_VERSION"),
             "processId": std::process::id(),
             "uptime": started.elapsed().as_secs(),
-            "rules": limiter.policy().map_or(0, |policy| policy.rules().rules().len()),
+            "rules": limiter.active_rules().map_or(0, |policy| policy.rules().rules().len()),
             "residentBytes": number("process_resident_memory_bytes"),
         },
         "store": store,

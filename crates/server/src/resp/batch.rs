@@ -13,8 +13,8 @@ use crate::protocol::resp::{ReplyWriter, Version};
 use divvy_core::clock::{NANOS_PER_MILLI, ceil_seconds};
 use divvy_core::rules::Operation;
 use divvy_limiter::{
-    Intent, Limiter, Outcome, Plan, PlanBuilder, Policy, Refusal, Report, Reserve, Scope, Settled, Settlement, Space,
-    Verdict,
+    ActiveRules, Intent, Limiter, Outcome, Plan, PlanBuilder, Refusal, Report, Reserve, Scope, Settled, Settlement,
+    Space, Verdict,
 };
 use divvy_telemetry::metrics::ErrorKind;
 
@@ -36,7 +36,7 @@ pub struct Batch {
     texts: Vec<u8>,
     pub operation: Operation,
     /// Rules for all batches of a transaction: those in force at `EXEC`.
-    pub pinned: Option<Arc<Policy>>,
+    pub pinned: Option<Arc<ActiveRules>>,
 }
 
 /// A reply that is not written yet.
@@ -117,7 +117,7 @@ impl Batch {
     }
 
     /// Sets the rules for all batches that follow; `None` for the rules in force. The batch must be empty.
-    pub fn pin(&mut self, policy: Option<Arc<Policy>>) {
+    pub fn pin(&mut self, policy: Option<Arc<ActiveRules>>) {
         self.pinned = policy;
         self.is_begun = false;
     }

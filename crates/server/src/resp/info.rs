@@ -130,7 +130,7 @@ impl RespFront {
     #[expect(clippy::disallowed_methods, reason = "the uptime")]
     fn server(&self) -> String {
         let port = self.address.map_or(0, |address| address.port());
-        let rules = self.limiter.policy().map_or(0, |policy| policy.rules().rules().len());
+        let rules = self.limiter.active_rules().map_or(0, |policy| policy.rules().rules().len());
         let uptime = self.started.elapsed().as_secs();
         format!(
             "redis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\ndivvy_version:{}\r\nprocess_id:{}\r\n\

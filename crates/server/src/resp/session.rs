@@ -248,7 +248,7 @@ impl RespSession {
                     client.refuse(&shared.limiter, EXEC_WITHOUT_MULTI, is_muted, output.bytes);
                     return Ok(NextStep::Read);
                 };
-                let Some(execution) = transaction.execute(shared.limiter.policy(), is_muted) else {
+                let Some(execution) = transaction.execute(shared.limiter.active_rules(), is_muted) else {
                     client.refuse(&shared.limiter, EXEC_ABORTED, is_muted, output.bytes);
                     return Ok(NextStep::Read);
                 };

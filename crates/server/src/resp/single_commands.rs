@@ -26,7 +26,7 @@ use divvy_access::audit::Change;
 use divvy_access::{Category, DEFAULT_USER, Grants, User};
 use divvy_api::{Arguments as Given, Member, Shape};
 use divvy_limiter::inspection::{hits_of, listed};
-use divvy_limiter::{Limiter, Policy, Refusal, RuleCount, Scope};
+use divvy_limiter::{ActiveRules, Limiter, Refusal, RuleCount, Scope};
 use divvy_telemetry::metrics::Bound;
 
 /// Answers a command about the connection, and counts the reply if it is an error. `login` is the result of
@@ -105,7 +105,7 @@ fn write_explanation(shared: &RespFront, scope: &Scope, batch: &mut Batch, pairs
 
 /// Writes a map for each rule in scope: its settings, without those that were not given, its name, and its hits.
 fn write_rules(limiter: &Limiter, scope: &Scope, reply: &mut ReplyWriter) {
-    let Some(policy) = limiter.policy() else { return write_limiter_error(&Refusal::NoRules, reply) };
+    let Some(policy) = limiter.active_rules() else { return write_limiter_error(&Refusal::NoRules, reply) };
     let rules: Vec<_> = listed(&policy, scope).collect();
     reply.array(rules.len());
     for (index, rule) in rules {
@@ -181,7 +181,7 @@ type Reply = Pin<Box<dyn Future<Output = Vec<u8>> + Send>>;
 async fn answer_large(
     shared: &Arc<RespFront>,
     client: &mut Client,
-    policy: Option<Arc<Policy>>,
+    policy: Option<Arc<ActiveRules>>,
     row: Option<&'static CommandRow>,
     command: Command<'_>,
     output: &mut Output<'_>,
@@ -247,7 +247,7 @@ fn reply(
     shared: &Arc<RespFront>,
     version: Version,
     operator: Operator,
-    policy: Option<Arc<Policy>>,
+    policy: Option<Arc<ActiveRules>>,
     command: Command<'_>,
 ) -> Result<Reply, CommandError> {
     let shared = Arc::clone(shared);

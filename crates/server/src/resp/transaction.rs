@@ -12,7 +12,7 @@ use crate::net::memory::{BudgetExceeded, Share};
 use crate::protocol::command::command_rows::CommandRow;
 use crate::protocol::command::{Command, CommandError, Mistake};
 use crate::protocol::resp::{Arguments, Queue, ReplyWriter};
-use divvy_limiter::Policy;
+use divvy_limiter::ActiveRules;
 use divvy_telemetry::metrics::{RequestKind, RequestTally};
 
 /// Memory for the execution of a request and its reply, in addition to the request itself (bytes).
@@ -76,7 +76,7 @@ impl Transaction {
     }
 
     /// Begins the execution under these rules. Returns `None` if the transaction was aborted.
-    pub fn execute(self, policy: Option<Arc<Policy>>, is_muted: bool) -> Option<Execution> {
+    pub fn execute(self, policy: Option<Arc<ActiveRules>>, is_muted: bool) -> Option<Execution> {
         let Self { queue, share, is_aborted } = self;
         (!is_aborted).then_some(Execution { queue, policy, is_muted, share })
     }
@@ -87,7 +87,7 @@ pub struct Execution {
     /// The requests that are left.
     pub queue: Queue,
     /// The rules that were in force at `EXEC`.
-    pub policy: Option<Arc<Policy>>,
+    pub policy: Option<Arc<ActiveRules>>,
     /// Whether the client does not want a reply to `EXEC`.
     pub is_muted: bool,
     share: Share,

@@ -28,7 +28,7 @@ use divvy_core::rules::Operation;
 use divvy_limiter::exceptions::ExceptionTarget;
 use divvy_limiter::inspection::{Order, RuleName, TopOf, Window};
 use divvy_limiter::store::{Backend, Durability, RocksOptions, RocksStore, Store};
-use divvy_limiter::{CounterNames, Intent, PlanBuilder, Policy, Scope};
+use divvy_limiter::{ActiveRules, CounterNames, Intent, PlanBuilder, Scope};
 use divvy_telemetry::metrics::Metrics;
 
 const RULES: &str = "[user=*]\ncreditLimit=1000000\nresetSeconds=3600\nactorField=user\nlabel=users\n\n[default]\ncreditLimit=0\nresetSeconds=0\n";
@@ -96,7 +96,7 @@ async fn drop_at_every_await(durability: Durability) {
     let store = Backend::Rocks(RocksStore::open(dir.path(), options).unwrap());
     let metrics = Metrics::new();
     let policy =
-        Policy::new(config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules, &metrics, CounterNames::Usual);
+        ActiveRules::new(config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules, &metrics, CounterNames::Usual);
     let served = Served::new(Limiter::new(Some(policy), store, Clock::system(), metrics));
     let server = &served.server;
     let line = LineFront::new(server, None);
@@ -176,7 +176,7 @@ async fn drop_changes(served: &Served, dir: &Path) {
     assert_eq!(done.last().unwrap()["after"]["credits"], limit.credits.unwrap());
     assert_eq!(with_status("attempted").len(), done.len());
     assert_eq!(lines.len(), 2 * done.len(), "no other outcome");
-    served.server.limiter.remove_exception(ExceptionTarget::limit("users", "ada"), &Scope::EVERYTHING).await.unwrap();
+    served.server.limiter.remove_exception(ExceptionTarget::limit("users", "ada"), None, &Scope::EVERYTHING).await.unwrap();
 }
 
 /// Runs on several threads, because work that a connection hands to other threads continues while it is dropped.

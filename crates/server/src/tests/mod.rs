@@ -22,7 +22,7 @@ use divvy_access::{Authority, Digest, Users, parse};
 use divvy_core::clock::Clock;
 use divvy_core::config::{self, Format};
 use divvy_limiter::store::{Backend, MemoryStore};
-use divvy_limiter::{CounterNames, Limiter, Policy};
+use divvy_limiter::{ActiveRules, CounterNames, Limiter};
 use divvy_telemetry::metrics::Metrics;
 
 /// A rule for each user, with the label `users`.
@@ -32,7 +32,7 @@ pub const USER_RULES: &str = "[user=*]\ncreditLimit = 9\nper = 1h\nactorField = 
 /// Returns a limiter in memory with these rules.
 pub fn limiter(rules: &str) -> Arc<Limiter> {
     let (rules, metrics) = (config::parse(rules, Format::Ini, "rules.ini").unwrap().rules, Metrics::new());
-    let policy = Policy::new(rules, &metrics, CounterNames::Usual);
+    let policy = ActiveRules::new(rules, &metrics, CounterNames::Usual);
     Arc::new(Limiter::new(Some(policy), Backend::Memory(MemoryStore::default()), Clock::system(), metrics))
 }
 

@@ -124,6 +124,7 @@ impl Batch {
     /// are never denied, so they always take effect.
     ///
     /// [`Store`]: super::Store
+    #[inline]
     pub fn group(&mut self, first: usize) {
         // A single entry needs no group.
         if first + 1 < self.entries.len() {
@@ -166,11 +167,13 @@ impl Batch {
     }
 
     /// Returns the entry with this index.
+    #[inline]
     pub fn entry(&self, index: usize) -> Option<&Entry> {
         self.entries.get(index)
     }
 
     /// Returns the key of the entry with this index.
+    #[inline]
     pub fn key_at(&self, index: usize) -> Option<&[u8]> {
         Some(self.entries.get(index)?.key_in(&self.keys))
     }

@@ -49,7 +49,7 @@ impl Fixture {
 
     /// Returns the credits that the rules in force allow.
     fn credits(&self) -> u64 {
-        self.limiter.policy().unwrap().rules().rules()[0].settings.credit_limit
+        self.limiter.active_rules().unwrap().rules().rules()[0].settings.credit_limit
     }
 
     /// Returns the value of a metric as text.
@@ -120,7 +120,7 @@ fn change_of_a_list_is_put_in_force_once_it_stops_changing() {
     fixture.write(&rules_with_list);
     let limiter = Arc::clone(&fixture.limiter);
     let matches = |ip: &str| {
-        let policy = limiter.policy().unwrap();
+        let policy = limiter.active_rules().unwrap();
         let operation = [("ip", ip)].into_iter().collect();
         policy.rules().matches(&operation, &mut Default::default()).next().is_some_and(|(index, _)| index == 0)
     };

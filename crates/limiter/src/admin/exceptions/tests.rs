@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::register::FORGOTTEN_AT_ONCE;
-use crate::register::table::Exceptions;
+use crate::register::memory::Exceptions;
 use crate::store::{Backend, MemoryStore};
 use crate::tests::parse_rules;
 
@@ -104,7 +104,7 @@ mod on_disk {
             )
             .await
             .unwrap();
-        assert!(!limiter.remove_exception(limit_of("d"), &Scope::EVERYTHING).await.unwrap());
+        assert!(!limiter.remove_exception(limit_of("d"), None, &Scope::EVERYTHING).await.unwrap());
         assert!(limiter.exceptions.forget_some(&limiter.store).await.unwrap());
         assert_eq!(stored(&limiter).await, ["b", "c"]);
         assert_eq!(limiter.exception_of(limit_of("c"), &Scope::EVERYTHING).unwrap().unwrap().credits, Some(9));

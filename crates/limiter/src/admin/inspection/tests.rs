@@ -1,7 +1,7 @@
 use super::*;
-use crate::store::testing::{wait, window};
-use crate::tests::limiter_of;
-use crate::{Intent, PlanBuilder};
+use crate::Intent;
+use crate::store::testing::window;
+use crate::tests::{all_pages, ask, limiter_of, run};
 use divvy_core::algorithm::Concurrency;
 use divvy_core::rules::{Pattern, Quota, Rule, Settings};
 use proptest::prelude::*;
@@ -17,27 +17,13 @@ fn limiter() -> Limiter {
 fn page_about_a_long_actor_reads_few_counters() {
     let limiter = limiter();
     let long = "x".repeat(MAX_PART * 3 / 4);
-    let mut builder = PlanBuilder::default();
-    limiter.begin(&mut builder, &Scope::EVERYTHING);
-    for number in ["0", "1", "2", "3", "4"] {
-        builder.add(&[("n", number), ("user", &long)].into_iter().collect(), Intent::Hit, None);
-    }
-    wait(limiter.apply(builder.build()));
-    let (mut pages, mut cursor) = (Vec::new(), None);
-    loop {
-        let page = wait(limiter.status(
-            &[("user", long.as_str())].into_iter().collect(),
-            cursor.as_deref(),
-            100,
-            &Scope::EVERYTHING,
-        ))
-        .unwrap();
-        pages.push(page.rules.into_iter().map(|status| status.rule).collect::<Vec<_>>().join(" "));
-        cursor = page.next;
-        if cursor.is_none() {
-            break;
-        }
-    }
+    let of_rule = |number: &'static str| [("n", number), ("user", &long)].into_iter().collect::<Operation>();
+    let numbers = ["0", "1", "2", "3", "4"];
+    ask(&limiter, |builder| numbers.iter().for_each(|number| builder.add(&of_rule(number), Intent::Hit, None)));
+    let actor = [("user", long.as_str())].into_iter().collect();
+    let pages = all_pages(|cursor| run(limiter.status(&actor, cursor, 100, &Scope::EVERYTHING)).unwrap());
+    let names = |page: Vec<RuleStatus>| page.into_iter().map(|status| status.rule).collect::<Vec<_>>().join(" ");
+    let pages: Vec<_> = pages.into_iter().map(names).collect();
     assert_eq!(pages, ["rule-1 rule-2", "rule-3 rule-4", "rule-5"]);
 }
 

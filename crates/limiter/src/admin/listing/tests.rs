@@ -1,8 +1,9 @@
 use std::time::Duration;
 
 use super::*;
+use crate::counters::Page;
 use crate::exceptions::{BlockChanges, ExceptionFilter, ExceptionTarget, ExceptionTerms};
-use crate::tests::{limiter_of, replace_rules};
+use crate::tests::{all_pages, limiter_of, replace_rules};
 
 const RULES: &str = "
 [ip=* login=*]; creditLimit = 5; resetSeconds = 60; actorField = ip; label = login
@@ -21,19 +22,16 @@ const OF_IP: ExceptionFilter<'_> = ExceptionFilter { rule: None, actor: None, pr
 
 /// Returns the rules and actors of all blocks of addresses, sorted.
 fn listed(limiter: &Limiter) -> Vec<String> {
-    let (mut listed, mut cursor) = (Vec::new(), None);
-    loop {
-        let page = limiter.exceptions(ExceptionKind::Block, OF_IP, cursor.as_deref(), 2, &Scope::EVERYTHING).unwrap();
-        assert!(
-            page.exceptions.iter().all(|block| block.reason.as_deref() == Some("reason") && block.ends_ns.is_some())
-        );
-        listed.extend(page.exceptions.into_iter().map(|block| format!("{} {}", block.rule, block.actor)));
-        cursor = page.next;
-        if cursor.is_none() {
-            listed.sort();
-            return listed;
-        }
-    }
+    let pages = all_pages(|cursor| {
+        let ExceptionsPage { exceptions, next, .. } =
+            limiter.exceptions(ExceptionKind::Block, OF_IP, cursor, 2, &Scope::EVERYTHING).unwrap();
+        Page { content: exceptions, next }
+    });
+    let listed = pages.concat();
+    assert!(listed.iter().all(|block| block.reason.as_deref() == Some("reason") && block.ends_ns.is_some()));
+    let mut listed: Vec<_> = listed.into_iter().map(|block| format!("{} {}", block.rule, block.actor)).collect();
+    listed.sort();
+    listed
 }
 
 fn sequence(limiter: &Limiter) -> String {
@@ -52,7 +50,7 @@ async fn changes_are_those_of_the_field() {
         set(&limiter, ExceptionKind::Block, rule, actor).await;
     }
     let target = ExceptionTarget { kind: ExceptionKind::Block, rule: "*", actor: "ip=192.0.2.1" };
-    limiter.remove_exception(target, &Scope::EVERYTHING).await.unwrap();
+    limiter.remove_exception(target, None, &Scope::EVERYTHING).await.unwrap();
     let found = changes(&limiter, &start);
     let set: Vec<_> = found.set.iter().map(|block| &*block.actor).collect();
     let removed: Vec<_> = found.removed.iter().map(|(rule, actor)| format!("{rule} {actor}")).collect();
@@ -116,7 +114,7 @@ async fn allowed_networks_are_left_out() {
     set(&limiter, Allow, "*", "user=192.0.2.2").await;
     assert_eq!(listed(&limiter), ["* ip=10.0.0.0/8", "login 192.0.2.2"]);
     let target = ExceptionTarget { kind: Allow, rule: "*", actor: "ip=10.1.0.0/16" };
-    limiter.remove_exception(target, &Scope::EVERYTHING).await.unwrap();
+    limiter.remove_exception(target, None, &Scope::EVERYTHING).await.unwrap();
     assert_eq!(listed(&limiter).len(), all.len() - 1);
 }
 

@@ -17,9 +17,7 @@ matchPolicy = canary; label = trial
 impl TestLimiter {
     /// Returns the answer to a gateway.
     fn gateway(&self, pairs: &str, intent: Intent, cost: Option<u64>) -> Result<(bool, u64), String> {
-        let requests = self.ask(|builder| builder.add(&operation(pairs), intent, cost));
-        let verdict = requests.report().verdict(0).map_err(|refusal| refusal.to_string())?;
-        Ok((verdict.allowed, verdict.credit))
+        answer_at(&self.ask(|builder| builder.add(&operation(pairs), intent, cost)), 0)
     }
 
     fn enter(&self, request: &str) -> (bool, u64) {
@@ -101,7 +99,7 @@ fn gateway_takes_and_frees_only_the_lease_that_the_field_names() {
     let both = at.gateway("method=GET key=other request_id=5", Intent::EnterOrCharge, Some(2));
     assert_eq!(both, Ok((true, 0)));
     assert_eq!(at.gateway("method=GET key=other request_id=5", Intent::Leave, None), Ok((true, 2)));
-    let rules = at.limiter.policy().unwrap();
+    let rules = at.limiter.active_rules().unwrap();
     let counted = &rules.hits[0];
     assert_eq!((counted.releases.get(), counted.refunds.get()), (2, 0));
 }
@@ -144,18 +142,15 @@ fn group_takes_each_lease_once_or_none() {
     let together = |requests: &[(&str, Intent, Option<u64>)]| {
         let mut refused = None;
         let answered = at.ask(|builder| {
-            let added = builder.together(Together::Summed, identity, |builder| {
+            let added = add_together(builder, Together::Summed, |builder| {
                 requests.iter().for_each(|(pairs, intent, cost)| builder.add(&operation(pairs), *intent, *cost));
-                Ok::<_, RefusedMember>(())
             });
             refused = added.err();
         });
         if let Some(RefusedMember { index, refusal }) = refused {
             return vec![Err(format!("{index}: {refusal}"))];
         }
-        let told =
-            |index| answered.report().verdict(index).map(|verdict| verdict.allowed).map_err(|error| error.to_string());
-        (0..requests.len()).map(told).collect::<Vec<_>>()
+        (0..requests.len()).map(|index| answer_at(&answered, index).map(|(allowed, _)| allowed)).collect::<Vec<_>>()
     };
     let enter = |pairs| (pairs, Intent::Enter, None);
     let (one, other) = ("method=GET key=a request_id=1", "method=GET key=b request_id=1");

@@ -63,8 +63,8 @@ fn nothing_is_reserved_before_the_key_is_known() {
     let store = Backend::redis(RedisStore::open(options).unwrap(), 0, FailurePolicy::Allow, Clock::system());
     let rules = parse_rules(RULES);
     let metrics = Metrics::new();
-    let policy = Policy::new(rules, &metrics, CounterNames::InRedis);
-    let at = TestLimiter::of(Limiter::new(Some(policy), store, Clock::system(), metrics));
+    let active = ActiveRules::new(rules, &metrics, CounterNames::InRedis);
+    let at = TestLimiter::of(Limiter::new(Some(active), store, Clock::system(), metrics));
     let reserve = Reserve { credits: 5, ttl_seconds: Some(5), id: None };
     let requests = at.ask(|builder| {
         builder.add_reservation(&operation("user=a"), reserve);
@@ -84,8 +84,8 @@ fn record() -> impl Strategy<Value = Vec<u8>> {
     let bucket = (any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<Vec<u8>>());
     (space, bucket, any::<Vec<u8>>()).prop_map(|(space, (which, length, rest), id)| {
         let at = TestLimiter::new(RULES);
-        let policy = at.limiter.policy().unwrap();
-        let buckets: Vec<_> = (0..policy.rules().rules().len()).filter_map(|rule| policy.bucket(rule)).collect();
+        let active = at.limiter.active_rules().unwrap();
+        let buckets: Vec<_> = (0..active.rules().rules().len()).filter_map(|rule| active.counter(rule)).collect();
         let mut bucket = Vec::new();
         buckets[which.index(buckets.len())].write_key(&operation("user=a key=a log=a"), at.started, &mut bucket);
         bucket.truncate(length.index(bucket.len() + 1));

@@ -125,13 +125,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// Returns the credits left of each counter, by the index of its rule and its actor.
 fn counters(limiter: &Limiter) -> Vec<(usize, String, u64)> {
-    let policy = limiter.policy().unwrap();
-    let rules = policy.rules().rules().iter().enumerate().filter(|(index, _)| policy.bucket(*index).is_some());
+    let active = limiter.active_rules().unwrap();
+    let rules = active.rules().rules().iter().enumerate().filter(|(index, _)| active.counter(*index).is_some());
     let of_rule = |(index, rule): (usize, &Rule)| {
         let name = rule.name(index);
         let of = CountersOf { rule: RuleName::Name(&name), actor: None, cursor: None, count: 1000 };
         let page = run(limiter.counters(of, &Scope::EVERYTHING)).unwrap();
-        page.counters.into_iter().map(|counter| (index, counter.actor, counter.credit)).collect::<Vec<_>>()
+        page.content.into_iter().map(|counter| (index, counter.actor, counter.credit)).collect::<Vec<_>>()
     };
     let mut counters: Vec<_> = rules.flat_map(of_rule).collect();
     counters.sort();
@@ -178,10 +178,9 @@ fn take(limiter: &Limiter, step: &Step, number: usize) -> (Vec<(usize, String, u
             }
         }
         Action::Together => {
-            let together = builder.together(Together::Summed, identity, |builder| {
-                builder.add(&[("k", "a"), ("l", "b")].into_iter().collect(), Intent::Hit, None);
+            let together = add_together(&mut builder, Together::Summed, |builder| {
+                builder.add(&super::operation("k=a l=b"), Intent::Hit, None);
                 builder.add(&operation, Intent::Hit, None);
-                Ok::<_, RefusedMember>(())
             });
             is_refused = together.is_err_and(|refused| matches!(refused.refusal, Refusal::OutOfScope));
         }
@@ -197,8 +196,8 @@ proptest! {
     #[test]
     fn requests_touch_only_rules_in_scope_and_refused_ones_touch_nothing(rules in rules(), steps in steps()) {
         let metrics = Metrics::new();
-        let policy = Policy::new(RuleSet::new(rules.clone()).unwrap(), &metrics, CounterNames::Usual);
-        let limiter = Limiter::new(Some(policy), Backend::Memory(MemoryStore::default()), Clock::system(), metrics);
+        let active = ActiveRules::new(RuleSet::new(rules.clone()).unwrap(), &metrics, CounterNames::Usual);
+        let limiter = Limiter::new(Some(active), Backend::Memory(MemoryStore::default()), Clock::system(), metrics);
         for (number, step) in steps.iter().enumerate() {
             let (before, plan, is_refused) = take(&limiter, step, number);
             let after = counters(&limiter);

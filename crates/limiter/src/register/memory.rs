@@ -4,7 +4,7 @@
 //! They belong to an owner, such as a rule's label. So they outlive a removed rule, and apply again to the next rule with
 //! its label.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::ops::Range;
@@ -16,11 +16,17 @@ use std::sync::{Arc, OnceLock};
 use foldhash::fast::{FixedState, RandomState};
 use hashbrown::hash_table::Entry;
 use hashbrown::{HashMap, HashTable};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 
-use super::overrides::{Class, OfClass, Sought, sought};
+use super::journal::{Cursor, Journal};
+use super::owner::{Class, Sought, sought};
 use crate::store::{Exception, ExceptionChange, ExceptionKind};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
+
+/// Default for the maximum number of limits of actors.
+pub const DEFAULT_MAX_ACTOR_LIMITS: usize = 1_000_000;
+/// Default for the maximum number of blocks and allows.
+pub const DEFAULT_MAX_OVERRIDES: usize = 1_000_000;
 
 /// Number of shards, each with its own lock.
 const SHARDS: usize = 1_024;
@@ -61,11 +67,40 @@ pub struct Exceptions {
     owners: RwLock<Owners>,
     /// The owner and the actor of each exception.
     index: RwLock<BTreeSet<Cursor>>,
-    /// The number of exceptions, weighted by their length.
-    weights: OfClass<AtomicUsize>,
+    /// The room for limits.
+    pub limits: Room,
+    /// The room for blocks and allows.
+    pub overrides: Room,
     owners_revision: AtomicU64,
     /// The latest changes of blocks. An allow or the rules may change what many of them do.
     pub(crate) journal: Journal,
+}
+
+/// The room for the exceptions of a class. A flood of one class must not take the room of the other.
+#[derive(Debug)]
+pub struct Room {
+    /// Maximum number of exceptions. Long ones count as several.
+    pub max: usize,
+    /// Number of exceptions, weighted by their length.
+    used: AtomicUsize,
+    /// Time of the last search for exceptions that make room (nanoseconds since 1970).
+    pub searched: AtomicU64,
+}
+
+impl Room {
+    fn new(max: usize) -> Self {
+        Self { max, used: AtomicUsize::new(0), searched: AtomicU64::new(0) }
+    }
+
+    /// Returns the number of exceptions. Long ones count as several.
+    pub fn used(&self) -> usize {
+        self.used.load(Relaxed)
+    }
+
+    /// Returns the number of exceptions that there is room for.
+    pub fn free(&self) -> usize {
+        self.max.saturating_sub(self.used())
+    }
 }
 
 /// The exceptions of one owner.
@@ -78,7 +113,7 @@ pub(crate) struct OwnerExceptions {
     shards: Arc<Shards>,
     class: Class,
     sought: Sought,
-    /// Whether it stays without exceptions, because a policy has it.
+    /// Whether it stays without exceptions, because rules in force have it.
     is_kept: AtomicBool,
 }
 
@@ -239,7 +274,8 @@ impl Default for Exceptions {
             shards: Arc::new(Shards { tables, hasher: RandomState::default(), filter: CountingFilter::default() }),
             owners: RwLock::default(),
             index: RwLock::default(),
-            weights: OfClass::default(),
+            limits: Room::new(DEFAULT_MAX_ACTOR_LIMITS),
+            overrides: Room::new(DEFAULT_MAX_OVERRIDES),
             owners_revision: AtomicU64::new(0),
             journal: Journal::default(),
         }
@@ -261,9 +297,12 @@ impl Exceptions {
         self.count(|owner| Class::of(owner) == class)
     }
 
-    /// Returns the number of exceptions of a class. Long ones count as several.
-    pub(crate) fn weight(&self, class: Class) -> usize {
-        self.weights.of(class).load(Relaxed)
+    /// Returns the room for the exceptions of a class.
+    pub(crate) fn room(&self, class: Class) -> &Room {
+        match class {
+            Class::Limits => &self.limits,
+            Class::Overrides => &self.overrides,
+        }
     }
 
     /// Returns whether the owner has exceptions.
@@ -349,8 +388,9 @@ impl Exceptions {
             (Entry::Occupied(mut known), Some(value)) => {
                 let known = known.get_mut();
                 let is_changed = !looks_same(&known.value, &value);
-                self.weights.of(of.class).fetch_add(weight(&known.actor, &value), Relaxed);
-                self.weights.of(of.class).fetch_sub(weight(&known.actor, &known.value), Relaxed);
+                let used = &self.room(of.class).used;
+                used.fetch_add(weight(&known.actor, &value), Relaxed);
+                used.fetch_sub(weight(&known.actor, &known.value), Relaxed);
                 (known.value, known.reading) = (value, reading);
                 is_changed
             }
@@ -366,7 +406,7 @@ impl Exceptions {
                 of.len.fetch_add(1, Relaxed);
                 let of = Arc::clone(&of);
                 let known = Known { of, actor: change.actor.as_str().into(), hash, value, reading };
-                self.weights.of(known.of.class).fetch_add(weight(&known.actor, &known.value), Relaxed);
+                self.room(known.of.class).used.fetch_add(weight(&known.actor, &known.value), Relaxed);
                 self.index.write().insert(known.place());
                 place.insert(known);
                 true
@@ -387,7 +427,7 @@ impl Exceptions {
     }
 
     fn drop_from_index(&self, known: &Known) {
-        self.weights.of(known.of.class).fetch_sub(weight(&known.actor, &known.value), Relaxed);
+        self.room(known.of.class).used.fetch_sub(weight(&known.actor, &known.value), Relaxed);
         self.index.write().remove(&known.place());
     }
 
@@ -533,104 +573,6 @@ impl CountingFilter {
     }
 }
 
-/// Maximum memory of the changes (bytes): about 100,000 usual ones.
-const MAX_BYTES: usize = 8 << 20;
-/// Memory of a change without the text of its actor (bytes).
-const CHANGE_BYTES: usize = 64;
-
-/// The latest changes.
-#[derive(Debug)]
-pub struct Journal {
-    history: u64,
-    latest: Mutex<Latest>,
-}
-
-#[derive(Debug, Default)]
-struct Latest {
-    /// The number of the last change.
-    last: u64,
-    /// The owners and actors of the changes up to the last one.
-    changes: VecDeque<Cursor>,
-    bytes: usize,
-}
-
-impl Default for Journal {
-    fn default() -> Self {
-        let mut random = [0; 8];
-        // Without random numbers, the histories of two processes may look alike, and a client that follows one of them may miss
-        // changes until it lists all blocks again.
-        let _ = getrandom::getrandom(&mut random);
-        Self { history: u64::from_le_bytes(random), latest: Mutex::default() }
-    }
-}
-
-impl Journal {
-    /// Records a change, after it is in force.
-    pub fn record(&self, change: Cursor) {
-        let latest = &mut *self.latest.lock();
-        latest.last += 1;
-        latest.bytes += bytes(&change);
-        latest.changes.push_back(change);
-        while latest.bytes > MAX_BYTES
-            && let Some(oldest) = latest.changes.pop_front()
-        {
-            latest.bytes -= bytes(&oldest);
-        }
-    }
-
-    /// Forgets all changes: clients have to list all blocks again. Call it after a change that concerns many of them.
-    pub fn reset(&self) {
-        let latest = &mut *self.latest.lock();
-        *latest = Latest { last: latest.last + 1, ..Latest::default() };
-    }
-
-    /// Returns the sequence number of the last change.
-    pub fn sequence(&self) -> String {
-        self.text(self.latest.lock().last)
-    }
-
-    /// Returns the next `count` changes after a sequence number, each owner and actor once, and the sequence number of the last
-    /// one. `None` if the changes after it are not known.
-    pub(crate) fn after(&self, sequence: &str, count: usize) -> Option<(BTreeSet<Cursor>, String)> {
-        let (history, number) = sequence.split_once('-')?;
-        let number: u64 = number.parse().ok().filter(|_| u64::from_str_radix(history, 16) == Ok(self.history))?;
-        let latest = self.latest.lock();
-        let missing = usize::try_from(latest.last.checked_sub(number)?).ok()?;
-        let known = latest.changes.len().checked_sub(missing)?;
-        let found = latest.changes.iter().skip(known).take(count).cloned().collect();
-        Some((found, self.text(number + missing.min(count) as u64)))
-    }
-
-    fn text(&self, number: u64) -> String {
-        format!("{:016x}-{number}", self.history)
-    }
-}
-
-fn bytes(change: &Cursor) -> usize {
-    change.actor.len() + CHANGE_BYTES
-}
-
-/// An exception's owner and actor. In a listing, the next page continues after the last one.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Cursor {
-    pub owner: Arc<str>,
-    pub actor: Arc<str>,
-}
-
-impl Cursor {
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        let (owner, actor) = text.split_once(' ')?;
-        Some(Self { owner: owner.replace("%20", " ").replace("%25", "%").into(), actor: actor.into() })
-    }
-}
-
-impl std::fmt::Display for Cursor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Names of fields may have spaces.
-        write!(f, "{} {}", self.owner.replace('%', "%25").replace(' ', "%20"), self.actor)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -682,7 +624,7 @@ mod tests {
                 };
                 for class in [Class::Limits, Class::Overrides] {
                     let expected = model.keys().filter(|(owner, _)| Class::of(owner) == class).count();
-                    prop_assert_eq!((exceptions.len(class), exceptions.weight(class)), (expected, expected));
+                    prop_assert_eq!((exceptions.len(class), exceptions.room(class).used()), (expected, expected));
                 }
                 prop_assert_eq!(exceptions.has(&change), change.value.is_some());
             }
@@ -711,21 +653,14 @@ mod tests {
     }
 
     #[test]
-    fn cursor_reads_back() {
-        for owner in ["block:login", "block:*/a b%20c/32", "%25 "] {
-            let cursor = Cursor { owner: owner.into(), actor: "x y %20".into() };
-            assert_eq!(Cursor::parse(&cursor.to_string()), Some(cursor));
-        }
-    }
-
-    #[test]
     fn long_exceptions_count_as_several() {
         let exceptions = Exceptions::default();
         let long = "x".repeat(3 * USUAL_BYTES);
         for actor in ["a", &long, "b", &long] {
             exceptions.apply(&change("limit:r", actor, Some((5, Some(1)))), 1);
         }
-        let used = || [Class::Limits, Class::Overrides].map(|class| (exceptions.len(class), exceptions.weight(class)));
+        let used =
+            || [Class::Limits, Class::Overrides].map(|class| (exceptions.len(class), exceptions.room(class).used()));
         assert_eq!(used(), [(3, 6), (0, 0)]);
         let block = Exception::by_hand(Some(&long), Some(at(1)));
         exceptions.apply(&ExceptionChange { value: Some(block), ..change("block:r", "a", None) }, 1);
@@ -824,55 +759,5 @@ mod tests {
         (0..300).for_each(|_| filter.add(7));
         (0..299).for_each(|_| filter.remove(7));
         assert!(filter.may_contain(7));
-    }
-
-    fn block_change(actor: &str) -> Cursor {
-        Cursor::parse(&format!("block:r {actor}")).unwrap()
-    }
-
-    fn after(journal: &Journal, sequence: &str, count: usize) -> Option<(String, String)> {
-        let (found, next) = journal.after(sequence, count)?;
-        Some((found.iter().map(|change| &*change.actor).collect::<Vec<_>>().join(" "), next))
-    }
-
-    #[test]
-    fn changes_after_a_sequence_number_are_found_once_each() {
-        let journal = Journal::default();
-        let start = journal.sequence();
-        ["a", "b", "a", "c"].iter().for_each(|actor| journal.record(block_change(actor)));
-        let end = journal.sequence();
-        assert_eq!(after(&journal, &start, 9).unwrap(), ("a b c".into(), end.clone()));
-        let (found, next) = after(&journal, &start, 3).unwrap();
-        assert_eq!(found, "a b");
-        assert_eq!(after(&journal, &next, 3).unwrap(), ("c".into(), end.clone()));
-        assert_eq!(after(&journal, &end, 3).unwrap(), (String::new(), end));
-    }
-
-    #[test]
-    fn unknown_sequence_numbers_are_refused() {
-        let journal = Journal::default();
-        journal.record(block_change("a"));
-        let known = journal.sequence();
-        let (history, _) = known.split_once('-').unwrap();
-        let others =
-            [Journal::default().sequence(), format!("{history}-2"), format!("{history}-x"), history.to_owned()];
-        for other in others {
-            assert_eq!(after(&journal, &other, 9), None, "{other}");
-        }
-        journal.reset();
-        assert_eq!(after(&journal, &known, 9), None, "all blocks may have changed");
-        assert!(after(&journal, &journal.sequence(), 9).is_some());
-    }
-
-    #[test]
-    fn memory_is_bounded() {
-        let journal = Journal::default();
-        let start = journal.sequence();
-        let long = "x".repeat(4_096);
-        (0..3_000).for_each(|_| journal.record(block_change(&long)));
-        let latest = journal.latest.lock();
-        assert!(latest.bytes <= MAX_BYTES && latest.bytes == latest.changes.len() * bytes(&block_change(&long)));
-        drop(latest);
-        assert_eq!(after(&journal, &start, 9), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The policy: rules that are ready to serve. Each has its bucket, its limits of single actors, its metrics, and its top.
+//! The rules in force. Each has its counter, its limits of single actors, its metrics, and its ranking of actors.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use divvy_core::rules::{
 };
 use divvy_telemetry::metrics::{Metrics, RuleCount, RuleHits};
 
-/// The rules with their buckets, ready to serve.
+/// The rules with all that it takes to serve them: their counters, metrics, rankings of actors, and penalties.
 #[derive(Debug)]
-pub struct Policy {
+pub struct ActiveRules {
     pub(super) rules: RuleSet,
-    /// The bucket of each rule; `None` for a rule without a counter.
-    buckets: Vec<Option<Bucket>>,
-    /// The rules by the prefix of their buckets' keys. Rules that share a named counter have one prefix.
+    /// The counter of each rule; `None` for a rule without a counter.
+    counters: Vec<Option<RuleCounter>>,
+    /// The rules by the prefix of their counters' keys. Rules that share a named counter have one prefix.
     by_prefix: HashMap<Box<[u8]>, Vec<usize>, FixedState>,
     /// Fingerprint of each rule, which names the rule in reservation ids.
     fingerprints: Vec<u32>,
@@ -80,8 +80,9 @@ impl CounterNames {
     }
 }
 
+/// The counters of a rule: how their keys are written, and the limit of each actor.
 #[derive(Debug, Clone)]
-pub(super) struct Bucket {
+pub(super) struct RuleCounter {
     /// The rule's limit, without a date.
     limit: Limit,
     pub prefix: Prefix,
@@ -93,8 +94,8 @@ pub(super) struct Bucket {
     exceptions: Option<RuleExceptions>,
 }
 
-impl Bucket {
-    /// Creates a bucket. `limit` is the rule's limit on a counter that other rules may share.
+impl RuleCounter {
+    /// Creates a counter. `limit` is the rule's limit on a counter that other rules may share.
     fn new(rule: &Rule, limit: Limit, space: Space) -> Self {
         let (limit, prefix) = match &rule.counter {
             None => {
@@ -113,7 +114,7 @@ impl Bucket {
         Self { limit, prefix, actor, settings: rule.settings, exceptions: None }
     }
 
-    /// Appends the key of the bucket that `operation` takes from. Returns the actor's limit: see [`Bucket::limit_of`].
+    /// Appends the key of the counter that `operation` takes from. Returns the actor's limit: see [`RuleCounter::limit_of`].
     // Inlined, because it runs for each rule of each hit.
     #[inline(always)]
     pub fn write_key(&self, operation: &Operation, now: Timestamp, out: &mut Vec<u8>) -> Option<Limit> {
@@ -186,25 +187,25 @@ impl Bucket {
     }
 }
 
-impl Policy {
-    /// Creates a policy. A rule continues the counts in `metrics` of an earlier rule with its name.
+impl ActiveRules {
+    /// Creates them. A rule continues the counts in `metrics` of an earlier rule with its name.
     pub fn new(rules: RuleSet, metrics: &Metrics, names: CounterNames) -> Self {
         let stacking = if names == CounterNames::InSlots { stacks::can_stack(rules.rules()) } else { Vec::new() };
         let shared = shared_limits(rules.rules());
-        let bucket = |(index, rule): (usize, &Rule)| {
+        let counter = |(index, rule): (usize, &Rule)| {
             let Quota::Limited(limit) = rule.quota else { return None };
             let others = rule.counter.as_deref().and_then(|counter| shared.get(counter));
             let limit = others.map_or(limit, |others| limit.share_counter_with(others));
-            Some(Bucket::new(rule, limit, names.space(rule, stacking.get(index) == Some(&true))))
+            Some(RuleCounter::new(rule, limit, names.space(rule, stacking.get(index) == Some(&true))))
         };
-        let buckets: Vec<_> = rules.rules().iter().enumerate().map(bucket).collect();
+        let counters: Vec<_> = rules.rules().iter().enumerate().map(counter).collect();
         let hits = |(index, rule): (usize, &Rule)| {
             metrics.hits.rule(&rule.name(index), rule.match_policy == MatchPolicy::Canary)
         };
         let hits = rules.rules().iter().enumerate().map(hits).collect();
         let mut by_prefix: HashMap<_, Vec<_>, _> = HashMap::default();
-        for (index, bucket) in buckets.iter().enumerate() {
-            if let Some(Bucket { prefix, .. }) = bucket {
+        for (index, counter) in counters.iter().enumerate() {
+            if let Some(RuleCounter { prefix, .. }) = counter {
                 by_prefix.entry(prefix.as_bytes().into()).or_default().push(index);
             }
         }
@@ -222,14 +223,14 @@ impl Policy {
             penalties.clear();
         }
         let tops = Vec::new();
-        Self { rules, buckets, by_prefix, fingerprints, by_fingerprint, most_counters, hits, tops, penalties }
+        Self { rules, counters, by_prefix, fingerprints, by_fingerprint, most_counters, hits, tops, penalties }
     }
 
     /// Puts the exceptions for single actors in force, including later changes.
     pub(super) fn set_exceptions(&mut self, register: &Register) {
-        for (label, bucket) in labels(self.rules.rules()).zip(&mut self.buckets) {
-            if let (Some(label), Some(bucket)) = (label, bucket) {
-                bucket.exceptions = Some(register.of_rule(label));
+        for (label, counter) in labels(self.rules.rules()).zip(&mut self.counters) {
+            if let (Some(label), Some(counter)) = (label, counter) {
+                counter.exceptions = Some(register.of_rule(label));
             }
         }
     }
@@ -246,7 +247,7 @@ impl Policy {
 
     /// Returns the labels of the rules with a counter, as limits of actors use them.
     pub(super) fn labels_that_count(&self) -> impl Iterator<Item = &str> {
-        let counting = labels(self.rules.rules()).zip(&self.buckets).filter(|(_, bucket)| bucket.is_some());
+        let counting = labels(self.rules.rules()).zip(&self.counters).filter(|(_, counter)| counter.is_some());
         counting.filter_map(|(label, _)| label)
     }
 
@@ -259,10 +260,10 @@ impl Policy {
         everywhere: Option<&(Applicable, String)>,
         now: Timestamp,
     ) -> ActorExceptions {
-        let own_quota = |bucket: &Bucket| {
+        let own_quota = |counter: &RuleCounter| {
             let mut actor = Vec::new();
-            bucket.actor.write(operation, &mut actor);
-            bucket.own_quota(&actor, now)
+            counter.actor.write(operation, &mut actor);
+            counter.own_quota(&actor, now)
         };
         let found = self.find_override(index, operation, everywhere.map(|(found, _)| found), now);
         let actor_override = found.map(|Applicable { kind, is_for_rule, ends, reason, .. }| ActorOverride {
@@ -271,7 +272,7 @@ impl Policy {
             reason: reason.map(|reason| reason.to_string()),
             entry: everywhere.filter(|_| !is_for_rule).map(|(_, text)| text.clone()),
         });
-        let credits = self.bucket(index).and_then(own_quota).map(|(credits, _)| credits);
+        let credits = self.counter(index).and_then(own_quota).map(|(credits, _)| credits);
         ActorExceptions { credits, actor_override }
     }
 
@@ -284,30 +285,31 @@ impl Policy {
         everywhere: Option<&Applicable>,
         now: Timestamp,
     ) -> Option<Applicable> {
-        match self.bucket(index) {
-            Some(bucket) => bucket.find_override(operation, everywhere, now, &mut Vec::new()),
+        match self.counter(index) {
+            Some(counter) => counter.find_override(operation, everywhere, now, &mut Vec::new()),
             None => everywhere.cloned(),
         }
     }
 
-    /// Finds a rule by its bucket's key. Returns it with its bucket. If several rules match, it is the one with this
+    /// Finds a rule by its counter's key. Returns it with its counter. If several rules match, it is the one with this
     /// fingerprint, or else the first.
-    pub(super) fn rule_of(&self, key: &[u8], fingerprint: u32) -> Option<(usize, &Bucket)> {
-        let has_key = |rule: &usize| self.bucket(*rule).is_some_and(|bucket| key.starts_with(bucket.prefix.as_bytes()));
+    pub(super) fn rule_of(&self, key: &[u8], fingerprint: u32) -> Option<(usize, &RuleCounter)> {
+        let has_key =
+            |rule: &usize| self.counter(*rule).is_some_and(|counter| key.starts_with(counter.prefix.as_bytes()));
         // Fast path: the rule has not changed since.
         let known = self.by_fingerprint.get(&fingerprint).copied().filter(has_key);
         let rule = known.or_else(|| {
             let rules = self.by_prefix.get(key::split_limit(key)?.0)?;
             rules.iter().find(|rule| self.fingerprint(**rule) == fingerprint).or(rules.first()).copied()
         })?;
-        Some((rule, self.bucket(rule)?))
+        Some((rule, self.counter(rule)?))
     }
 
-    /// Finds the rule that a record of a reservation names: the rule with its bucket, or else the rule with this
+    /// Finds the rule that a record of a reservation names: the rule with its counter, or else the rule with this
     /// fingerprint.
-    pub(super) fn rule_of_record(&self, bucket: &[u8], fingerprint: u32) -> Option<&Rule> {
-        let by_bucket = self.rule_of(bucket, fingerprint).map(|(rule, _)| rule);
-        self.rules.rules().get(by_bucket.or_else(|| self.by_fingerprint.get(&fingerprint).copied())?)
+    pub(super) fn rule_of_record(&self, key: &[u8], fingerprint: u32) -> Option<&Rule> {
+        let by_key = self.rule_of(key, fingerprint).map(|(rule, _)| rule);
+        self.rules.rules().get(by_key.or_else(|| self.by_fingerprint.get(&fingerprint).copied())?)
     }
 
     /// Returns the fingerprint of the rule with this index. It depends only on the rule's operation and
@@ -337,10 +339,10 @@ impl Policy {
         &self.rules
     }
 
-    /// Returns the bucket of the rule with this index; `None` if the rule has no counter.
+    /// Returns the counter of the rule with this index; `None` if the rule has no counter.
     #[inline]
-    pub(super) fn bucket(&self, index: usize) -> Option<&Bucket> {
-        self.buckets.get(index)?.as_ref()
+    pub(super) fn counter(&self, index: usize) -> Option<&RuleCounter> {
+        self.counters.get(index)?.as_ref()
     }
 }
 
@@ -378,7 +380,7 @@ pub struct TopOfRule {
 }
 
 /// Returns the tops of these rules. A rule that was in force `before` keeps its top, even if its limit has changed.
-fn tops_of(rules: &RuleSet, before: Option<&Policy>) -> Vec<TopOfRule> {
+fn tops_of(rules: &RuleSet, before: Option<&ActiveRules>) -> Vec<TopOfRule> {
     let (old, tops) = before.map_or((&[][..], &[][..]), |before| (before.rules.rules(), &before.tops[..]));
     let kept = |rule: &Rule, origin: usize| {
         let of_rule = tops.get(origin)?;

@@ -1,8 +1,10 @@
 //! The table of operations.
 
-use super::declaration::{FULL, Field, Kind, Member, NO_RULE, NOT_FOUND, OTHER_ACTORS, Place, Reply, Shape, member};
+use super::declaration::{
+    FULL, Field, Kind, Member, NO_RULE, NOT_FOUND, OTHER_ACTORS, Place, Reply, Shape, member, page,
+};
 use super::hits::{BALANCE, REMAINING, RESET};
-use super::inspection::{EXPLANATION, RULES};
+use super::inspection::{EXPLANATION, OVERRIDE_OF_RULE, RULES};
 use divvy_access::Category;
 use divvy_access::audit::Action;
 use divvy_core::rules::MAX_CREDIT_LIMIT;
@@ -184,44 +186,42 @@ const OWNER: Field = Field::option(
 );
 const OWNER_IN_BODY: Field = Field { is_in_body: true, ..OWNER };
 const OF_OWNER: Field = Field::option("OWNER", "owner", Kind::Owner, "Only those of this owner.");
-const OF_FIELD: Field = Field::option(
-    "",
+const OF_FIELD: Field = Field::new(
     "field",
     Kind::Text,
     "Only blocks that keep an address of this field away from everything a rule counts, for firewalls: those for all rules, and \
      those of rules whose actorField it is. Leaves out allowed addresses, and blocks of canaries.",
 )
+.optional()
 .only_over_http();
-const SINCE: Field = Field::option(
-    "",
+const SINCE: Field = Field::new(
     "since",
     Kind::Text,
     "`sequence` of an earlier answer. The answer has the next `count` changes since then; ask again until `sequence` stays the same.",
 )
+.optional()
 .only_over_http();
-const SET: Field = Field {
-    is_required: false,
-    ..Field::new(
-        "set",
-        Kind::List { of: &[&LABEL_OR_ALL, &ACTOR, &EXPIRES_IN, &REASON], max: MAX_EDITS },
-        "The blocks to set, after those in `remove` are removed.",
-    )
-}
+const SET: Field = Field::new(
+    "set",
+    Kind::List { of: &[&LABEL_OR_ALL, &ACTOR, &EXPIRES_IN, &REASON], max: MAX_EDITS },
+    "The blocks to set, after those in `remove` are removed.",
+)
+.optional()
 .only_over_http()
 .in_body();
-const REMOVE: Field = Field {
-    is_required: false,
-    ..Field::new("remove", Kind::List { of: &[&LABEL_OR_ALL, &ACTOR], max: MAX_EDITS }, "The blocks to remove.")
-}
-.only_over_http()
-.in_body();
+const REMOVE: Field =
+    Field::new("remove", Kind::List { of: &[&LABEL_OR_ALL, &ACTOR], max: MAX_EDITS }, "The blocks to remove.")
+        .optional()
+        .only_over_http()
+        .in_body();
 /// Maximum number of blocks that one request sets, and removes. --max-body is reached first, unless it was raised.
 const MAX_EDITS: usize = 1_000;
 const OF_RULE: Field =
     Field::option("RULE", "rule", Kind::Text, "Only those of this rule. Without it, those of all rules.");
 /// An actor that only HTTP's listings can name.
 const OF_ACTOR_OVER_HTTP: Field =
-    Field::option("", "actor", Kind::Text, "Only this actor's, which is the whole answer if `rule` is given, too.")
+    Field::new("actor", Kind::Text, "Only this actor's, which is the whole answer if `rule` is given, too.")
+        .optional()
         .only_over_http();
 const OF_ACTOR: Field = Field::option("ACTOR", "actor", Kind::Text, "Only this actor's.");
 const CURSOR: Field = Field::option("CURSOR", "cursor", Kind::Text, "`next` of the previous page.");
@@ -269,14 +269,10 @@ const FIELDS_OF_ACTOR: Field = Field::new(
     "The fields of the actor with their values, each a parameter of its own, as in `?tenant=acme&user=ann`. They are exactly the \
      fields of the rules' actorField, in any order.",
 );
-const OPERATION: Field =
-    Field { is_required: false, ..Field::new("operation", Kind::Pairs, "The pairs of the operation.") };
+const OPERATION: Field = Field::new("operation", Kind::Pairs, "The pairs of the operation.").optional();
 const EXPLAINED_OPERATION: Field = OPERATION.in_body();
 const NAME: Field = Field::new("name", Kind::Text, "The name of the backup in the server's --backup-dir.").in_body();
-const SECTION: Field = Field {
-    is_required: false,
-    ..Field::new("section", Kind::Text, "Only this section, as in `server` or `metrics`.")
-};
+const SECTION: Field = Field::new("section", Kind::Text, "Only this section, as in `server` or `metrics`.").optional();
 
 const RULE_OF: Member = member("rule", Shape::Text, "The rule's label, or `*` for all rules.");
 const ACTOR_OF: Member = member("actor", Shape::Text, "The actor, in the form that requests give it.");
@@ -327,16 +323,6 @@ static COUNTER: Shape = Shape::Row(&[
     RESET,
     BALANCE,
 ]);
-pub(super) const OVERRIDE_OF_RULE: &[Member] = &[
-    member("kind", Shape::Word(&["block", "allow"]), "Whether the actor is blocked or allowed."),
-    member("endsIn", Shape::SecondsLeft, "Seconds until it ends; null if it lasts until it is removed."),
-    REASON_OF,
-    member(
-        "entry",
-        Shape::Maybe(&Shape::Text),
-        "The entry for all rules that it comes from; null if it is for the rule alone.",
-    ),
-];
 static RELOADING: Shape =
     Shape::Only(&[member("reloading", Shape::Flag, "True: the server begins to load its files.")]);
 static RULE_STATUS: Shape = Shape::Map(&[
@@ -399,12 +385,7 @@ pub const FIND_LIMITS: Endpoint = Endpoint {
     line: Some(("limit", "list")),
     category: Category::Read,
     fields: &[&OF_RULE, &OF_ACTOR_OVER_HTTP, &CURSOR, &COUNT],
-    reply: Shape::Page {
-        name: "limits",
-        of: &Shape::List(&LIMIT),
-        about: "Limits, in no particular order.",
-        more: &[],
-    },
+    reply: page("limits", &Shape::List(&LIMIT), "Limits, in no particular order."),
     summary: "Lists limits of actors, one page at a time, in no particular order.",
     errors: &[NOT_FOUND, OTHER_ACTORS],
     ..SET_LIMIT
@@ -515,12 +496,7 @@ pub const FIND_ALLOWS: Endpoint = Endpoint {
     command: ("divvy.allow", "list"),
     line: Some(("allow", "list")),
     fields: &[&OF_RULE, &OF_ACTOR_OVER_HTTP, &CURSOR, &COUNT, &OF_OWNER],
-    reply: Shape::Page {
-        name: "allows",
-        of: &Shape::List(&OVERRIDE),
-        about: "Allows, in no particular order.",
-        more: &[],
-    },
+    reply: page("allows", &Shape::List(&OVERRIDE), "Allows, in no particular order."),
     summary: "Lists allows, one page at a time, in no particular order.",
     missing: "this actor has no allow",
     ..FIND_BLOCKS
@@ -555,12 +531,7 @@ pub const LIST_COUNTERS: Endpoint = Endpoint {
     category: Category::Read,
     kind: RequestKind::Counters,
     fields: &[&RULE, &OF_ACTOR, &CURSOR, &COUNT],
-    reply: Shape::Page {
-        name: "counters",
-        of: &Shape::List(&COUNTER),
-        about: "Counters that are not full again.",
-        more: &[],
-    },
+    reply: page("counters", &Shape::List(&COUNTER), "Counters that are not full again."),
     summary: "Lists a rule's counters, one page at a time.",
     missing: "",
     errors: &[NO_RULE, OTHER_ACTORS],
@@ -572,12 +543,7 @@ pub const FORGET_COUNTERS: Endpoint = Endpoint {
     command: ("divvy.forget", ""),
     line: Some(("forget", "")),
     category: Category::Forget,
-    reply: Shape::Page {
-        name: "forgotten",
-        of: &Shape::Number,
-        about: "The number of counters forgotten in this page.",
-        more: &[],
-    },
+    reply: page("forgotten", &Shape::Number, "The number of counters forgotten in this page."),
     summary: "Forgets a rule's counters, one page at a time.",
     ..LIST_COUNTERS
 };
@@ -617,12 +583,11 @@ pub const SHOW_STATUS: Endpoint = Endpoint {
     category: Category::Status,
     kind: RequestKind::Status,
     fields: &[&FIELDS_OF_ACTOR, &CURSOR, &COUNT],
-    reply: Shape::Page {
-        name: "rules",
-        of: &Shape::List(&RULE_STATUS),
-        about: "The rules under which the actor has used something, or has an exception, in their order.",
-        more: &[],
-    },
+    reply: page(
+        "rules",
+        &Shape::List(&RULE_STATUS),
+        "The rules under which the actor has used something, or has an exception, in their order.",
+    ),
     summary: "Shows what one actor has used and has left under each rule, one page at a time.",
     missing: "this actor has all credits under every rule that counts by it, and no limit, block or allow of its own; a block of \
               another field may still deny its requests, which an explanation of a whole request shows",
