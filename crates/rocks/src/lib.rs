@@ -1,6 +1,6 @@
 //! The embedded store: RocksDB behind a table of hot counters, with group commit.
 //!
-//! A hit changes its counter in the [`table`], under its stripe's mutex. A [commit](group_commit) writes the changes of all
+//! A hit changes its counter in the [`hot_table`], under its stripe's mutex. A [commit](group_commit) writes the changes of all
 //! connections as one journal record and then releases their replies. The counters' own records on the [`disk`] follow
 //! far behind, by write-backs. Opening replays the journal into the table. A compaction filter reclaims expired
 //! counters. The [`engine`] runs all of this over any [`disk::Disk`]. The public store and its threads ([`upkeep`])
@@ -12,9 +12,9 @@ mod disk;
 mod engine;
 mod group_commit;
 mod health;
+mod hot_table;
 pub mod journal;
 mod sync;
-mod table;
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -32,7 +32,7 @@ pub use self::disk::directory::OpenError;
 use self::disk::{Decoder, directory};
 use self::engine::{Engine, Journal};
 use self::health::Timings;
-use self::table::{ActionResult, Lookups, Table};
+use self::hot_table::{ActionResult, Lookups, Table};
 use self::upkeep::StoreCore;
 use divvy_core::clock::Timestamp;
 use divvy_store::{

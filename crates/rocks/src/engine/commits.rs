@@ -7,9 +7,9 @@ use super::Engine;
 use crate::disk::{Disk, Patience};
 use crate::group_commit::Leader;
 use crate::health::Condition;
+use crate::hot_table::GroupBarrier;
 use crate::journal::Packer;
 use crate::sync::run_blocking;
-use crate::table::GroupBarrier;
 use divvy_store::{Durability, StoreError};
 
 impl<D: Disk> Engine<D> {

@@ -9,7 +9,7 @@
 //! nothing, so a caller may leave at any time.
 
 mod commits;
-mod journal;
+mod write_back;
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use tokio::sync::Semaphore;
 use super::disk::{self, Disk, Reach};
 use super::group_commit::{Gathering, GroupCommit};
 use super::health::{Damage, Health, Timings};
+use super::hot_table::{ActionResult, Admission, CacheYield, CounterRecord, Lookups, Table};
 use super::journal::{Packer, Segments, UnsyncedRecords};
 use super::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::sync::{Mutex, RwLock, run_blocking};
-use super::table::{ActionResult, Admission, CacheYield, CounterRecord, Lookups, Table};
 use divvy_core::algorithm::Limit;
 use divvy_core::clock::Timestamp;
 use divvy_store::group::EntryDecision;

@@ -16,10 +16,10 @@ use std::thread;
 
 use super::Engine;
 use crate::disk::{Decoder, Disk};
+use crate::hot_table::maintenance::{ReplayedChange, ReplayedValue};
+use crate::hot_table::{Table, stripes};
 use crate::journal::{self, Change, Packer, Segment, SortedChanges};
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::table::maintenance::{ReplayedChange, ReplayedValue};
-use crate::table::{Table, stripes};
 use divvy_core::clock::Timestamp;
 use divvy_store::{StoreError, record_key, value};
 

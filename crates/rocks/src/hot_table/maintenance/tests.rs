@@ -6,7 +6,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use crate::RocksStore;
-use crate::table::Table;
+use crate::hot_table::Table;
 use divvy_core::algorithm::record::{Content, Record, Reservation};
 use divvy_core::algorithm::{Ask, Limit, Outcome, ReservationAsk, Resolution};
 use divvy_core::clock::{Clock, NANOS_PER_SECOND, Timestamp};
