@@ -27,12 +27,13 @@ use parking_lot::{Condvar, Mutex};
 
 use self::disk::backup::Backups;
 pub use self::disk::backup::{RestoreError, restore};
-use self::disk::database::{Database, Swept};
+use self::disk::database::Database;
 pub use self::disk::directory::OpenError;
+use self::disk::expiry_filter::Swept;
 use self::disk::{Decoder, directory};
 use self::engine::{Engine, Journal};
 use self::health::Timings;
-use self::hot_table::{ActionResult, Lookups, Table};
+use self::hot_table::{ActionResult, HotTable, Lookups};
 use self::upkeep::StoreCore;
 use divvy_core::clock::Timestamp;
 use divvy_store::{
@@ -60,7 +61,7 @@ impl RocksStore {
     /// # Errors
     /// See [`OpenError`]. Nothing is overwritten then.
     pub fn open(path: &Path, options: RocksOptions) -> Result<Self, OpenError> {
-        let table = Arc::new(Table::new(options.cache_memory - options.cache_memory / WRITE_BACK_SHARE));
+        let table = Arc::new(HotTable::new(options.cache_memory - options.cache_memory / WRITE_BACK_SHARE));
         let counters = Arc::new(CounterBudget::new(options.bounds));
         let swept = Arc::<Swept>::default();
         directory::claim(path)?;
@@ -77,7 +78,7 @@ impl RocksStore {
         engine.load_records(options.clock.now()).map_err(damaged)?;
         engine.replay().map_err(damaged)?;
         table.sweep_records(options.clock.now(), false);
-        table.share_records(&engine.admission.records);
+        table.share_records(&engine.context.records);
         if is_empty {
             table.noted_records();
         }
@@ -244,7 +245,7 @@ impl Store for RocksStore {
         // The estimate falls when RocksDB's own compactions drop expired counters, but it includes all versions of a
         // counter until they are merged. So the lower number is closer.
         let estimate = self.core.estimate().unwrap_or(u64::MAX);
-        Ok(estimate.min(engine.admission.counters.count()))
+        Ok(estimate.min(engine.context.counters.count()))
     }
 
     /// Waits for a commit, to detect a disk that hangs as well as one that fails.

@@ -9,6 +9,7 @@
 //! nothing, so a caller may leave at any time.
 
 mod commits;
+mod replay;
 mod write_back;
 
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use tokio::sync::Semaphore;
 use super::disk::{self, Disk, Reach};
 use super::group_commit::{Gathering, GroupCommit};
 use super::health::{Damage, Health, Timings};
-use super::hot_table::{ActionResult, Admission, CacheYield, CounterRecord, Lookups, Table};
+use super::hot_table::{ActionResult, CacheYield, ChangeContext, CounterRecord, HotTable, Lookups};
 use super::journal::{Packer, Segments, UnsyncedRecords};
 use super::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::sync::{Mutex, RwLock, run_blocking};
@@ -39,8 +40,8 @@ const READ_AT_ONCE: usize = 128;
 pub struct Engine<D> {
     /// `None` while the database is being reopened.
     disk: RwLock<Option<D>>,
-    pub table: Arc<Table>,
-    pub admission: Admission,
+    pub table: Arc<HotTable>,
+    pub context: ChangeContext,
     gathering: Gathering,
     /// Time of the last sweep of records (nanoseconds).
     records_swept_at: AtomicU64,
@@ -82,7 +83,7 @@ pub struct Journal {
 impl<D: Disk> Engine<D> {
     pub fn new(
         disk: D,
-        table: Arc<Table>,
+        table: Arc<HotTable>,
         (counters, records): (Arc<CounterBudget>, RecordBudgets),
         durability: Durability,
         timings: Timings,
@@ -91,7 +92,7 @@ impl<D: Disk> Engine<D> {
         let commits = GroupCommit::new(journal.last_commit);
         Self {
             disk: RwLock::new(Some(disk)),
-            admission: Admission { commits, health: Health::default(), counters, records },
+            context: ChangeContext { commits, health: Health::default(), counters, records },
             gathering: Gathering::default(),
             records_swept_at: AtomicU64::new(0),
             damage: Damage::default(),
@@ -118,12 +119,12 @@ impl<D: Disk> Engine<D> {
 
     /// Returns the last durable commit. All commits before it are durable, too.
     pub fn done(&self) -> u64 {
-        self.admission.commits.done()
+        self.context.commits.done()
     }
 
     /// Returns whether the database can be read and written.
     pub fn is_well(&self) -> bool {
-        self.admission.health.is_well()
+        self.context.health.is_well()
     }
 
     /// Calls `ask` with the database.
@@ -139,23 +140,23 @@ impl<D: Disk> Engine<D> {
 
     /// Calls `work` with the database if it is healthy. After an error, the database must be reopened.
     fn on_well_disk<T>(&self, work: impl FnOnce(&D) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        if let Some(fault) = self.admission.health.fault() {
+        if let Some(fault) = self.context.health.fault() {
             return Err(fault);
         }
-        self.with_disk(work).inspect_err(|error| self.admission.health.broke(error))
+        self.with_disk(work).inspect_err(|error| self.context.health.broke(error))
     }
 
     /// Returns the error of calls that need the database while it is being reopened.
     fn reopening(&self) -> StoreError {
         let reopening = || StoreError::new("the database is being reopened after a disk failure");
-        self.admission.health.fault().unwrap_or_else(reopening)
+        self.context.health.fault().unwrap_or_else(reopening)
     }
 
     /// Applies `entry`, which has this index in its batch, to the counter with `key`. Returns `None`, and changes
     /// nothing, if the counter has to be [looked up](Engine::look_up) first.
     ///
     /// # Errors
-    /// See [`Table::act`].
+    /// See [`HotTable::act`].
     pub fn act(
         &self,
         (index, key, entry): (usize, &[u8], &Entry),
@@ -163,13 +164,13 @@ impl<D: Disk> Engine<D> {
         lookups: &mut Lookups,
     ) -> Result<Option<ActionResult>, StoreError> {
         let load = |evictions| self.record_for((index, key, entry), now, lookups, evictions);
-        self.table.act(key, entry, now, &self.admission, load)
+        self.table.act(key, entry, now, &self.context, load)
     }
 
-    /// Applies the entries of a group: see [`Engine::act`] and [`Table::act_together`].
+    /// Applies the entries of a group: see [`Engine::act`] and [`HotTable::act_together`].
     ///
     /// # Errors
-    /// See [`Table::act_together`].
+    /// See [`HotTable::act_together`].
     pub fn act_together(
         &self,
         group: Unit<'_>,
@@ -178,13 +179,13 @@ impl<D: Disk> Engine<D> {
         outcomes: &mut Outcomes,
     ) -> Result<Option<u64>, StoreError> {
         let load = |member, evictions| self.record_for(member, now, lookups, evictions);
-        self.table.act_together(group, now, &self.admission, (shares, decisions), outcomes, load)
+        self.table.act_together(group, now, &self.context, (shares, decisions), outcomes, load)
     }
 
     /// Forgets the reservations and answers that have ended by `now`.
     pub fn sweep_records(&self, now: Timestamp) {
         let before = Timestamp::from_nanos(self.records_swept_at.swap(now.as_nanos(), Relaxed));
-        if self.admission.records.remembered() != RecordCount::default() {
+        if self.context.records.remembered() != RecordCount::default() {
             self.table.sweep_records(now, was_set_back(before, now));
         }
     }

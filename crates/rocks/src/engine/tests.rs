@@ -96,7 +96,7 @@ fn engine_with_journal(durability: Durability, memory: usize, max_bytes: u64) ->
 fn engine_on(disk: &Arc<TestDisk>, durability: Durability, memory: usize, max_bytes: u64) -> TestEngine {
     let last_commit = disk.journal.lock().last_key_value().map_or(0, |(number, _)| *number);
     let budgets = (Arc::new(CounterBudget::new(Bounds::default())), RecordBudgets::new(10, 10));
-    let (timings, table) = (Timings::new(Clock::system()), Arc::new(Table::new(memory)));
+    let (timings, table) = (Timings::new(Clock::system()), Arc::new(HotTable::new(memory)));
     let journal = Journal { last_commit, max_bytes };
     Arc::new(Engine::new(Arc::clone(disk), table, budgets, durability, timings, journal))
 }
@@ -145,7 +145,7 @@ async fn leader_that_leaves_keeps_leadership_until_its_commit_is_made() {
             tokio::task::yield_now().await;
         }
     }
-    assert!(engine.admission.commits.try_lead().is_none(), "its commit is under way");
+    assert!(engine.context.commits.try_lead().is_none(), "its commit is under way");
     let stays = tokio::spawn({
         let engine = Arc::clone(&engine);
         async move { hit(&engine, "a").await }
@@ -171,7 +171,7 @@ async fn hit_dropped_at_any_await_delays_no_other_hit() {
                 let mut waits = pin!(hit(&engine, "a"));
                 let mut leaves = pin!(hit(&engine, "b"));
                 if inherits {
-                    let leader = engine.admission.commits.try_lead().unwrap();
+                    let leader = engine.context.commits.try_lead().unwrap();
                     assert!(waits.as_mut().poll(&mut context).is_pending());
                     assert!(leaves.as_mut().poll(&mut context).is_pending());
                     drop(leader);
@@ -333,7 +333,7 @@ async fn commits_keep_the_journal_within_its_bound() {
     }
     // Their windows ended long ago, so they are forgotten, except for a few in the stripe of the waiting commit.
     let written = disk.counters.lock().values().filter(|value| !value.is_empty()).count();
-    assert!(written < 20 && engine.admission.counters.count() < 500, "{written}");
+    assert!(written < 20 && engine.context.counters.count() < 500, "{written}");
 }
 
 /// Regression test: commits waited for the write-backs that large batches had made due, and so did small batches.

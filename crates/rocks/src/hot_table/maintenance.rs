@@ -10,7 +10,7 @@ use std::collections::HashSet;
 
 use super::slots::{Slot, Tags};
 use super::stripe::Stripe;
-use super::{Admission, CounterRecord, GroupBarrier, KeyHash, Table};
+use super::{ChangeContext, CounterRecord, GroupBarrier, HotTable, KeyHash};
 use crate::journal;
 use crate::journal::Mark;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -47,7 +47,7 @@ pub struct Usage {
     pub unrecorded: i64,
 }
 
-impl Table {
+impl HotTable {
     /// Makes changes of one stripe that were found in the journal when the store was opened.
     pub fn replay(&self, stripe: usize, changes: impl Iterator<Item = ReplayedChange>) {
         let mut stripe = self.stripe(stripe);
@@ -135,7 +135,7 @@ impl Table {
         &self,
         change: &journal::Change<'_>,
         (through, now): (u32, Timestamp),
-        admission: &Admission,
+        context: &ChangeContext,
         is_late: impl FnOnce(KeyHash) -> bool,
         changes: &mut Vec<u8>,
     ) -> bool {
@@ -158,7 +158,7 @@ impl Table {
         if self.marks.is_clean(tags.mark) {
             return false;
         }
-        if stripe.durable_after(index) > admission.commits.done() {
+        if stripe.durable_after(index) > context.commits.done() {
             // The counter has a later change that is not committed. Of the changes in this pass, the last one wins. A
             // later segment may have yet another one.
             journal::stage(changes, key, |out| out.extend_from_slice(change.value));
@@ -177,14 +177,14 @@ impl Table {
         let is_late = slot.is_live() && is_late(hash);
         let may_have_record = tags.recorded || !self.knows_records();
         if slot.is_live() {
-            admission.counters.forget();
+            context.counters.forget();
         }
         // This includes late counters: from now on, their tags say that they have no record.
         if may_have_record {
             journal::stage(changes, key, |_| ());
         }
         if is_late {
-            let tags = self.change(stripe, hash, &admission.commits, false);
+            let tags = self.change(stripe, hash, &context.commits, false);
             stripe.clear(index, Tags { used: false, ..tags });
             stripe.stage(hash.high, index, key);
         } else {

@@ -14,7 +14,7 @@ use crate::disk::{Disk, EachCounter, EachRecord, Patience, Reach};
 use crate::engine::{Engine, Journal};
 use crate::group_commit::GroupCommit;
 use crate::health::Timings;
-use crate::hot_table::{Lookups, Table};
+use crate::hot_table::{HotTable, Lookups};
 use crate::journal::{self, SortedChanges};
 use crate::sync::model;
 use divvy_core::algorithm::record::Content;
@@ -195,7 +195,7 @@ impl World {
         let disk = SimulatedDisk::open(&medium);
         let engine = Engine::new(
             disk,
-            Arc::new(Table::new(memory)),
+            Arc::new(HotTable::new(memory)),
             (Arc::new(CounterBudget::new(Bounds::default())), RecordBudgets::new(10, 10)),
             durability,
             Timings::new(Clock::system()),

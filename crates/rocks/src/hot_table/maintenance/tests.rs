@@ -6,7 +6,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use crate::RocksStore;
-use crate::hot_table::Table;
+use crate::hot_table::HotTable;
 use divvy_core::algorithm::record::{Content, Record, Reservation};
 use divvy_core::algorithm::{Ask, Limit, Outcome, ReservationAsk, Resolution};
 use divvy_core::clock::{Clock, NANOS_PER_SECOND, Timestamp};
@@ -93,7 +93,7 @@ fn write_back(store: &RocksStore) {
 
 /// Returns the number of reservations that count toward the bound.
 fn remembered(store: &RocksStore) -> u64 {
-    store.core.engine.admission.records.remembered().reservations
+    store.core.engine.context.records.remembered().reservations
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn reservation_over_the_bound_leaves_no_trace() {
 /// No request arrives that would detect the change.
 #[test]
 fn clock_set_back_keeps_no_record_longer_in_idle_stripes() {
-    let table = Table::new(1 << 20);
+    let table = HotTable::new(1 << 20);
     for key in [b"a", b"b", b"c"] {
         let reservation = Reservation { credits: 1, ttl_seconds: 60, run: None };
         let content = Content::Open { reservation, ends: at(10_060), generation: 1, capacity: 9 };
@@ -236,7 +236,7 @@ fn reservation_records_do_not_count_as_counters() {
         std::thread::yield_now();
     }
     store.core.survey().unwrap();
-    assert_eq!(store.core.engine.admission.counters.count(), 1);
+    assert_eq!(store.core.engine.context.counters.count(), 1);
     assert_eq!(remembered(&store), 100);
 }
 
@@ -269,6 +269,6 @@ fn records_of_one_stripe_replaced_in_a_group_are_counted() {
             ],
             [Some(true); 2]
         );
-        assert_eq!(engine.admission.records.remembered().reservations, 2);
+        assert_eq!(engine.context.records.remembered().reservations, 2);
     }
 }

@@ -5,6 +5,7 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::contract::SHOW;
+use crate::layers::LayeredStore;
 use crate::testing::{LOOK, ScriptedStore, TAKE, at, batch, outcomes, outcomes_together, record, wait, window};
 use divvy_core::algorithm::ReservationAsk;
 
