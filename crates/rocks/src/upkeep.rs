@@ -265,7 +265,7 @@ impl StoreCore {
         let mut synced = 0;
         let mut outage = Outage::of("fsyncs", "acknowledged hits are not on stable storage");
         while !self.stopped_within(HOUSEKEEPING_INTERVAL) {
-            let done = engine.done();
+            let done = engine.context.commits.done();
             if !engine.is_well() || done == synced {
                 continue;
             }

@@ -30,7 +30,7 @@ use super::{Disk, EachCounter, EachRecord, Patience, Reach};
 use crate::journal::{self, Change, SortedChanges};
 use divvy_core::clock::{Clock, Timestamp};
 use divvy_store::{
-    EXCEPTIONS_PER_PAGE, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, StoreError, record_key, value,
+    EXCEPTIONS_PER_PAGE, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, StoreError, record_key,
 };
 
 const COUNTERS: &str = "counters";

@@ -99,7 +99,7 @@ impl<D: Disk> Engine<D> {
                 drop(barrier);
                 self.append(number, &committer.record, patience)?
             }
-            Condition::Broken => Err(self.reopening()),
+            Condition::Broken => Err(self.context.health.last_fault()),
             Condition::Reopened => self.catch_up(number, &committer.record, barrier),
         };
         committer.outage.note(&result);

@@ -13,7 +13,7 @@ use crate::disk::{Decoder, Disk};
 use crate::hot_table::maintenance::{ReplayedChange, ReplayedValue};
 use crate::hot_table::{HotTable, stripes};
 use crate::journal::{self, Change, SortedChanges};
-use divvy_store::{StoreError, record_key, value};
+use divvy_store::{RecordBudgets, StoreError, record_key, value};
 
 /// Maximum number of records that wait for each thread. A record may have a megabyte.
 const RECORDS_AHEAD: usize = 4;
@@ -34,7 +34,8 @@ impl<D: Disk> Engine<D> {
     /// The journal cannot be read, or is damaged.
     pub fn replay(&self) -> Result<(), StoreError> {
         let threads = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
-        let mut replays: Vec<_> = (0..threads).map(|part| Replay::new(&self.table, part, threads)).collect();
+        let mut replays: Vec<_> =
+            (0..threads).map(|part| Replay::new(&self.table, &self.context.records, (part, threads))).collect();
         thread::scope(|scope| {
             let started = replays.iter_mut().map(|replay| {
                 let (sender, records) = sync_channel(RECORDS_AHEAD);
@@ -66,6 +67,7 @@ impl<D: Disk> Engine<D> {
 /// Loads the changes of one part of the table.
 struct Replay<'a> {
     table: &'a HotTable,
+    budgets: &'a RecordBudgets,
     part: usize,
     parts: usize,
     decoder: Decoder,
@@ -78,9 +80,9 @@ struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    fn new(table: &'a HotTable, part: usize, parts: usize) -> Self {
+    fn new(table: &'a HotTable, budgets: &'a RecordBudgets, (part, parts): (usize, usize)) -> Self {
         let pending = (0..stripes()).map(|_| Vec::new()).collect();
-        Self { table, part, parts, decoder: Decoder::default(), pending, count: 0, undecoded: Vec::new() }
+        Self { table, budgets, part, parts, decoder: Decoder::default(), pending, count: 0, undecoded: Vec::new() }
     }
 
     fn read_all(&mut self, records: Receiver<SegmentRecord>) -> Result<(), StoreError> {
@@ -130,7 +132,7 @@ impl<'a> Replay<'a> {
     fn load(&mut self) {
         self.count = 0;
         for (stripe, changes) in self.pending.iter_mut().enumerate() {
-            self.table.replay(stripe, changes.drain(..));
+            self.table.replay(stripe, changes.drain(..), self.budgets);
         }
     }
 }

@@ -24,7 +24,7 @@ const ALWAYS_TOLERATED: usize = 1 << 20;
 impl<D: Disk> Engine<D> {
     /// Returns the size of the journal (bytes).
     pub fn journal_bytes(&self) -> u64 {
-        self.segments.lock().bytes()
+        self.segments.lock().bytes
     }
 
     /// Returns whether commits must wait for a write-back: the journal is full, or counters that cannot be evicted take

@@ -1,4 +1,4 @@
-//! What happens in the table besides hits: loading, write-backs, expiry, and giving back memory.
+//! The upkeep of the table: loading, write-backs, expiry, and giving back memory.
 //!
 //! The table keeps track of the records in RocksDB while it loads counters. In a write-back, it decides which counters are due, and
 //! writes the values of their records. It forgets expired counters after a compaction has dropped their records.
@@ -48,14 +48,14 @@ pub struct Usage {
 }
 
 impl HotTable {
-    /// Makes changes of one stripe that were found in the journal when the store was opened.
-    pub fn replay(&self, stripe: usize, changes: impl Iterator<Item = ReplayedChange>) {
+    /// Makes changes of one stripe that were found in the journal when the store was opened. `budgets` count the records.
+    pub fn replay(&self, stripe: usize, changes: impl Iterator<Item = ReplayedChange>, budgets: &RecordBudgets) {
         let mut stripe = self.stripe(stripe);
         for ReplayedChange { hash, value, segment } in changes {
             let counter = match value {
                 ReplayedValue::Counter(counter) => counter,
                 ReplayedValue::Record(record) => {
-                    stripe.load_record(hash.high, record);
+                    stripe.load_record(hash.high, record, budgets);
                     continue;
                 }
             };
@@ -253,9 +253,9 @@ impl HotTable {
         }
     }
 
-    /// Loads a record while the store opens.
-    pub fn load_record(&self, hash: KeyHash, record: Record) {
-        self.stripe(hash.stripe()).load_record(hash.high, Some(record));
+    /// Loads a record while the store opens. `budgets` count it, regardless of the bounds.
+    pub fn load_record(&self, hash: KeyHash, record: Record, budgets: &RecordBudgets) {
+        self.stripe(hash.stripe()).load_record(hash.high, Some(record), budgets);
     }
 
     /// Drops the records that may be forgotten at `now`, which is earlier than before if the clock `was_set_back`.
@@ -264,11 +264,6 @@ impl HotTable {
             let records = &mut stripe.lock().records;
             if was_set_back { records.advance(now) } else { records.sweep(now) }
         }
-    }
-
-    /// Counts the records that were found when the store was opened.
-    pub fn share_records(&self, budgets: &RecordBudgets) {
-        self.stripes.iter().for_each(|stripe| stripe.lock().records.share(|record| budgets.found(record)));
     }
 
     /// Adds up the stripes, one after the other.

@@ -270,7 +270,7 @@ impl HotTable {
 pub struct ChangeContext {
     pub commits: Arc<GroupCommit>,
     pub health: Health,
-    pub counters: Arc<CounterBudget>,
+    pub counters: CounterBudget,
     pub records: RecordBudgets,
 }
 
