@@ -59,11 +59,12 @@ impl Health {
     /// Returns the failure that makes writes fail; `None` while the database is well.
     #[inline]
     pub fn fault(&self) -> Option<StoreError> {
-        if self.is_well() { None } else { Some(self.known_fault()) }
+        if self.is_well() { None } else { Some(self.last_fault()) }
     }
 
+    /// Returns the latest failure.
     #[cold]
-    fn known_fault(&self) -> StoreError {
+    pub fn last_fault(&self) -> StoreError {
         let unknown = || StoreError::new("the disk failed; the database is being reopened");
         self.fault.lock().clone().unwrap_or_else(unknown)
     }

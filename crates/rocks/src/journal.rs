@@ -384,7 +384,8 @@ pub struct Segment {
 #[derive(Debug)]
 pub struct Segments {
     segments: VecDeque<Segment>,
-    bytes: u64,
+    /// The length of all segments (bytes).
+    pub bytes: u64,
     max_bytes: u64,
     /// A segment is closed at this length (bytes).
     segment_bytes: u64,
@@ -402,11 +403,6 @@ impl Segments {
 
     fn open(&mut self, marks: &SegmentMarks, last: u64) {
         self.segments.push_back(Segment { number: marks.open(), first: last + 1, last, bytes: 0 });
-    }
-
-    /// Returns the bytes of all segments.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
     }
 
     /// Notes that commit `number` was appended to the open segment, and closes a segment that is long enough.

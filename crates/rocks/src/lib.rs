@@ -1,6 +1,6 @@
 //! The embedded store: RocksDB behind a table of hot counters, with group commit.
 //!
-//! A hit changes its counter in the [`table`], under its stripe's mutex. A [commit](group_commit) writes the changes of all
+//! A hit changes its counter in the [`hot_table`], under its stripe's mutex. A [commit](group_commit) writes the changes of all
 //! connections as one journal record and then releases their replies. The counters' own records on the [`disk`] follow
 //! far behind, by write-backs. Opening replays the journal into the table. A compaction filter reclaims expired
 //! counters. The [`engine`] runs all of this over any [`disk::Disk`]. The public store and its threads ([`upkeep`])
@@ -12,9 +12,9 @@ mod disk;
 mod engine;
 mod group_commit;
 mod health;
+mod hot_table;
 pub mod journal;
 mod sync;
-mod table;
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -27,24 +27,18 @@ use parking_lot::{Condvar, Mutex};
 
 use self::disk::backup::Backups;
 pub use self::disk::backup::{RestoreError, restore};
-use self::disk::database::{Database, Swept};
+use self::disk::database::Database;
 pub use self::disk::directory::OpenError;
+use self::disk::expiry_filter::Swept;
 use self::disk::{Decoder, directory};
-use self::engine::{Engine, Journal};
-use self::health::Timings;
-use self::table::{ActionResult, Lookups, Table};
+use self::engine::Engine;
 use self::upkeep::StoreCore;
 use divvy_core::clock::Timestamp;
 use divvy_store::{
-    BackupError, Batch, Changed, CounterBudget, Durability, ExceptionChange, ExceptionCursor, ExceptionPage, Listing,
-    Page, Replaces, RocksOptions, Seal, Shares, Store, StoreError, record_key, value,
+    BackupError, Batch, Changed, Durability, ExceptionChange, ExceptionCursor, ExceptionPage, Listing, Page, Replaces,
+    RocksOptions, Seal, Store, StoreError, record_key, value,
 };
 use divvy_telemetry::metrics::Metric;
-
-/// Share of the memory for counters that write-backs use: one byte in this many.
-const WRITE_BACK_SHARE: usize = 8;
-/// Bytes of keys beyond which a batch waits for due disk work before it is applied.
-const LARGE_BATCH: usize = 64 << 10;
 
 /// The embedded store. Dropping it without [`Store::close`] has the effect of a kill.
 pub struct RocksStore {
@@ -60,26 +54,20 @@ impl RocksStore {
     /// # Errors
     /// See [`OpenError`]. Nothing is overwritten then.
     pub fn open(path: &Path, options: RocksOptions) -> Result<Self, OpenError> {
-        let table = Arc::new(Table::new(options.cache_memory - options.cache_memory / WRITE_BACK_SHARE));
-        let counters = Arc::new(CounterBudget::new(options.bounds));
-        let swept = Arc::<Swept>::default();
         directory::claim(path)?;
         let lock = directory::lock(path)?;
+        let swept = Arc::<Swept>::default();
         let database = Database::open(path, options.clock, Arc::clone(&swept))?;
         let last_commit = database.last_commit;
         // The estimate may be 0 even if there are counters.
         let is_empty = last_commit == 0 && database.records().next().is_none();
-        let timings = Timings::new(options.clock);
-        let journal = Journal { last_commit, max_bytes: options.max_journal };
-        let budgets = (Arc::clone(&counters), options.bounds.records());
-        let engine = Engine::new(database, Arc::clone(&table), budgets, options.durability, timings, journal);
+        let engine = Engine::new(database, last_commit, &options);
         let damaged = |error: StoreError| OpenError::damaged(path, &error);
         engine.load_records(options.clock.now()).map_err(damaged)?;
         engine.replay().map_err(damaged)?;
-        table.sweep_records(options.clock.now(), false);
-        table.share_records(&engine.admission.records);
+        engine.table.sweep_records(options.clock.now(), false);
         if is_empty {
-            table.noted_records();
+            engine.table.noted_records();
         }
         let seal = Seal::new(directory::read_or_make_seal_key(path)?);
         let core = Arc::new(StoreCore {
@@ -94,7 +82,7 @@ impl RocksStore {
             stop: Condvar::new(),
         });
         if !is_empty {
-            counters.estimated(core.estimate().unwrap_or_default());
+            core.engine.context.counters.estimated(core.estimate().unwrap_or_default());
         }
         let mut threads = vec![
             spawn("divvy-write-back", &core, StoreCore::write_back_loop)?,
@@ -175,59 +163,8 @@ impl RocksStore {
 }
 
 impl Store for RocksStore {
-    async fn apply(&self, batch: &mut Batch) {
-        let engine = &self.core.engine;
-        if batch.keys.len() > LARGE_BATCH {
-            Box::pin(engine.make_room_ahead()).await;
-        }
-        let now = batch.now();
-        let durable = engine.done();
-        let mut durable_after = 0;
-        let mut unsettled = std::mem::take(&mut batch.unsettled);
-        let mut lookups = Lookups::default();
-        let shares = Shares::default();
-        let mut decisions = Vec::new();
-        batch.outcomes.clear();
-        let mut needs_records = engine.table.needs_records();
-        loop {
-            if needs_records {
-                engine.look_up(&mut lookups, batch.unanswered(), now).await;
-            }
-            let is_done = batch.answer_on(|unit, outcomes| {
-                let acted = match unit.entries {
-                    [entry] if !entry.action.has_record() => {
-                        let acted = engine.act((unit.first, unit.key(entry), entry), now, &mut lookups);
-                        acted.map(|acted| {
-                            let ActionResult { outcome, durable_after } = acted?;
-                            outcomes.push(Ok(outcome));
-                            Some(durable_after)
-                        })
-                    }
-                    _ => engine.act_together(unit, now, (&mut lookups, &shares, &mut decisions), outcomes),
-                };
-                match acted {
-                    Ok(None) => return false,
-                    Ok(Some(commit)) if commit <= durable => {}
-                    Ok(Some(commit)) => {
-                        unsettled.extend(unit.first..outcomes.len());
-                        durable_after = durable_after.max(commit);
-                    }
-                    Err(error) => outcomes.extend(unit.entries.iter().map(|_| Err(error.clone()))),
-                }
-                true
-            });
-            if is_done {
-                break;
-            }
-            needs_records = true;
-        }
-        batch.unsettled = unsettled;
-        if durable_after > 0
-            && engine.durability != Durability::Lazy
-            && let Err(error) = engine.settle(durable_after).await
-        {
-            batch.fail_unsettled(&error);
-        }
+    fn apply(&self, batch: &mut Batch) -> impl Future<Output = ()> + Send {
+        self.core.engine.apply(batch)
     }
 
     async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
@@ -244,7 +181,7 @@ impl Store for RocksStore {
         // The estimate falls when RocksDB's own compactions drop expired counters, but it includes all versions of a
         // counter until they are merged. So the lower number is closer.
         let estimate = self.core.estimate().unwrap_or(u64::MAX);
-        Ok(estimate.min(engine.admission.counters.count()))
+        Ok(estimate.min(engine.context.counters.count()))
     }
 
     /// Waits for a commit, to detect a disk that hangs as well as one that fails.
@@ -303,7 +240,7 @@ impl Engine<Database> {
                     Ok(record) if record.until <= now => {}
                     Ok(record) => {
                         decoder.note_record(&key, &record);
-                        self.table.load_record(self.table.hasher.hash_of(&key), record);
+                        self.table.load_record(self.table.hasher.hash_of(&key), record, &self.context.records);
                     }
                     Err(error) => self.damage.note_record(&key, &error),
                 }

@@ -31,7 +31,8 @@ use rocksdb::properties::{
     NUM_RUNNING_COMPACTIONS, NUM_RUNNING_FLUSHES,
 };
 
-use super::disk::database::{Database, MAX_WAL_BYTES, Swept};
+use super::disk::database::{Database, MAX_WAL_BYTES};
+use super::disk::expiry_filter::Swept;
 use super::disk::{self, Decoder, directory};
 use super::engine::Engine;
 use divvy_core::clock::Clock;
@@ -128,7 +129,7 @@ impl StoreCore {
     /// The disk refuses writes.
     pub fn shut_down(&self, mut threads: Vec<JoinHandle<()>>) -> Result<(), StoreError> {
         let engine = &self.engine;
-        engine.admission.commits.close();
+        engine.context.commits.close();
         *self.stopping.lock() = true;
         self.stop.notify_all();
         let bound = threads.pop();
@@ -196,8 +197,8 @@ impl StoreCore {
                 engine.damage.records.load(Relaxed),
             ),
         ];
-        metrics.extend(engine.admission.counters.metrics());
-        metrics.extend(engine.admission.records.metrics());
+        metrics.extend(engine.context.counters.metrics());
+        metrics.extend(engine.context.records.metrics());
         // There are no numbers while the database is being reopened.
         metrics.extend(engine.with_disk(|database| Ok(rocksdb_metrics(database))).into_iter().flatten());
         if let Ok(bytes) = directory::size(&self.path, |_| true) {
@@ -264,7 +265,7 @@ impl StoreCore {
         let mut synced = 0;
         let mut outage = Outage::of("fsyncs", "acknowledged hits are not on stable storage");
         while !self.stopped_within(HOUSEKEEPING_INTERVAL) {
-            let done = engine.done();
+            let done = engine.context.commits.done();
             if !engine.is_well() || done == synced {
                 continue;
             }
@@ -356,7 +357,7 @@ impl StoreCore {
 
     #[expect(clippy::disallowed_methods, reason = "paces a thread of its own")]
     pub fn bound_loop(&self) {
-        let counters = &self.engine.admission.counters;
+        let counters = &self.engine.context.counters;
         let mut room_log = RoomLog::default();
         let mut outage = Outage::of("counting the counters", "expired counters are not reclaimed");
         let mut next = Instant::now();
@@ -387,13 +388,13 @@ impl StoreCore {
             Ok(is_disk_full(counters, log, self.bounds.max_disk))
         });
         if let Ok(is_full) = is_full {
-            self.engine.admission.counters.disk_is_full.store(is_full, Relaxed);
+            self.engine.context.counters.disk_is_full.store(is_full, Relaxed);
         }
     }
 
     /// Returns whether a bound is near or reached.
     fn is_room_short(&self) -> bool {
-        let counters = &self.engine.admission.counters;
+        let counters = &self.engine.context.counters;
         counters.is_nearly_full() || counters.disk_is_full.load(Relaxed)
     }
 
@@ -404,7 +405,7 @@ impl StoreCore {
     /// RocksDB cannot read or write. The number of counters is then as before.
     pub fn survey(&self) -> Result<(), StoreError> {
         let engine = &self.engine;
-        if let Some(fault) = engine.admission.health.fault() {
+        if let Some(fault) = engine.context.health.fault() {
             return Err(fault);
         }
         if !engine.table.knows_records() {
@@ -427,7 +428,7 @@ impl StoreCore {
     /// Counts the counters. While there is no write-back, the table knows the number of counters without a record, and
     /// an iterator fixes the records to count.
     fn count(&self, database: &Database) -> Result<(), StoreError> {
-        let (engine, counters) = (&self.engine, &self.engine.admission.counters);
+        let (engine, counters) = (&self.engine, &self.engine.context.counters);
         let start = || (counters.begun(), engine.table.usage().unrecorded, database.records());
         let (begun, unrecorded, records) = engine.without_write_backs(start);
         let mut counted = 0u64;

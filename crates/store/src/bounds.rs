@@ -404,7 +404,7 @@ pub fn was_set_back(before: Timestamp, now: Timestamp) -> bool {
 #[derive(Debug)]
 struct StoredRecord {
     record: Record,
-    /// The record's share. `None` until the records that were found on opening are counted.
+    /// The record's share. `None` in tests that count no records.
     share: Option<Arc<Share>>,
 }
 
@@ -415,13 +415,6 @@ impl<K: Ord, S: Default> Default for Records<K, S> {
 }
 
 impl<K: Hash + Ord + Clone, S: BuildHasher> Records<K, S> {
-    /// Gives a share to each record without one.
-    pub fn share(&mut self, mut share: impl FnMut(&Record) -> Arc<Share>) {
-        for stored in self.records.values_mut() {
-            stored.share.get_or_insert_with(|| share(&stored.record));
-        }
-    }
-
     /// Returns the record with this key.
     pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<&Record>
     where
@@ -649,9 +642,8 @@ mod tests {
         let budgets = RecordBudgets::new(1, 1);
         let mut records: Records<_> = Records::default();
         records.set(1, open(10), Some(budgets.found(&open(0))));
-        records.set(2, open(10), None);
+        records.set(2, open(10), Some(budgets.found(&open(0))));
         records.set(1, open(20), None);
-        records.share(|record| budgets.found(record));
         assert_eq!(budgets.remembered(), of(2, 0));
         records.remove(&2);
         assert_eq!(budgets.remembered(), of(1, 0));

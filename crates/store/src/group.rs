@@ -267,16 +267,6 @@ mod tests {
     }
 
     #[test]
-    fn all_members_take_or_none_does() {
-        let budget = budget(10, WhenFull::Error);
-        let states = [Some(left(3)), None];
-        let granted = decide_all(&[take(2), take(1)], &states, &budget).unwrap();
-        assert_eq!((granted, budget.count()), (vec![(true, 1, true), (true, 4, true)], 1));
-        let denied = decide_all(&[take(4), take(1)], &states, &budget).unwrap();
-        assert_eq!((denied, budget.count()), (vec![(false, 3, false), (true, 5, false)], 1));
-    }
-
-    #[test]
     fn group_without_room_for_all_of_its_counters_takes_room_for_none() {
         let group = [take(1), take(1), take(1)];
         let states = [None, None, Some(left(3))];

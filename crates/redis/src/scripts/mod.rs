@@ -557,23 +557,6 @@ mod call_tests {
         assert_eq!(call.arguments, [b"5 2".to_vec(), b"take 1 now".to_vec()]);
     }
 
-    #[test]
-    fn reply_without_an_outcome_for_each_action_is_foreign() {
-        let (batch, plan) = plan(Limit::LeakyBucket(LeakyBucket::new(9, 4, 70).unwrap()));
-        let read = |texts: &[&str]| {
-            let outcomes = read_outcomes(&batch, &plan, &Reply::of_texts(texts))?;
-            outcomes.into_iter().collect::<Result<Vec<_>, _>>()
-        };
-        let session = Timestamp::from_nanos(7);
-        let taken = Outcome { allowed: true, before: 9, left: 6, reset_ns: 50, session, ..Outcome::default() };
-        assert_eq!(read(&["1 9 6 50 - 7", "0 0 0 0 - -"]).unwrap(), [taken, Outcome::default()]);
-        let foreign: [&[&str]; 4] =
-            [&[], &["1 9 6 50 - 7"], &["1 9 6 50 - 7", "1 9 6"], &["1 9 6 50 - 7", "1 9 - 0 - -"]];
-        for texts in foreign {
-            assert!(read(texts).is_err(), "{texts:?}");
-        }
-    }
-
     /// Returns the indices of each call's actions, and whether the call is for groups.
     fn planned(batch: &Batch, layout: Layout) -> Vec<(Vec<usize>, bool)> {
         let plans = plan_calls(batch, layout);

@@ -10,32 +10,27 @@
 //! family, and blocks and allows under another tag. An exception's key consists of the tag, its owner, a zero byte and the actor.
 //! A value consists of its expiry (nanoseconds since 1970, little-endian; all bits set means never) and its text.
 //!
-//! Reads evaluate a bucket's own state, so no outcome depends on a compaction. The compaction filter, which reclaims the space of
-//! expired counters, keeps and counts the values that it cannot read. It never panics, because a panic there would end the process.
+//! Reads evaluate a bucket's own state, so no outcome depends on a compaction.
 
-use std::ffi::CStr;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use rocksdb::checkpoint::Checkpoint;
-use rocksdb::compaction_filter::CompactionFilter;
-use rocksdb::compaction_filter_factory::{CompactionFilterContext, CompactionFilterFactory};
 use rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, BottommostLevelCompaction, CStrLike, Cache, ColumnFamily,
-    ColumnFamilyDescriptor, CompactOptions, CompactionDecision, DB, DBCompactionStyle, DBCompressionType,
-    DBPinnableSlice, DBRecoveryMode, DataBlockIndexType, Direction, IngestExternalFileOptions, IteratorMode, LogLevel,
-    Options, PrefixRange, ReadOptions, ReadTier, SstFileWriter, UniversalCompactOptions, WriteBatch, WriteOptions,
-    properties,
+    ColumnFamilyDescriptor, CompactOptions, DB, DBCompactionStyle, DBCompressionType, DBPinnableSlice, DBRecoveryMode,
+    DataBlockIndexType, Direction, IngestExternalFileOptions, IteratorMode, LogLevel, Options, PrefixRange,
+    ReadOptions, ReadTier, SstFileWriter, UniversalCompactOptions, WriteBatch, WriteOptions, properties,
 };
 
 use super::directory::{self, Content, OpenError, SyncMark};
+use super::expiry_filter::{ExpiryFilterFactory, Swept};
 use super::{Disk, EachCounter, EachRecord, Patience, Reach};
 use crate::journal::{self, Change, SortedChanges};
 use divvy_core::clock::{Clock, Timestamp};
 use divvy_store::{
-    EXCEPTIONS_PER_PAGE, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, StoreError, record_key, value,
+    EXCEPTIONS_PER_PAGE, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, StoreError, record_key,
 };
 
 const COUNTERS: &str = "counters";
@@ -62,7 +57,6 @@ const FILES_TO_COMPACT: i32 = 8;
 const MAX_SPACE_AMPLIFICATION_PERCENT: i32 = 200;
 /// Interval at which even cold counters are compacted (seconds). By default, expired counters would stay for 30 days.
 const PERIODIC_COMPACTION_SECONDS: u64 = 24 * 60 * 60;
-const NAME: &CStr = c"divvy.expired";
 
 /// A counter's key and its record's value.
 pub type KeyAndValue = (Box<[u8]>, Box<[u8]>);
@@ -538,59 +532,6 @@ fn journal_options() -> Options {
     options.set_level_zero_slowdown_writes_trigger(64);
     options.set_level_zero_stop_writes_trigger(128);
     options
-}
-
-/// Counts of the records that compactions have processed since the store was opened.
-#[derive(Debug, Default)]
-pub struct Swept {
-    /// Expired counters that were dropped.
-    pub expired: AtomicU64,
-    /// Values that could not be read, and were kept.
-    pub unreadable: AtomicU64,
-}
-
-/// Creates a filter for each compaction, which reads the clock once.
-struct ExpiryFilterFactory {
-    clock: Clock,
-    swept: Arc<Swept>,
-}
-
-impl CompactionFilterFactory for ExpiryFilterFactory {
-    type Filter = ExpiryFilter;
-
-    fn create(&mut self, _context: CompactionFilterContext) -> Self::Filter {
-        ExpiryFilter { now: self.clock.now(), swept: Arc::clone(&self.swept) }
-    }
-
-    fn name(&self) -> &CStr {
-        NAME
-    }
-}
-
-struct ExpiryFilter {
-    now: Timestamp,
-    swept: Arc<Swept>,
-}
-
-impl CompactionFilter for ExpiryFilter {
-    fn filter(&mut self, _level: u32, key: &[u8], value: &[u8]) -> CompactionDecision {
-        match value::expiry(value) {
-            Ok(expires) if expires <= self.now => {
-                // Records of reservations and answers are not counters, and neither are exceptions.
-                self.swept.expired.fetch_add(u64::from(record_key::is_counter(key)), Relaxed);
-                CompactionDecision::Remove
-            }
-            Ok(_) => CompactionDecision::Keep,
-            Err(_) => {
-                self.swept.unreadable.fetch_add(1, Relaxed);
-                CompactionDecision::Keep
-            }
-        }
-    }
-
-    fn name(&self) -> &CStr {
-        NAME
-    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 pub mod backup;
 pub mod database;
 pub mod directory;
+pub mod expiry_filter;
 
 use super::journal::SortedChanges;
 use divvy_core::algorithm::{Limit, Record, State};

@@ -9,7 +9,8 @@
 //! nothing, so a caller may leave at any time.
 
 mod commits;
-mod journal;
+mod replay;
+mod write_back;
 
 use std::sync::Arc;
 
@@ -18,18 +19,20 @@ use tokio::sync::Semaphore;
 use super::disk::{self, Disk, Reach};
 use super::group_commit::{Gathering, GroupCommit};
 use super::health::{Damage, Health, Timings};
+use super::hot_table::{ActionResult, CacheYield, ChangeContext, CounterRecord, HotTable, Lookups};
 use super::journal::{Packer, Segments, UnsyncedRecords};
 use super::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::sync::{Mutex, RwLock, run_blocking};
-use super::table::{ActionResult, Admission, CacheYield, CounterRecord, Lookups, Table};
 use divvy_core::algorithm::Limit;
 use divvy_core::clock::Timestamp;
-use divvy_store::group::EntryDecision;
 use divvy_store::{
-    CounterBudget, Durability, Entry, Outage, Outcomes, RecordBudgets, RecordCount, Shares, StoreError, Unit,
-    was_set_back,
+    Batch, CounterBudget, Durability, Entry, Outage, RecordCount, RocksOptions, Shares, StoreError, was_set_back,
 };
 
+/// Share of the memory for counters that write-backs use: one byte in this many.
+const WRITE_BACK_SHARE: usize = 8;
+/// Bytes of keys beyond which a batch waits for due disk work before it is applied.
+const LARGE_BATCH: usize = 64 << 10;
 /// Threads that may read from the disk at the same time.
 const READERS: usize = 8;
 /// Maximum number of records that are read at once. Their blocks stay in memory until all of them are read.
@@ -39,8 +42,8 @@ const READ_AT_ONCE: usize = 128;
 pub struct Engine<D> {
     /// `None` while the database is being reopened.
     disk: RwLock<Option<D>>,
-    pub table: Arc<Table>,
-    pub admission: Admission,
+    pub table: HotTable,
+    pub context: ChangeContext,
     gathering: Gathering,
     /// Time of the last sweep of records (nanoseconds).
     records_swept_at: AtomicU64,
@@ -69,33 +72,22 @@ struct Committer {
     outage: Outage,
 }
 
-/// The journal at the start of the engine.
-#[derive(Debug, Clone, Copy)]
-pub struct Journal {
-    /// The number of the last commit in the journal; 0 if it is empty.
-    pub last_commit: u64,
-    /// Length beyond which a commit waits for a write-back (bytes). It bounds the counters that cannot be evicted, and
-    /// the time that opening takes.
-    pub max_bytes: u64,
-}
-
 impl<D: Disk> Engine<D> {
-    pub fn new(
-        disk: D,
-        table: Arc<Table>,
-        (counters, records): (Arc<CounterBudget>, RecordBudgets),
-        durability: Durability,
-        timings: Timings,
-        journal: Journal,
-    ) -> Self {
-        let commits = GroupCommit::new(journal.last_commit);
+    /// Creates the engine. `last_commit` is the number of the last commit in the journal; 0 if it is empty.
+    pub fn new(disk: D, last_commit: u64, options: &RocksOptions) -> Self {
+        let table = HotTable::new(options.cache_memory - options.cache_memory / WRITE_BACK_SHARE);
         Self {
             disk: RwLock::new(Some(disk)),
-            admission: Admission { commits, health: Health::default(), counters, records },
+            context: ChangeContext {
+                commits: GroupCommit::new(last_commit),
+                health: Health::default(),
+                counters: CounterBudget::new(options.bounds),
+                records: options.bounds.records(),
+            },
             gathering: Gathering::default(),
             records_swept_at: AtomicU64::new(0),
             damage: Damage::default(),
-            segments: Mutex::new(Segments::new(journal.max_bytes, table.memory as u64, &table.marks)),
+            segments: Mutex::new(Segments::new(options.max_journal, table.memory as u64, &table.marks)),
             write_back_turn: Mutex::new(()),
             expired: AtomicU64::new(0),
             cache_yield: CacheYield::default(),
@@ -103,8 +95,8 @@ impl<D: Disk> Engine<D> {
             unsynced: Mutex::default(),
             making_room: Arc::new(Semaphore::new(1)),
             table,
-            timings,
-            durability,
+            timings: Timings::new(options.clock),
+            durability: options.durability,
             committer: Mutex::new(Committer {
                 record: Vec::new(),
                 packer: Packer::default(),
@@ -116,14 +108,9 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    /// Returns the last durable commit. All commits before it are durable, too.
-    pub fn done(&self) -> u64 {
-        self.admission.commits.done()
-    }
-
     /// Returns whether the database can be read and written.
     pub fn is_well(&self) -> bool {
-        self.admission.health.is_well()
+        self.context.health.is_well()
     }
 
     /// Calls `ask` with the database.
@@ -133,29 +120,82 @@ impl<D: Disk> Engine<D> {
     pub fn with_disk<T>(&self, ask: impl FnOnce(&D) -> Result<T, StoreError>) -> Result<T, StoreError> {
         match self.disk.try_read().as_deref() {
             Some(Some(disk)) => ask(disk),
-            Some(None) | None => Err(self.reopening()),
+            // The database is being reopened after this fault.
+            Some(None) | None => Err(self.context.health.last_fault()),
         }
     }
 
     /// Calls `work` with the database if it is healthy. After an error, the database must be reopened.
     fn on_well_disk<T>(&self, work: impl FnOnce(&D) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        if let Some(fault) = self.admission.health.fault() {
+        if let Some(fault) = self.context.health.fault() {
             return Err(fault);
         }
-        self.with_disk(work).inspect_err(|error| self.admission.health.broke(error))
+        self.with_disk(work).inspect_err(|error| self.context.health.broke(error))
     }
 
-    /// Returns the error of calls that need the database while it is being reopened.
-    fn reopening(&self) -> StoreError {
-        let reopening = || StoreError::new("the database is being reopened after a disk failure");
-        self.admission.health.fault().unwrap_or_else(reopening)
+    /// Applies the batch: see [`Store::apply`](divvy_store::Store::apply).
+    pub async fn apply(self: &Arc<Self>, batch: &mut Batch) {
+        if batch.keys.len() > LARGE_BATCH {
+            Box::pin(self.make_room_ahead()).await;
+        }
+        let now = batch.now();
+        let durable = self.context.commits.done();
+        let mut durable_after = 0;
+        let mut unsettled = std::mem::take(&mut batch.unsettled);
+        let mut lookups = Lookups::default();
+        let shares = Shares::default();
+        let mut decisions = Vec::new();
+        batch.outcomes.clear();
+        let mut needs_records = self.table.needs_records();
+        loop {
+            if needs_records {
+                self.look_up(&mut lookups, batch.unanswered(), now).await;
+            }
+            let is_done = batch.answer_on(|unit, outcomes| {
+                let acted = match unit.entries {
+                    [entry] if !entry.action.has_record() => {
+                        let acted = self.act((unit.first, unit.key(entry), entry), now, &mut lookups);
+                        acted.map(|acted| {
+                            let ActionResult { outcome, durable_after } = acted?;
+                            outcomes.push(Ok(outcome));
+                            Some(durable_after)
+                        })
+                    }
+                    _ => {
+                        let load = |member, evictions| self.record_for(member, now, &mut lookups, evictions);
+                        self.table.act_together(unit, now, &self.context, (&shares, &mut decisions), outcomes, load)
+                    }
+                };
+                match acted {
+                    Ok(None) => return false,
+                    Ok(Some(commit)) if commit <= durable => {}
+                    Ok(Some(commit)) => {
+                        unsettled.extend(unit.first..outcomes.len());
+                        durable_after = durable_after.max(commit);
+                    }
+                    Err(error) => outcomes.extend(unit.entries.iter().map(|_| Err(error.clone()))),
+                }
+                true
+            });
+            if is_done {
+                break;
+            }
+            needs_records = true;
+        }
+        batch.unsettled = unsettled;
+        if durable_after > 0
+            && self.durability != Durability::Lazy
+            && let Err(error) = self.settle(durable_after).await
+        {
+            batch.fail_unsettled(&error);
+        }
     }
 
     /// Applies `entry`, which has this index in its batch, to the counter with `key`. Returns `None`, and changes
     /// nothing, if the counter has to be [looked up](Engine::look_up) first.
     ///
     /// # Errors
-    /// See [`Table::act`].
+    /// See [`HotTable::act`].
     pub fn act(
         &self,
         (index, key, entry): (usize, &[u8], &Entry),
@@ -163,28 +203,13 @@ impl<D: Disk> Engine<D> {
         lookups: &mut Lookups,
     ) -> Result<Option<ActionResult>, StoreError> {
         let load = |evictions| self.record_for((index, key, entry), now, lookups, evictions);
-        self.table.act(key, entry, now, &self.admission, load)
-    }
-
-    /// Applies the entries of a group: see [`Engine::act`] and [`Table::act_together`].
-    ///
-    /// # Errors
-    /// See [`Table::act_together`].
-    pub fn act_together(
-        &self,
-        group: Unit<'_>,
-        now: Timestamp,
-        (lookups, shares, decisions): (&mut Lookups, &Shares, &mut Vec<EntryDecision>),
-        outcomes: &mut Outcomes,
-    ) -> Result<Option<u64>, StoreError> {
-        let load = |member, evictions| self.record_for(member, now, lookups, evictions);
-        self.table.act_together(group, now, &self.admission, (shares, decisions), outcomes, load)
+        self.table.act(key, entry, now, &self.context, load)
     }
 
     /// Forgets the reservations and answers that have ended by `now`.
     pub fn sweep_records(&self, now: Timestamp) {
         let before = Timestamp::from_nanos(self.records_swept_at.swap(now.as_nanos(), Relaxed));
-        if self.admission.records.remembered() != RecordCount::default() {
+        if self.context.records.remembered() != RecordCount::default() {
             self.table.sweep_records(now, was_set_back(before, now));
         }
     }

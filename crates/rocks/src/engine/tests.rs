@@ -12,10 +12,9 @@ use parking_lot::Mutex as RealMutex;
 use super::*;
 use crate::disk::{EachCounter, EachRecord, Patience, Reach};
 use crate::journal::{self, SortedChanges};
-use divvy_core::clock::Clock;
+use divvy_store::Action;
 use divvy_store::key::{Prefix, Space};
 use divvy_store::testing::{LOOK, TAKE, at, window};
-use divvy_store::{Action, Bounds, RecordBudgets};
 
 /// Memory for all counters of a test.
 const MEMORY: usize = 10 << 20;
@@ -95,10 +94,8 @@ fn engine_with_journal(durability: Durability, memory: usize, max_bytes: u64) ->
 /// Returns an engine that starts on `disk` as another engine left it.
 fn engine_on(disk: &Arc<TestDisk>, durability: Durability, memory: usize, max_bytes: u64) -> TestEngine {
     let last_commit = disk.journal.lock().last_key_value().map_or(0, |(number, _)| *number);
-    let budgets = (Arc::new(CounterBudget::new(Bounds::default())), RecordBudgets::new(10, 10));
-    let (timings, table) = (Timings::new(Clock::system()), Arc::new(Table::new(memory)));
-    let journal = Journal { last_commit, max_bytes };
-    Arc::new(Engine::new(Arc::clone(disk), table, budgets, durability, timings, journal))
+    let options = RocksOptions { durability, cache_memory: memory, max_journal: max_bytes, ..RocksOptions::default() };
+    Arc::new(Engine::new(Arc::clone(disk), last_commit, &options))
 }
 
 fn started_on(disk: &Arc<TestDisk>) -> TestEngine {
@@ -145,7 +142,7 @@ async fn leader_that_leaves_keeps_leadership_until_its_commit_is_made() {
             tokio::task::yield_now().await;
         }
     }
-    assert!(engine.admission.commits.try_lead().is_none(), "its commit is under way");
+    assert!(engine.context.commits.try_lead().is_none(), "its commit is under way");
     let stays = tokio::spawn({
         let engine = Arc::clone(&engine);
         async move { hit(&engine, "a").await }
@@ -171,7 +168,7 @@ async fn hit_dropped_at_any_await_delays_no_other_hit() {
                 let mut waits = pin!(hit(&engine, "a"));
                 let mut leaves = pin!(hit(&engine, "b"));
                 if inherits {
-                    let leader = engine.admission.commits.try_lead().unwrap();
+                    let leader = engine.context.commits.try_lead().unwrap();
                     assert!(waits.as_mut().poll(&mut context).is_pending());
                     assert!(leaves.as_mut().poll(&mut context).is_pending());
                     drop(leader);
@@ -333,7 +330,7 @@ async fn commits_keep_the_journal_within_its_bound() {
     }
     // Their windows ended long ago, so they are forgotten, except for a few in the stripe of the waiting commit.
     let written = disk.counters.lock().values().filter(|value| !value.is_empty()).count();
-    assert!(written < 20 && engine.admission.counters.count() < 500, "{written}");
+    assert!(written < 20 && engine.context.counters.count() < 500, "{written}");
 }
 
 /// Regression test: commits waited for the write-backs that large batches had made due, and so did small batches.
@@ -468,51 +465,4 @@ async fn failing_disk_is_retried_and_hits_report_its_error() {
     engine.heal(|| true, || Ok(Arc::clone(&disk)));
     assert!(hit(&engine, "a").await.is_ok());
     engine.check().await.unwrap();
-}
-
-/// Looks up the counter of `key`, without using it.
-async fn look_up(engine: &TestEngine, key: &str) -> Lookups {
-    let entry = Entry::new(0..0, window(1_000, 60), TAKE, at(0));
-    let mut lookups = Lookups::default();
-    engine.look_up(&mut lookups, [(0, key.as_bytes(), &entry)].into_iter(), at(0)).await;
-    lookups
-}
-
-/// Returns the credit left after a hit on `key`; `None` if the counter must be looked up again.
-fn hit_with(engine: &TestEngine, key: &str, mut lookups: Lookups) -> Option<u64> {
-    let entry = Entry::new(0..0, window(1_000, 60), TAKE, at(0));
-    let acted = engine.act((0, key.as_bytes(), &entry), at(0), &mut lookups).unwrap();
-    acted.map(|acted| acted.outcome.left)
-}
-
-/// Hits `key`, and then evicts its counter from the table.
-async fn hit_and_evict(engine: &TestEngine, key: &str) {
-    hit(engine, key).await.unwrap();
-    engine.write_back_at(at(0)).unwrap();
-    for other in 0.. {
-        if engine.table.peek(key.as_bytes()).is_none() {
-            return;
-        }
-        hit(engine, &format!("other {other}")).await.unwrap();
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn record_is_read_again_if_its_counter_came_and_went_since() {
-    let (engine, _) = engine(Durability::Wal, 0);
-    hit_and_evict(&engine, "a").await;
-    let before = look_up(&engine, "a").await;
-    hit_and_evict(&engine, "a").await;
-    assert_eq!(hit_with(&engine, "a", before), None);
-    assert_eq!(hit_with(&engine, "a", look_up(&engine, "a").await), Some(997));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn counter_in_the_table_takes_precedence_over_a_record_read_before() {
-    let (engine, _) = engine(Durability::Wal, 0);
-    hit_and_evict(&engine, "a").await;
-    let before = look_up(&engine, "a").await;
-    assert!(engine.table.peek(b"a").is_none(), "a look-up changes nothing");
-    assert_eq!(hit(&engine, "a").await.unwrap(), 998);
-    assert_eq!(hit_with(&engine, "a", before), Some(997));
 }

@@ -11,18 +11,15 @@ use shuttle::sync::Mutex;
 use shuttle::{future, thread};
 
 use crate::disk::{Disk, EachCounter, EachRecord, Patience, Reach};
-use crate::engine::{Engine, Journal};
+use crate::engine::Engine;
 use crate::group_commit::GroupCommit;
-use crate::health::Timings;
 use crate::journal::{self, SortedChanges};
 use crate::sync::model;
-use crate::table::{Lookups, Table};
 use divvy_core::algorithm::record::Content;
 use divvy_core::algorithm::{Ask, Limit, Outcome, ReservationAsk, Resolution};
-use divvy_core::clock::Clock;
 use divvy_store::record_key::{self, RecordSpace};
 use divvy_store::testing::{TAKE, at, window};
-use divvy_store::{Batch, Bounds, CounterBudget, Durability, Entry, RecordBudgets, Shares, StoreError, value};
+use divvy_store::{Batch, Durability, RocksOptions, StoreError, value};
 
 const CREDITS: u64 = 1_000;
 /// Time of all hits (seconds). It is so far in the future that no window ends by the machine's clock.
@@ -193,15 +190,9 @@ impl World {
     fn new(durability: Durability, failures: usize, memory: usize) -> Self {
         let medium = Arc::new(Mutex::new(Medium { failures, ..Medium::default() }));
         let disk = SimulatedDisk::open(&medium);
-        let engine = Engine::new(
-            disk,
-            Arc::new(Table::new(memory)),
-            (Arc::new(CounterBudget::new(Bounds::default())), RecordBudgets::new(10, 10)),
-            durability,
-            Timings::new(Clock::system()),
-            // The journal is so short that a segment has about two changes.
-            Journal { last_commit: 0, max_bytes: 600 },
-        );
+        // The journal is so short that a segment has about two changes.
+        let options = RocksOptions { durability, cache_memory: memory, max_journal: 600, ..RocksOptions::default() };
+        let engine = Engine::new(disk, 0, &options);
         if memory > 0 {
             engine.table.noted_records();
         }
@@ -225,19 +216,7 @@ impl World {
     }
 
     async fn hit(&self, key: &'static [u8]) {
-        let entry = Entry::new(0..0, window(CREDITS, 60), TAKE, at(LATE));
-        let mut lookups = Lookups::default();
-        let acted = loop {
-            self.engine.look_up(&mut lookups, [(0, key, &entry)].into_iter(), at(LATE)).await;
-            if let Some(acted) = self.engine.act((0, key, &entry), at(LATE), &mut lookups).transpose() {
-                break acted;
-            }
-        };
-        let Ok(acted) = acted else { return };
-        let is_durable = acted.durable_after <= self.engine.done();
-        if is_durable || self.engine.settle(acted.durable_after).await.is_ok() {
-            self.acknowledge(key, acted.outcome.left);
-        }
+        self.hit_all(&[key]).await;
     }
 
     /// Starts a client that hits all of [`GROUP`] as a group, and may leave at any time.
@@ -251,12 +230,16 @@ impl World {
     }
 
     async fn hit_group(&self) {
+        self.hit_all(&GROUP).await;
+    }
+
+    async fn hit_all(&self, keys: &[&'static [u8]]) {
         let batch = batch(|batch| {
-            for key in GROUP {
+            for key in keys {
                 batch.push(window(CREDITS, 60), TAKE, at(LATE), |out| out.extend_from_slice(key));
             }
         });
-        for (key, outcome) in GROUP.into_iter().zip(self.settle(&batch).await.unwrap_or_default()) {
+        for (key, outcome) in keys.iter().zip(self.apply(batch).await.unwrap_or_default()) {
             self.acknowledge(key, outcome.left);
         }
     }
@@ -268,20 +251,10 @@ impl World {
         *hits += 1;
     }
 
-    /// Returns the outcomes of the batch's only unit, if they are acknowledged.
-    async fn settle(&self, batch: &Batch) -> Option<Vec<Outcome>> {
-        let unit = batch.units(0).next().unwrap();
-        let (mut lookups, mut outcomes) = (Lookups::default(), Vec::new());
-        let acted = loop {
-            self.engine.look_up(&mut lookups, unit.members(), at(LATE)).await;
-            let (shares, mut decisions) = (Shares::default(), Vec::new());
-            let buffers = (&mut lookups, &shares, &mut decisions);
-            if let Some(acted) = self.engine.act_together(unit, at(LATE), buffers, &mut outcomes).transpose() {
-                break acted;
-            }
-        };
-        self.engine.settle(acted.ok()?).await.ok()?;
-        outcomes.into_iter().collect::<Result<_, _>>().ok()
+    /// Returns the outcomes of the batch, if all are acknowledged.
+    async fn apply(&self, mut batch: Batch) -> Option<Vec<Outcome>> {
+        self.engine.apply(&mut batch).await;
+        batch.outcomes.into_iter().collect::<Result<_, _>>().ok()
     }
 
     /// Returns the content of the disk after a crash at this moment and a restart.
@@ -469,7 +442,7 @@ impl World {
         let batch = batch(|batch| {
             batch.push_reservation(ask, &[id], bucket(BUCKET));
         });
-        if let Some(outcomes) = self.settle(&batch).await
+        if let Some(outcomes) = self.apply(batch).await
             && outcomes[0].resolution == Resolution::Done
         {
             self.settled.lock().unwrap().insert(id, ask);
@@ -521,7 +494,7 @@ impl World {
                 batch.push_reservation(ask, b"it", bucket(key));
             }
         });
-        self.settle(&batch).await
+        self.apply(batch).await
     }
 
     /// Asserts that after a crash at this moment, the reservation of [`GROUP`] is in one stage, and all counters have
@@ -578,7 +551,7 @@ impl World {
                 batch.push_idempotent(take, (&[name], 7, 0), bucket(key));
             }
         });
-        if let Some(outcomes) = self.settle(&batch).await {
+        if let Some(outcomes) = self.apply(batch).await {
             let answered = outcomes.iter().map(|Outcome { left, .. }| *left).collect::<Vec<_>>();
             let mut answers = self.answers.lock().unwrap();
             let first = answers.entry(name).or_insert_with(|| answered.clone());

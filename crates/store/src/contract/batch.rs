@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tokio::task::JoinHandle;
 
-use super::StoreError;
+use super::error::StoreError;
 use crate::record_key::{self, RecordSpace};
 use divvy_core::algorithm::{Ask, Decision, Limit, Outcome, Record, RecordChange, ReservationAsk, State};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};

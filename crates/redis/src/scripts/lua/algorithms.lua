@@ -2,7 +2,7 @@
 -- begins a section: see scripts/mod.rs.
 
 ---- fixed-window
--- See algorithm/fixed_window.rs. Stored: "ends count". Only for commands with their own limit: the window of a rule is
+-- See algorithm/windows.rs. Stored: "ends count". Only for commands with their own limit: the window of a rule is
 -- stored in Divvy's format (frames.lua, section window_stored).
 
 local window_ns = parse(second)
@@ -36,7 +36,7 @@ function algorithm.wait_ns(state, credits, at)
 end
 
 ---- calendar-window
--- See algorithm/calendar_window.rs. Replaces some of the functions of the section fixed-window, which comes before this one.
+-- See algorithm/windows.rs. Replaces some of the functions of the section fixed-window, which comes before this one.
 -- The limit's numbers: three boundaries between windows, in order.
 
 local boundaries = { parse(second), parse(third), parse(fourth) }
@@ -113,7 +113,7 @@ function algorithm.store(stored, state)
 end
 
 ---- sliding-window
--- See algorithm/sliding_window.rs. Stored: "start current previous".
+-- See algorithm/windows.rs. Stored: "start current previous".
 
 local window_ns = parse(second)
 
@@ -174,7 +174,7 @@ function algorithm.wait_ns(state, credits, at)
 end
 
 ---- sliding-log
--- See algorithm/sliding_log.rs. Stored: the time when each credit was taken, oldest first, in LENGTH digits each.
+-- See algorithm/windows.rs. Stored: the time when each credit was taken, oldest first, in LENGTH digits each.
 -- So times can be compared as text, and a long log need not be read as a whole.
 
 local LENGTH = 20
@@ -237,7 +237,7 @@ function algorithm.wait_ns(state, credits, at)
 end
 
 ---- token-bucket
--- See algorithm/token_bucket.rs. Stored: "mark count session", and " own" if the bucket was last used under an
+-- See algorithm/buckets.rs. Stored: "mark count session", and " own" if the bucket was last used under an
 -- actor's own limit, with that capacity. The session is only passed through, so it stays text.
 
 local refill, interval_ns = parse(second), parse(third)
@@ -320,7 +320,7 @@ function algorithm.drain(stored, ask)
 end
 
 ---- leaky-bucket
--- See algorithm/leaky_bucket.rs. Stored: "mark level", with the level in drops, and " own" if the bucket was
+-- See algorithm/buckets.rs. Stored: "mark level", with the level in drops, and " own" if the bucket was
 -- last used under an actor's own limit, with that capacity. The number of drops in a credit is the number of nanoseconds in the period.
 
 local leaks, period_ns = parse(second), parse(third)
@@ -383,7 +383,7 @@ end
 function algorithm.credits_at_reset() return capacity end
 
 ---- concurrency
--- See algorithm/concurrency.rs. Stored: the latest time in the bucket. Its leases are reservations (records.lua).
+-- See algorithm/reservation.rs. Stored: the latest time in the bucket. Its leases are reservations (records.lua).
 
 algorithm.leases = true
 

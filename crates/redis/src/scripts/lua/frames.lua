@@ -1,7 +1,7 @@
 -- The parts of the scripts around an algorithm, a section each. A line of four hyphens begins a section: see scripts/mod.rs.
 
 ---- decision
--- The decision on an ask, which all scripts share: see algorithm/ask.rs.
+-- The decision on an ask, which all scripts share: see algorithm/decide.rs.
 
 -- Decides an ask for a counter with `left` credits. `fits` says whether `cost` is at most `left`. Returns whether the
 -- ask is allowed, how many credits it takes, and how many must be left for it to be allowed. A refund takes none.
@@ -34,7 +34,7 @@ replaced = replaced and parse(replaced)
 local capacity = parse(first)
 local full = not is_used and (of and parse(of) or capacity)
 
--- Returns the used credits that a stored count stands for (see algorithm/count_basis.rs), or nil if it is not a count.
+-- Returns the used credits that a stored count stands for (see algorithm/decide.rs), or nil if it is not a count.
 local function used_in(count)
   local below_zero = count:match('^%-(%d+)$')
   if not full then return not below_zero and parse(count) or nil end

@@ -3,7 +3,7 @@
 if reserving then
 
 -- The reserved credits of a bucket, and the algorithm that counts them in: see algorithm/groups.rs and
--- decorator.rs. They have a key of their own, so that other programs read the bucket as before: "generation end:credits
+-- algorithm/set_aside.rs. They have a key of their own, so that other programs read the bucket as before: "generation end:credits
 -- end:credits ... :time:ahead". The ends are milliseconds of the bucket's own clock, which doubles hold exactly. `time`
 -- is the time of the last change (nanoseconds), and `ahead` is how far the bucket's clock is ahead of the server's
 -- (milliseconds). States are { base, groups, generation, time, ahead }.
@@ -450,7 +450,7 @@ local function write(state, changed_at)
   end
 end
 
--- Idempotent requests: see algorithm/idempotency.rs. The record of each has a key of its own:
+-- Idempotent requests: see algorithm/record.rs. The record of each has a key of its own:
 -- "fingerprint until_ns answered outcome", or `held` if another member denied its group.
 
 local function read_answer(text)

@@ -6,7 +6,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use crate::RocksStore;
-use crate::table::Table;
+use crate::hot_table::HotTable;
 use divvy_core::algorithm::record::{Content, Record, Reservation};
 use divvy_core::algorithm::{Ask, Limit, Outcome, ReservationAsk, Resolution};
 use divvy_core::clock::{Clock, NANOS_PER_SECOND, Timestamp};
@@ -93,50 +93,38 @@ fn write_back(store: &RocksStore) {
 
 /// Returns the number of reservations that count toward the bound.
 fn remembered(store: &RocksStore) -> u64 {
-    store.core.engine.admission.records.remembered().reservations
+    store.core.engine.context.records.remembered().reservations
 }
 
 #[test]
-fn kills_and_write_backs_lose_no_reservation_and_no_commit() {
-    for is_written_back in [false, true] {
-        let settle = |opened: StoreInDir| {
-            if is_written_back {
-                write_back(&opened.store);
-            }
-            opened.kill_and_reopen()
-        };
+fn kills_and_write_backs_lose_no_reservation_and_no_settlement() {
+    let release = ReservationAsk::Release { run: None };
+    let settlements = [(COMMIT, Resolution::Repeated, 97, 1), (release, Resolution::Gone, 100, 0)];
+    let write_backs = [(false, false), (false, true), (true, false), (true, true)];
+    let cases = settlements
+        .into_iter()
+        .flat_map(|settlement| write_backs.map(|before_and_after| (settlement, before_and_after)));
+    for ((settlement, again, credits, records), (before, after)) in cases {
         let opened = StoreInDir::new();
         assert!(apply(&opened.store, "one", TEN).allowed);
-        let opened = settle(opened);
+        if before {
+            write_back(&opened.store);
+        }
+        let opened = opened.kill_and_reopen();
         let store = &opened.store;
         assert_eq!((left(store), remembered(store)), (90, 1));
         assert_eq!(apply(store, "one", TEN).resolution, Resolution::Repeated);
-        let first = apply(store, "one", COMMIT);
-        assert_eq!((first.resolution, first.left), (Resolution::Done, 97));
-        let opened = settle(opened);
-        let again = apply(&opened.store, "one", COMMIT);
-        assert_eq!((again.resolution, again.left, again.reset_ns), (Resolution::Repeated, 97, first.reset_ns));
-        assert_eq!(left(&opened.store), 97);
-        assert_eq!(apply(&opened.close_and_reopen().store, "one", COMMIT).resolution, Resolution::Repeated);
-    }
-}
-
-#[test]
-fn released_reservation_never_returns() {
-    for (was_written_back, is_written_back) in [(false, false), (false, true), (true, false), (true, true)] {
-        let mut opened = StoreInDir::new();
-        assert!(apply(&opened.store, "one", TEN).allowed);
-        if was_written_back {
-            write_back(&opened.store);
-            opened = opened.kill_and_reopen();
+        let first = apply(store, "one", settlement);
+        assert_eq!((first.resolution, first.left), (Resolution::Done, credits));
+        if after {
+            write_back(store);
         }
-        assert_eq!(apply(&opened.store, "one", ReservationAsk::Release { run: None }).resolution, Resolution::Done);
-        if is_written_back {
-            write_back(&opened.store);
-        }
-        let store = opened.kill_and_reopen().store;
-        assert_eq!((apply(&store, "one", COMMIT).resolution, left(&store)), (Resolution::Gone, 100));
-        assert_eq!(remembered(&store), 0);
+        let opened = opened.kill_and_reopen();
+        let repeated = apply(&opened.store, "one", COMMIT);
+        assert_eq!((repeated.resolution, repeated.left, left(&opened.store)), (again, credits, credits));
+        assert_eq!(remembered(&opened.store), records);
+        assert!(records == 0 || repeated.reset_ns == first.reset_ns);
+        assert_eq!(apply(&opened.close_and_reopen().store, "one", COMMIT).resolution, again);
     }
 }
 
@@ -171,15 +159,13 @@ fn reservation_over_the_bound_leaves_no_trace() {
 /// No request arrives that would detect the change.
 #[test]
 fn clock_set_back_keeps_no_record_longer_in_idle_stripes() {
-    let table = Table::new(1 << 20);
+    let (table, budgets) = (HotTable::new(1 << 20), RecordBudgets::new(9, 9));
     for key in [b"a", b"b", b"c"] {
         let reservation = Reservation { credits: 1, ttl_seconds: 60, run: None };
         let content = Content::Open { reservation, ends: at(10_060), generation: 1, capacity: 9 };
         let record = Record { until: at(10_060), content };
-        table.load_record(table.hasher.hash(key), record);
+        table.load_record(table.hasher.hash(key), record, &budgets);
     }
-    let budgets = RecordBudgets::new(9, 9);
-    table.share_records(&budgets);
     let left = |seconds, was_set_back| {
         table.sweep_records(at(seconds), was_set_back);
         budgets.remembered().reservations
@@ -236,7 +222,7 @@ fn reservation_records_do_not_count_as_counters() {
         std::thread::yield_now();
     }
     store.core.survey().unwrap();
-    assert_eq!(store.core.engine.admission.counters.count(), 1);
+    assert_eq!(store.core.engine.context.counters.count(), 1);
     assert_eq!(remembered(&store), 100);
 }
 
@@ -269,6 +255,6 @@ fn records_of_one_stripe_replaced_in_a_group_are_counted() {
             ],
             [Some(true); 2]
         );
-        assert_eq!(engine.admission.records.remembered().reservations, 2);
+        assert_eq!(engine.context.records.remembered().reservations, 2);
     }
 }

@@ -47,11 +47,11 @@ pub struct ActionResult {
     pub durable_after: u64,
 }
 
-/// Proof that no group is changing counters: see [`Table::wait_for_groups`].
+/// Proof that no group is changing counters: see [`HotTable::wait_for_groups`].
 pub type GroupBarrier<'a> = RwLockWriteGuard<'a, ()>;
 
 /// The striped table.
-pub struct Table {
+pub struct HotTable {
     stripes: Box<[Mutex<Stripe>]>,
     /// One bit per stripe: set while the stripe has staged changes that no commit has taken.
     pending: Box<[AtomicU64]>,
@@ -70,7 +70,7 @@ pub struct Table {
     pub hasher: KeyHasher,
 }
 
-impl Table {
+impl HotTable {
     /// Creates a table that takes up to `memory` bytes, and more only for counters whose records in RocksDB are not
     /// current.
     pub fn new(memory: usize) -> Self {
@@ -98,7 +98,7 @@ impl Table {
         key: &[u8],
         entry: &Entry,
         now: Timestamp,
-        Admission { commits, health, counters, .. }: &Admission,
+        ChangeContext { commits, health, counters, .. }: &ChangeContext,
         load: impl FnOnce(u32) -> Result<Option<CounterRecord>, StoreError>,
     ) -> Result<Option<ActionResult>, StoreError> {
         let hash = self.hasher.hash(key);
@@ -267,10 +267,10 @@ impl Table {
 
 /// Decides which changes of counters and records are admitted, and which commit they belong to. Each change needs a commit, a disk
 /// that takes writes, and room.
-pub struct Admission {
+pub struct ChangeContext {
     pub commits: Arc<GroupCommit>,
     pub health: Health,
-    pub counters: Arc<CounterBudget>,
+    pub counters: CounterBudget,
     pub records: RecordBudgets,
 }
 
@@ -391,7 +391,7 @@ impl Lookups {
     }
 
     /// Replaces the look-ups with those that `entries` need, and keeps records that are still current.
-    pub fn begin<'a>(&mut self, table: &Table, entries: impl Iterator<Item = (usize, &'a [u8], &'a Entry)>) {
+    pub fn begin<'a>(&mut self, table: &HotTable, entries: impl Iterator<Item = (usize, &'a [u8], &'a Entry)>) {
         self.rounds += 1;
         self.keys.clear();
         let mut earlier = std::mem::take(&mut self.lookups).into_iter().peekable();

@@ -5,6 +5,7 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::contract::SHOW;
+use crate::layers::LayeredStore;
 use crate::testing::{LOOK, ScriptedStore, TAKE, at, batch, outcomes, outcomes_together, record, wait, window};
 use divvy_core::algorithm::ReservationAsk;
 
@@ -97,16 +98,6 @@ fn policy_answers_only_while_the_store_fails() {
 }
 
 #[test]
-fn counter_is_shown_by_the_store_only() {
-    for policy in POLICIES {
-        let store = fallback(policy);
-        store.inner().is_down.store(true, Relaxed);
-        let shown = outcomes(&store, at(0), &[("a", window(3, 60), SHOW)]).remove(0);
-        assert_eq!(shown.unwrap_err().to_string(), "down", "{policy:?}");
-    }
-}
-
-#[test]
 fn policy_answers_a_whole_group_if_one_bucket_fails() {
     let answers = |policy| {
         let store = fallback(policy);
@@ -126,21 +117,24 @@ fn policy_answers_a_whole_group_if_one_bucket_fails() {
 }
 
 #[test]
-fn failed_reservation_and_its_group_are_errors_under_any_policy() {
+fn no_policy_shows_or_forgets_a_counter_or_answers_for_a_reservation_and_its_group() {
+    let (limit, key) = (window(5, 60), record("a", "it"));
+    let asks = [
+        ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 },
+        ReservationAsk::Commit { cost: 1, charges: true, run: None },
+        ReservationAsk::Release { run: None },
+        ReservationAsk::Renew { ttl_seconds: Some(60), run: None },
+    ];
+    let about_record = asks.map(|ask| (&*key, limit, Action::Reservation(ask)));
+    let about_counter = [SHOW, Action::Forget].map(|action| ("a", limit, action));
     for policy in POLICIES {
-        let (store, limit, key) = (fallback(policy), window(5, 60), record("a", "it"));
+        let store = fallback(policy);
         store.inner().is_down.store(true, Relaxed);
-        let asks = [
-            ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 },
-            ReservationAsk::Commit { cost: 1, charges: true, run: None },
-            ReservationAsk::Release { run: None },
-            ReservationAsk::Renew { ttl_seconds: Some(60), run: None },
-        ];
-        for ask in asks {
-            assert!(outcomes(&store, at(0), &[(&key, limit, Action::Reservation(ask))])[0].is_err(), "{ask:?}");
+        for action in about_record.into_iter().chain(about_counter) {
+            assert_eq!(outcomes(&store, at(0), &[action])[0].as_ref().unwrap_err().to_string(), "down", "{action:?}");
         }
-        let group = [("b", limit, TAKE), (&*key, limit, Action::Reservation(asks[0])), ("c", limit, TAKE)];
-        assert!(outcomes_together(&store, at(0), &group).iter().all(Result::is_err));
+        let group = [("b", limit, TAKE), about_record[0], ("c", limit, TAKE)];
+        assert!(outcomes_together(&store, at(0), &group).iter().all(Result::is_err), "{policy:?}");
         assert_eq!(store.0.fallback.stood_in.load(Relaxed), 0);
     }
 }
@@ -163,15 +157,6 @@ fn policy_answers_only_entries_that_failed() {
         outcomes(&store, at(0), &batch).into_iter().map(|o| o.map(|o| (o.allowed, o.left)).ok()).collect();
     assert_eq!(answers, [Some((true, 2)), Some((false, 0)), Some((true, 2))]);
     assert_eq!(store.0.fallback.failed.load(Relaxed), 1);
-}
-
-#[test]
-fn failed_forget_is_an_error_under_any_policy() {
-    for policy in POLICIES {
-        let store = fallback(policy);
-        let answers = outcomes(&store, at(0), &[("!", window(3, 60), Action::Forget)]);
-        assert!(answers.iter().all(Result::is_err), "{policy:?}");
-    }
 }
 
 #[test]

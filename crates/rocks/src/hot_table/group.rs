@@ -10,7 +10,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::stripe::Stripe;
-use super::{Admission, CounterRecord, KeyHash, Table};
+use super::{ChangeContext, CounterRecord, HotTable, KeyHash};
 use crate::journal;
 use crate::sync::MutexGuard;
 use divvy_core::algorithm::{RecordChange, State};
@@ -41,19 +41,19 @@ struct Stripes<'a>(SmallVec<[MutexGuard<'a, Stripe>; USUAL_SIZE]>);
 /// Size of a group that needs no allocations.
 const USUAL_SIZE: usize = 4;
 
-impl Table {
+impl HotTable {
     /// Applies the entries of `group` to their counters, all or none, and adds their outcomes to `outcomes`. (For one
-    /// entry, see [`Table::act`].) `load` returns the record of one counter, and `decisions` is a buffer. Returns the
+    /// entry, see [`HotTable::act`].) `load` returns the record of one counter, and `decisions` is a buffer. Returns the
     /// commit that makes the state behind these outcomes durable; 0 if that has long been durable. If `load` returns
     /// `None`, so does this function, and nothing changes.
     ///
     /// # Errors
-    /// See [`Table::act`]. Nothing is changed or added then.
+    /// See [`HotTable::act`]. Nothing is changed or added then.
     pub fn act_together<'a>(
         &self,
         group: Unit<'a>,
         now: Timestamp,
-        admission: &Admission,
+        context: &ChangeContext,
         (shares, decisions): (&Shares, &mut Vec<EntryDecision>),
         outcomes: &mut Outcomes,
         mut load: impl FnMut((usize, &'a [u8], &'a Entry), u32) -> Result<Option<CounterRecord>, StoreError>,
@@ -78,7 +78,7 @@ impl Table {
                 *loaded = record.map(Box::new);
             }
         }
-        let mut durable_after = stripes.decide(&mut members, admission, shares, decisions)?;
+        let mut durable_after = stripes.decide(&mut members, context, shares, decisions)?;
         let mut has_added = false;
         // Decisions are large, so they stay in place.
         for (member, EntryDecision { outcome, change, record, share }) in members.iter_mut().zip(decisions) {
@@ -89,10 +89,9 @@ impl Table {
                 member.slot = stripe.slots.find(member.hash.high);
             }
             has_added |= member.slot.is_none();
-            durable_after = durable_after.max(self.make_change(stripe, member, change, now, admission));
+            durable_after = durable_after.max(self.make_change(stripe, member, change, now, context));
             if let Some(key) = member.record_key {
-                durable_after =
-                    durable_after.max(self.make_record_change(stripe, key, *record, share.take(), admission));
+                durable_after = durable_after.max(self.make_record_change(stripe, key, *record, share.take(), context));
             }
             outcomes.push(Ok(*outcome));
         }
@@ -107,13 +106,13 @@ impl Table {
         member: &mut Member<'_>,
         change: Change,
         now: Timestamp,
-        admission: &Admission,
+        context: &ChangeContext,
     ) -> u64 {
         let Member { key, entry, hash, slot, ref mut loaded, is_recorded, .. } = *member;
         let state = match (change, slot) {
             (Change::Set(state), _) => Some(state),
             (Change::Clear, _) => {
-                admission.counters.forget();
+                context.counters.forget();
                 None
             }
             (Change::Keep, Some(index)) => {
@@ -127,7 +126,7 @@ impl Table {
                 return 0;
             }
         };
-        self.set((stripe, slot), (hash, key, entry), state, is_recorded, now, &admission.commits);
+        self.set((stripe, slot), (hash, key, entry), state, is_recorded, now, &context.commits);
         stripe.changed_in
     }
 
@@ -139,10 +138,10 @@ impl Table {
         (key, hash): (&[u8], KeyHash),
         change: RecordChange,
         share: Option<Arc<Share>>,
-        admission: &Admission,
+        context: &ChangeContext,
     ) -> u64 {
         if change != RecordChange::Keep {
-            self.change(stripe, hash, &admission.commits, false);
+            self.change(stripe, hash, &context.commits, false);
         }
         match change {
             RecordChange::Keep => {}
@@ -161,7 +160,7 @@ impl Table {
 
 impl<'a> Member<'a> {
     #[inline]
-    fn new(table: &Table, key: &'a [u8], entry: &'a Entry) -> Self {
+    fn new(table: &HotTable, key: &'a [u8], entry: &'a Entry) -> Self {
         let bucket = record_key::bucket(key);
         let hash = table.hasher.hash(bucket);
         let has_record = entry.action.has_record();
@@ -173,7 +172,7 @@ impl<'a> Member<'a> {
 impl<'a> Stripes<'a> {
     /// Locks the members' stripes, each once.
     #[inline]
-    fn lock(table: &'a Table, members: &mut [Member<'_>]) -> Self {
+    fn lock(table: &'a HotTable, members: &mut [Member<'_>]) -> Self {
         let mut numbers: SmallVec<[_; USUAL_SIZE]> = members.iter().map(|member| member.hash.stripe()).collect();
         numbers.sort_unstable();
         numbers.dedup();
@@ -196,7 +195,7 @@ impl<'a> Stripes<'a> {
     fn decide(
         &self,
         members: &mut [Member<'_>],
-        Admission { health, counters, records, .. }: &Admission,
+        ChangeContext { health, counters, records, .. }: &ChangeContext,
         shares: &Shares,
         decisions: &mut Vec<EntryDecision>,
     ) -> Result<u64, StoreError> {
@@ -215,7 +214,7 @@ impl<'a> Stripes<'a> {
             found.push(group::Member { entry, bucket: state, record });
         }
         let room = group::decide(&found, Budgets { counters, records, shares }, decisions)?;
-        // A refused entry leaves no trace, and a change that cannot be written is not made: see `Table::act`.
+        // A refused entry leaves no trace, and a change that cannot be written is not made: see `HotTable::act`.
         if let Some(fault) = health.fault()
             && (needs_disk || decisions.iter().any(|decision| decision.change != Change::Keep))
         {

@@ -318,7 +318,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::table::slots::{SlotState, Tags};
+    use crate::hot_table::slots::{SlotState, Tags};
 
     fn slot_state() -> impl Strategy<Value = SlotState> {
         prop_oneof![

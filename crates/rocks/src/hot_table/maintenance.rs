@@ -1,4 +1,4 @@
-//! What happens in the table besides hits: loading, write-backs, expiry, and giving back memory.
+//! The upkeep of the table: loading, write-backs, expiry, and giving back memory.
 //!
 //! The table keeps track of the records in RocksDB while it loads counters. In a write-back, it decides which counters are due, and
 //! writes the values of their records. It forgets expired counters after a compaction has dropped their records.
@@ -10,7 +10,7 @@ use std::collections::HashSet;
 
 use super::slots::{Slot, Tags};
 use super::stripe::Stripe;
-use super::{Admission, CounterRecord, GroupBarrier, KeyHash, Table};
+use super::{ChangeContext, CounterRecord, GroupBarrier, HotTable, KeyHash};
 use crate::journal;
 use crate::journal::Mark;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -47,15 +47,15 @@ pub struct Usage {
     pub unrecorded: i64,
 }
 
-impl Table {
-    /// Makes changes of one stripe that were found in the journal when the store was opened.
-    pub fn replay(&self, stripe: usize, changes: impl Iterator<Item = ReplayedChange>) {
+impl HotTable {
+    /// Makes changes of one stripe that were found in the journal when the store was opened. `budgets` count the records.
+    pub fn replay(&self, stripe: usize, changes: impl Iterator<Item = ReplayedChange>, budgets: &RecordBudgets) {
         let mut stripe = self.stripe(stripe);
         for ReplayedChange { hash, value, segment } in changes {
             let counter = match value {
                 ReplayedValue::Counter(counter) => counter,
                 ReplayedValue::Record(record) => {
-                    stripe.load_record(hash.high, record);
+                    stripe.load_record(hash.high, record, budgets);
                     continue;
                 }
             };
@@ -135,7 +135,7 @@ impl Table {
         &self,
         change: &journal::Change<'_>,
         (through, now): (u32, Timestamp),
-        admission: &Admission,
+        context: &ChangeContext,
         is_late: impl FnOnce(KeyHash) -> bool,
         changes: &mut Vec<u8>,
     ) -> bool {
@@ -158,7 +158,7 @@ impl Table {
         if self.marks.is_clean(tags.mark) {
             return false;
         }
-        if stripe.durable_after(index) > admission.commits.done() {
+        if stripe.durable_after(index) > context.commits.done() {
             // The counter has a later change that is not committed. Of the changes in this pass, the last one wins. A
             // later segment may have yet another one.
             journal::stage(changes, key, |out| out.extend_from_slice(change.value));
@@ -177,14 +177,14 @@ impl Table {
         let is_late = slot.is_live() && is_late(hash);
         let may_have_record = tags.recorded || !self.knows_records();
         if slot.is_live() {
-            admission.counters.forget();
+            context.counters.forget();
         }
         // This includes late counters: from now on, their tags say that they have no record.
         if may_have_record {
             journal::stage(changes, key, |_| ());
         }
         if is_late {
-            let tags = self.change(stripe, hash, &admission.commits, false);
+            let tags = self.change(stripe, hash, &context.commits, false);
             stripe.clear(index, Tags { used: false, ..tags });
             stripe.stage(hash.high, index, key);
         } else {
@@ -253,9 +253,9 @@ impl Table {
         }
     }
 
-    /// Loads a record while the store opens.
-    pub fn load_record(&self, hash: KeyHash, record: Record) {
-        self.stripe(hash.stripe()).load_record(hash.high, Some(record));
+    /// Loads a record while the store opens. `budgets` count it, regardless of the bounds.
+    pub fn load_record(&self, hash: KeyHash, record: Record, budgets: &RecordBudgets) {
+        self.stripe(hash.stripe()).load_record(hash.high, Some(record), budgets);
     }
 
     /// Drops the records that may be forgotten at `now`, which is earlier than before if the clock `was_set_back`.
@@ -264,11 +264,6 @@ impl Table {
             let records = &mut stripe.lock().records;
             if was_set_back { records.advance(now) } else { records.sweep(now) }
         }
-    }
-
-    /// Counts the records that were found when the store was opened.
-    pub fn share_records(&self, budgets: &RecordBudgets) {
-        self.stripes.iter().for_each(|stripe| stripe.lock().records.share(|record| budgets.found(record)));
     }
 
     /// Adds up the stripes, one after the other.

@@ -13,7 +13,7 @@ use crate::journal;
 use crate::journal::{Mark, SegmentMarks};
 use divvy_core::algorithm::{Record, State, WindowState};
 use divvy_core::clock::Timestamp;
-use divvy_store::{Records, value};
+use divvy_store::{RecordBudgets, Records, value};
 
 /// Initial capacity for counters, and for states outside of the slots.
 const FIRST_CAPACITY: usize = 8;
@@ -254,9 +254,9 @@ impl Stripe {
     }
 
     /// Loads a record while the store is being opened; `None` if it was forgotten.
-    pub fn load_record(&mut self, hash: u64, record: Option<Record>) {
+    pub fn load_record(&mut self, hash: u64, record: Option<Record>, budgets: &RecordBudgets) {
         match record {
-            Some(record) => self.records.set(hash, record, None),
+            Some(record) => self.records.set(hash, record, Some(budgets.found(&record))),
             None => self.records.remove(&hash),
         }
     }
