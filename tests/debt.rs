@@ -38,7 +38,7 @@ fn http_returns_the_balance_and_the_remaining_credit() {
     let mut http = server.http();
     let user = [("by", "tokens"), ("or", "debt"), ("user", "ann")];
     let mut ask = |path: &str, cost| {
-        let response = http.post(path, &body(&user, cost));
+        let response = http.post(path, body(&user, cost));
         let json = response.json();
         let reported = ["allowed", "remaining", "balance"].map(|key| json[key].clone());
         (response.status, json!(reported))
@@ -51,12 +51,12 @@ fn http_returns_the_balance_and_the_remaining_credit() {
     assert_eq!(ask("/v1/peek", 1), (200, json!([false, 0, -1])));
     let listed = http.get("/v1/counters?rule=debt-tokens", &[]).json();
     assert_eq!(listed["counters"][0]["balance"], -1, "{listed}");
-    let refused = http.post("/v1/charge", &body(&[("by", "log"), ("user", "ann")], 1));
+    let refused = http.post("/v1/charge", body(&[("by", "log"), ("user", "ann")], 1));
     assert_eq!(refused.status, 409, "{}", refused.body);
-    assert_eq!(http.post("/v1/refund", &body(&[("by", "log"), ("user", "ann")], 1)).status, 200);
+    assert_eq!(http.post("/v1/refund", body(&[("by", "log"), ("user", "ann")], 1)).status, 200);
     let refunds = || metrics::scrape(server.http).value("divvy_refunds_total", &[("rule_label", "default")]);
     let before = refunds();
-    assert_eq!(http.post("/v1/refund", &body(&[("by", "nothing")], 1)).status, 200);
+    assert_eq!(http.post("/v1/refund", body(&[("by", "nothing")], 1)).status, 200);
     assert_eq!(refunds(), before, "[default] counts nothing");
     let rule = &http.get("/v1/rules", &[]).json()["rules"][0];
     assert_eq!(rule["overrun"], "debt");
@@ -115,7 +115,7 @@ fn uncounted_charge_is_an_error_and_uncounted_refund_is_not() {
         let refused = resp.command(&format!("DIVVY.CHARGE {pairs} COST 5"));
         assert!(refused.starts_with("-ERR nothing was charged") && refused.contains(rule), "{refused}");
         let (key, value) = pairs.split_once('=').unwrap();
-        assert_eq!(http.post("/v1/charge", &body(&[(key, value)], 5)).status, 409);
+        assert_eq!(http.post("/v1/charge", body(&[(key, value)], 5)).status, 409);
         assert!(resp.command(&format!("DIVVY.REFUND {pairs} COST 5")).starts_with('['));
     }
     assert_eq!(resp.command("DIVVY.HIT api=requests"), "[1 4 60]");
@@ -166,7 +166,7 @@ fn uncountable_charge_is_an_error_under_every_policy() {
         }
         let mut http = server.http();
         let user = [("by", "tokens"), ("or", "debt"), ("user", "a")];
-        assert_eq!(http.post("/v1/charge", &body(&user, 5)).status, 503, "{policy}");
+        assert_eq!(http.post("/v1/charge", body(&user, 5)).status, 503, "{policy}");
     }
     for policy in ["error", "deny", "allow"] {
         let server = Server::serving(RULES, &["--max-counters", "1", "--when-full", policy]);

@@ -77,10 +77,10 @@ fn many_hits_are_answered_in_order() {
     assert_eq!(client.post("/v1/hits", r#"{"hits":[]}"#).body, "{\"results\":[]}\n");
 
     let many = vec![json!({"operation": {"api": "steps"}}); 1_001];
-    let refused = client.post("/v1/hits", &json!({ "hits": many }).to_string());
+    let refused = client.post("/v1/hits", json!({ "hits": many }).to_string());
     assert_eq!((refused.status, &refused.json()["pointer"]), (400, &json!("#/hits")));
     let malformed = json!({ "hits": [many[0], {"operation": {"api": []}}] });
-    let refused = client.post("/v1/hits", &malformed.to_string());
+    let refused = client.post("/v1/hits", malformed.to_string());
     assert_eq!((refused.status, &refused.json()["pointer"]), (400, &json!("#/hits/1/operation/api")));
     let untouched = client.post("/v1/peek", r#"{"operation":{"api":"steps"}}"#);
     assert_eq!(untouched.json()["remaining"], 10, "a request that is refused takes nothing");

@@ -157,7 +157,7 @@ fn no_request_is_answered_by_half_a_list() {
                     { "operation": { "ip": "[::ffff:192.0.2.2]:80" } },
                 ] });
                 while !is_done.load(Relaxed) {
-                    let answers = client.post("/v1/hits", &hits.to_string()).json();
+                    let answers = client.post("/v1/hits", hits.to_string()).json();
                     let allowed = [0, 1].map(|at| answers["results"][at]["allowed"].as_bool().unwrap());
                     assert_eq!(allowed[0], allowed[1], "{answers}");
                     counts[usize::from(allowed[0])].fetch_add(1, Relaxed);

@@ -60,7 +60,7 @@ fn request_that_matches_too_many_rules_is_an_operator_error() {
         assert_eq!((refused.status, refused.header("retry-after")), (500, None), "{path}: {}", refused.body);
         assert!(refused.body.contains("more than 16 rules must allow this request"), "{path}: {}", refused.body);
     }
-    let one_by_one = server.http().post("/v1/hits", &format!("{{\"hits\": [{hit}]}}")).json();
+    let one_by_one = server.http().post("/v1/hits", format!("{{\"hits\": [{hit}]}}")).json();
     assert_eq!(one_by_one["results"][0]["status"], 500, "{one_by_one}");
 }
 

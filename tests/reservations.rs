@@ -198,7 +198,7 @@ fn mistakes_are_reported_with_their_position() {
     assert_eq!(http.delete("/v1/reservations/nonsense").status, 404);
     http.send(&encode("POST", &commit, &[], b"{}"));
     assert_eq!(http.read_response().status, 415);
-    assert_eq!(http.post(&renew, &json!("x".repeat(70_000)).to_string()).status, 413);
+    assert_eq!(http.post(&renew, json!("x".repeat(70_000)).to_string()).status, 413);
     assert_eq!(server.resp().left("by=fixed user=a"), 99, "nothing was taken");
 }
 

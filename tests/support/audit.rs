@@ -35,7 +35,7 @@ impl Audited {
 
     /// Waits for this many lines, and returns all of them.
     pub fn lines(&self, count: usize) -> Vec<Value> {
-        lines(&self.path("audit/log"), count)
+        lines(self.path("audit/log"), count)
     }
 }
 

@@ -4,7 +4,7 @@ use super::declaration::{
     FULL, Field, Kind, Member, NO_RULE, NOT_FOUND, OTHER_ACTORS, Place, Reply, Shape, member, page,
 };
 use super::hits::{BALANCE, REMAINING, RESET};
-use super::inspection::{EXPLANATION, OVERRIDE_OF_RULE, RULES};
+use super::inspection::{EXPLANATION, OVERRIDE_OF_RULE, REASON_OF, RULES};
 use divvy_access::Category;
 use divvy_access::audit::Action;
 use divvy_core::rules::MAX_CREDIT_LIMIT;
@@ -279,7 +279,6 @@ const ACTOR_OF: Member = member("actor", Shape::Text, "The actor, in the form th
 const CREDITS_OF: Member = member("credits", Shape::Number, "Credits in place of the rule's.");
 const ENDS: Member =
     member("expiresIn", Shape::SecondsLeft, "Seconds until it ends, rounded up; null if it lasts until it is removed.");
-const REASON_OF: Member = member("reason", Shape::Maybe(&Shape::Text), "The operator's reason.");
 const OWNER_OF: Member = member(
     "owner",
     Shape::Maybe(&Shape::Text),
@@ -293,8 +292,10 @@ const ORPHAN: Member = member(
 
 /// A limit of a single actor.
 static LIMIT: Shape = Shape::Row(&[RULE_OF, ACTOR_OF, CREDITS_OF, ENDS, ORPHAN]);
+static LIMITS: Shape = Shape::List(&LIMIT);
 /// A block or an allow.
 static OVERRIDE: Shape = Shape::Row(&[RULE_OF, ACTOR_OF, ENDS, REASON_OF, ORPHAN, OWNER_OF]);
+static OVERRIDES: Shape = Shape::List(&OVERRIDE);
 static OF_WHOM: Shape = Shape::Row(&[RULE_OF, ACTOR_OF]);
 static CHANGES: &[Member] = &[
     member(
@@ -323,6 +324,7 @@ static COUNTER: Shape = Shape::Row(&[
     RESET,
     BALANCE,
 ]);
+static COUNTERS: Shape = Shape::List(&COUNTER);
 static RELOADING: Shape =
     Shape::Only(&[member("reloading", Shape::Flag, "True: the server begins to load its files.")]);
 static RULE_STATUS: Shape = Shape::Map(&[
@@ -341,6 +343,7 @@ static RULE_STATUS: Shape = Shape::Map(&[
         "The block or the allow that decides in place of the counter.",
     ),
 ]);
+static STATUSES: Shape = Shape::List(&RULE_STATUS);
 static RANKED: Shape = Shape::Row(&[
     member("actor", Shape::Text, "The actor."),
     member("count", Shape::Number, "Its requests or credits, at most `error` too many."),
@@ -385,7 +388,7 @@ pub const FIND_LIMITS: Endpoint = Endpoint {
     line: Some(("limit", "list")),
     category: Category::Read,
     fields: &[&OF_RULE, &OF_ACTOR_OVER_HTTP, &CURSOR, &COUNT],
-    reply: page("limits", &Shape::List(&LIMIT), "Limits, in no particular order."),
+    reply: page("limits", &LIMITS, "Limits, in no particular order."),
     summary: "Lists limits of actors, one page at a time, in no particular order.",
     errors: &[NOT_FOUND, OTHER_ACTORS],
     ..SET_LIMIT
@@ -446,12 +449,7 @@ pub const FIND_BLOCKS: Endpoint = Endpoint {
     line: Some(("block", "list")),
     category: Category::Read,
     fields: &[&OF_RULE, &OF_ACTOR_OVER_HTTP, &CURSOR, &COUNT, &OF_OWNER, &OF_FIELD, &SINCE],
-    reply: Shape::Page {
-        name: "blocks",
-        of: &Shape::List(&OVERRIDE),
-        about: "Blocks, in no particular order.",
-        more: CHANGES,
-    },
+    reply: Shape::Page { name: "blocks", of: &OVERRIDES, about: "Blocks, in no particular order.", more: CHANGES },
     summary: "Lists blocks, one page at a time, in no particular order.",
     errors: &[NOT_FOUND, OTHER_ACTORS],
     ..SET_BLOCK
@@ -496,7 +494,7 @@ pub const FIND_ALLOWS: Endpoint = Endpoint {
     command: ("divvy.allow", "list"),
     line: Some(("allow", "list")),
     fields: &[&OF_RULE, &OF_ACTOR_OVER_HTTP, &CURSOR, &COUNT, &OF_OWNER],
-    reply: page("allows", &Shape::List(&OVERRIDE), "Allows, in no particular order."),
+    reply: page("allows", &OVERRIDES, "Allows, in no particular order."),
     summary: "Lists allows, one page at a time, in no particular order.",
     missing: "this actor has no allow",
     ..FIND_BLOCKS
@@ -531,7 +529,7 @@ pub const LIST_COUNTERS: Endpoint = Endpoint {
     category: Category::Read,
     kind: RequestKind::Counters,
     fields: &[&RULE, &OF_ACTOR, &CURSOR, &COUNT],
-    reply: page("counters", &Shape::List(&COUNTER), "Counters that are not full again."),
+    reply: page("counters", &COUNTERS, "Counters that are not full again."),
     summary: "Lists a rule's counters, one page at a time.",
     missing: "",
     errors: &[NO_RULE, OTHER_ACTORS],
@@ -585,7 +583,7 @@ pub const SHOW_STATUS: Endpoint = Endpoint {
     fields: &[&FIELDS_OF_ACTOR, &CURSOR, &COUNT],
     reply: page(
         "rules",
-        &Shape::List(&RULE_STATUS),
+        &STATUSES,
         "The rules under which the actor has used something, or has an exception, in their order.",
     ),
     summary: "Shows what one actor has used and has left under each rule, one page at a time.",

@@ -1,7 +1,8 @@
 //! The replies about rules, and the requests about the server itself.
 
 use super::declaration::Shape::{
-    Decimal, Length, List, Map, Named, Number, Object, OneOf, Only, Pattern, Range, Text, Texts, Variants, Word,
+    Decimal, Length, List, Map, Maybe, Named, Number, Object, OneOf, Only, Pattern, Range, SecondsLeft, Text, Texts,
+    Variants, Word,
 };
 use super::declaration::{Access, FORBIDDEN, GET, Member, NO_PASSWORD, Reply, Route, Shape, member, optional};
 use super::hits::{CREDITS, LABEL, POSITIVE, RULE_NAME};
@@ -11,15 +12,13 @@ const TEXTS: Shape = List(&Text);
 /// A field, and a text about it.
 const OF_FIELD: Shape = Length(&Texts, 1, 1);
 
+/// The reason of a block or an allow.
+pub(super) const REASON_OF: Member = member("reason", Maybe(&Text), "The operator's reason.");
 pub(super) const OVERRIDE_OF_RULE: &[Member] = &[
-    member("kind", Shape::Word(&["block", "allow"]), "Whether the actor is blocked or allowed."),
-    member("endsIn", Shape::SecondsLeft, "Seconds until it ends; null if it lasts until it is removed."),
+    member("kind", Word(&["block", "allow"]), "Whether the actor is blocked or allowed."),
+    member("endsIn", SecondsLeft, "Seconds until it ends; null if it lasts until it is removed."),
     REASON_OF,
-    member(
-        "entry",
-        Shape::Maybe(&Shape::Text),
-        "The entry for all rules that it comes from; null if it is for the rule alone.",
-    ),
+    member("entry", Maybe(&Text), "The entry for all rules that it comes from; null if it is for the rule alone."),
 ];
 const ENTRY_OF_VALUE: Shape = Map(&[
     member("key", Text, ""),

@@ -451,24 +451,6 @@ fn log_first(problems: &[Problem], log: impl Fn(&dyn Display)) {
     }
 }
 
-/// Loads the files if they have changed, or if an operator asks for it. New files are recorded in `audit`, and put in use even
-/// if that fails, because an expired certificate would stop hits.
-pub fn reload_tls(reloader: &mut Reloader, reason: Reason, audit: &Arc<AuditLog>, metrics: &Metrics) {
-    let Some(loaded) = reloader.reload_if_changed(reason == Reason::Asked) else { return };
-    let change = Change::new(Action::TlsReload).with("file", reloader.certificate().to_string_lossy());
-    match loaded {
-        Ok(()) => {
-            audit.begin_unconditionally(reason.caller(), change).complete(None, None);
-            tracing::info!("loaded the new TLS certificate: new connections use it");
-        }
-        Err(error) => {
-            audit.begin_unconditionally(reason.caller(), change).refuse(&error);
-            metrics.access.tls_reloads_failed.inc();
-            tracing::error!(reason = error, "cannot load the new TLS files: the old ones stay in use");
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;

@@ -176,7 +176,12 @@ async fn drop_changes(served: &Served, dir: &Path) {
     assert_eq!(done.last().unwrap()["after"]["credits"], limit.credits.unwrap());
     assert_eq!(with_status("attempted").len(), done.len());
     assert_eq!(lines.len(), 2 * done.len(), "no other outcome");
-    served.server.limiter.remove_exception(ExceptionTarget::limit("users", "ada"), None, &Scope::EVERYTHING).await.unwrap();
+    served
+        .server
+        .limiter
+        .remove_exception(ExceptionTarget::limit("users", "ada"), None, &Scope::EVERYTHING)
+        .await
+        .unwrap();
 }
 
 /// Runs on several threads, because work that a connection hands to other threads continues while it is dropped.
