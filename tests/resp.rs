@@ -131,6 +131,7 @@ fn invalid_queued_command_aborts_the_transaction() {
         ("MULTI x", "-ERR wrong number of arguments for 'multi' command"),
         ("DISCARD x", "-ERR wrong number of arguments for 'discard' command"),
         (&format!("DIVVY.HIT {}", many.join(" ")), "-ERR more than 256 pairs"),
+        (&format!("DIVVY.RESET {} k0=v", many.join(" ")), "-ERR more than 256 pairs"),
     ] {
         talk(&mut client, &[("MULTI", "OK"), (HIT, "QUEUED"), (command, reply), (HIT, "QUEUED"), ("EXEC", ABORTED)]);
     }

@@ -129,6 +129,20 @@ impl Arguments {
         max_pairs: usize,
     ) -> Result<Self, ArgumentError> {
         let mut read = Self::default();
+        read.take_words(endpoint, words, max_pairs)?;
+        Ok(read)
+    }
+
+    /// Reads words as [`Self::from_words`] does. If it fails, the arguments before the mistake have been read.
+    ///
+    /// # Errors
+    /// The errors of [`Self::from_words`].
+    pub fn take_words<'w>(
+        &mut self,
+        endpoint: &Endpoint,
+        words: impl Iterator<Item = &'w [u8]>,
+        max_pairs: usize,
+    ) -> Result<(), ArgumentError> {
         let mut words = words.peekable();
         for field in endpoint.fields.iter().filter(|field| field.place == Place::Position) {
             let is_pair = |word: &&[u8]| word.contains(&b'=');
@@ -137,9 +151,9 @@ impl Arguments {
                 if let (true, Some(word)) = (pairs.is_empty(), words.peek()) {
                     return Err(ArgumentError::not_a_pair(word));
                 }
-                read.pairs = Some(read_pairs(&pairs, max_pairs)?);
+                self.pairs = Some(read_pairs(&pairs, max_pairs)?);
             } else if let Some(word) = words.next() {
-                read.put(field, text(word)?, field.name)?;
+                self.put(field, text(word)?, field.name)?;
             }
         }
         while let Some(word) = words.next() {
@@ -157,12 +171,12 @@ impl Arguments {
                 (Place::Word, Kind::Choice(choices)) => choices.iter().any(|choice| choice.eq_ignore_ascii_case(name)),
                 _ => false,
             };
-            let field = endpoint.fields.iter().copied().find(is_named).filter(|field| !read.has(field));
+            let field = endpoint.fields.iter().copied().find(is_named).filter(|field| !self.has(field));
             let field = field.ok_or_else(unknown)?;
             let value = if field.place == Place::Word { word } else { words.next().ok_or_else(unknown)? };
-            read.put(field, text(value)?, field.word())?;
+            self.put(field, text(value)?, field.word())?;
         }
-        Ok(read)
+        Ok(())
     }
 
     /// Reads the parameters of a query.

@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Args, Command, Error, FromArgMa
 use serde_json::Value;
 
 use crate::cli::client::ServerArgs;
-use crate::cli::pair::Pair;
+use crate::cli::values::Pair;
 use divvy_api::{ENDPOINTS, Edit, Endpoint, Field, Inspection, Kind, Place, Shape, Task};
 use divvy_core::rules::MAX_RESET_SECONDS;
 use divvy_core::units::{self, Time};
@@ -154,7 +154,9 @@ fn command(endpoint: &'static Endpoint, name: &'static str) -> Command {
         Task::Read(Inspection::Explanation) => {
             let help = "Rules file to read, instead of asking a server (.ini or .json)";
             let parser = value_parser!(PathBuf);
-            command.arg(Arg::new("file").long("file").value_name("FILE").value_parser(parser).help(help))
+            let arg = Arg::new("file").long("file").value_name("FILE").value_parser(parser).help(help);
+            // The answer for a file is made from its rules, and is text.
+            command.arg(arg.conflicts_with("json"))
         }
         _ => command,
     };

@@ -180,7 +180,6 @@ impl Problem {
     }
 
     /// Returns the status.
-    #[cfg(test)]
     pub fn status(&self) -> StatusCode {
         self.status
     }

@@ -22,12 +22,12 @@ use super::transport::request_body::{Account, BodyBounds, BoundedBody, Incoming}
 use super::transport::response_body::{Call, Reply, refuse};
 use super::{auth, monitoring, same_origin};
 use crate::health::Health;
-use crate::limits::StreamBounds;
 use crate::net::auth::{FrontGuards, Guard, RequestOrigin};
 use crate::net::connection::Timeouts;
 use crate::net::protocol::Protocol;
 use crate::net::work::{CallsInFlight, WorkSlots};
 use crate::server_context::ServerContext;
+use crate::server_context::StreamBounds;
 use divvy_access::Category;
 use divvy_api::{ENDPOINTS, Endpoint, find};
 use divvy_limiter::Intent;
@@ -204,9 +204,12 @@ impl HttpFront {
             self.api.requests.count(route.kind);
             self.carry_out(target, head, body, origin, &mut attempt).await
         };
-        let response = finish(answered.await, is_of_page);
-        attempt.refuse(response.status());
-        response
+        let answered = answered.await;
+        match &answered {
+            Ok(response) => attempt.refuse(response.status()),
+            Err(problem) => attempt.refuse(format_args!("{}: {}", problem.status(), problem.detail())),
+        }
+        finish(answered, is_of_page)
     }
 
     /// Carries out what an admitted request is for.

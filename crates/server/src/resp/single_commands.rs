@@ -18,13 +18,14 @@ use crate::net::connection::{NextStep, Output};
 use crate::net::memory::BudgetExceeded;
 use crate::net::work::WorkSlot;
 use crate::operations::{self, Operator};
+use crate::protocol::DEFAULT_MAX_PAIRS;
 use crate::protocol::command::command_rows::{CommandRow, find_request};
 use crate::protocol::command::describe::{self, commands_of};
 use crate::protocol::command::{AclAsk, Command, CommandError, Mistake, Pairs, START};
 use crate::protocol::resp::{Arguments, ReplyWriter, Version};
 use divvy_access::audit::Change;
 use divvy_access::{Category, DEFAULT_USER, Grants, User};
-use divvy_api::{Arguments as Given, Member, Shape};
+use divvy_api::{Arguments as Given, Endpoint, Member, Shape};
 use divvy_limiter::inspection::{hits_of, listed};
 use divvy_limiter::{ActiveRules, Limiter, Refusal, RuleCount, Scope};
 use divvy_telemetry::metrics::Bound;
@@ -291,18 +292,23 @@ fn reply(
 const NEVER: i64 = -1;
 
 /// Returns the change that a command asks for, if it does.
-pub fn change_of(command: &Command<'_>) -> Option<Change> {
+fn change_of(command: &Command<'_>) -> Option<Change> {
     let Command::Operate(endpoint, words) = command else { return None };
+    change_by(endpoint, *words)
+}
+
+/// Returns the change that these words ask for. After a mistake, it is what stands before.
+fn change_by(endpoint: &Endpoint, words: Arguments<'_>) -> Option<Change> {
     let action = endpoint.action()?;
-    let given = Given::from_words(endpoint, words.iter(), usize::MAX);
-    Some(given.map_or_else(|_| Change::new(action), |given| operations::change_of(action, &given)))
+    let mut given = Given::default();
+    let _mistake = given.take_words(endpoint, words.iter(), DEFAULT_MAX_PAIRS);
+    Some(operations::change_of(action, &given))
 }
 
 /// Records a refused request, if it asks for a change. Its arguments may be wrong.
 pub fn record_refusal(shared: &RespFront, client: &Client, request: Arguments, error: impl Display) {
-    let action = find_request(request).ok().and_then(|found| found.endpoint).and_then(|endpoint| endpoint.action());
-    if let Some(action) = action {
-        let change = Command::parse(request).ok().as_ref().and_then(change_of).unwrap_or_else(|| Change::new(action));
+    let Ok(row) = find_request(request) else { return };
+    if let Some(change) = row.endpoint.and_then(|endpoint| change_by(endpoint, row.words_of(request))) {
         shared.operations.audit.refuse(client.caller(), change, error);
     }
 }

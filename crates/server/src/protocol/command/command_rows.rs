@@ -8,6 +8,7 @@ use super::bucket_commands::{Verb, throttle, token_bucket};
 use super::{
     AclAsk, Command, CommandError, MAX_ECHOED, Mistake, Pairs, Question, connection_commands, echo, hit_commands,
 };
+use crate::protocol::DEFAULT_MAX_PAIRS;
 use crate::protocol::resp::Arguments;
 use divvy_access::Category;
 use divvy_api::{self as api, Endpoint};
@@ -182,6 +183,11 @@ impl CommandRow {
         of_command.find(|row| row.command.1.as_bytes().eq_ignore_ascii_case(name))
     }
 
+    /// Returns the words after the command's name.
+    pub fn words_of<'a>(&self, request: Arguments<'a>) -> Arguments<'a> {
+        request.skip(if self.command.1.is_empty() { 1 } else { 2 })
+    }
+
     /// Reads a request of this command.
     ///
     /// # Errors
@@ -195,11 +201,11 @@ impl CommandRow {
         if !fits {
             return Err(CommandError::wrong_arity(&self.full_name()));
         }
-        let words = request.skip(if self.command.1.is_empty() { 1 } else { 2 });
+        let words = self.words_of(request);
         match self.endpoint {
             Some(endpoint) => {
                 // Mistakes are found now, and the words are read again when the operation is carried out.
-                api::Arguments::from_words(endpoint, words.iter(), usize::MAX)?;
+                api::Arguments::from_words(endpoint, words.iter(), DEFAULT_MAX_PAIRS)?;
                 Ok(Command::Operate(endpoint, words))
             }
             None => (self.parse)(words),
