@@ -11,10 +11,9 @@ use hyper::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::choice::{Choices, choice};
 use super::client::{Request, ServerArgs};
-use super::pair::Pair;
 use super::terminal::{count_of, printable};
+use super::values::{Choices, Pair, choice};
 use divvy_core::config::{self, Format, Problem, Serving};
 use divvy_core::rules::diff::{
     Change, CounterChange, SettingChange, diff, find_abandoned, find_origins, would_keep_if_named,

@@ -11,9 +11,9 @@ use anyhow::{Context, bail};
 use rustix::fs::OFlags;
 
 use super::check::{load_rules, print_problems};
-use super::choice::{Choices, choice};
 use super::terminal::quote;
 use super::test;
+use super::values::{Choices, choice};
 use divvy_core::config::{self, Format, Serving};
 use divvy_core::rules::Rule;
 

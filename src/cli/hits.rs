@@ -16,8 +16,8 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::time::timeout;
 
 use super::client::{Refusal, Request, ServerArgs, certificate_hint, explain_silence, tls_hint};
-use super::pair::{Pair, operation_of};
 use super::terminal::{printable, quote};
+use super::values::{Pair, operation_of};
 use divvy_access::DEFAULT_USER;
 use divvy_core::units::{self, Time};
 use divvy_server::protocol::line::{ErrorCode, Reply, format_auth, format_hit, is_welcome, parse_reply};

@@ -5,7 +5,6 @@
 //! limits.
 
 mod check;
-mod choice;
 mod client;
 mod convert;
 mod hints;
@@ -13,12 +12,12 @@ mod hits;
 mod operations;
 #[cfg(feature = "packaging")]
 mod packaging;
-mod pair;
 mod restore;
 mod serve;
 mod terminal;
 mod test;
 mod users;
+mod values;
 
 use std::ffi::OsString;
 use std::io::{self, Write};

@@ -22,8 +22,8 @@ pub use self::arguments::OperationArgs;
 use self::printer::{COLUMNS_OF_RULES, Printer};
 use super::check::{describe_explanation, explain_file};
 use super::client::Request;
-use super::pair::{Pair, operation_of};
 use super::terminal::{Progress, accept_closed_pipe};
+use super::values::{Pair, operation_of};
 use divvy_api::{ENDPOINTS, Edit, Endpoint, Inspection, Kind, Shape, Task};
 use divvy_core::rules::operation;
 

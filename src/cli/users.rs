@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use anyhow::{Context, ensure};
 
 use super::check::print_problems;
-use super::pair::Pair;
 use super::terminal::count_of;
+use super::values::Pair;
 use divvy_access::{
     self as access, AccessFile, Digest, MAX_PASSWORD_BYTES, MAX_TOKEN_TTL, SlowHash, TokenGrant, TokenKeys,
     check_password,

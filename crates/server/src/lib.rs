@@ -7,7 +7,7 @@
 //! | [`operations`] | what operators ask for, and its lines in the audit log |
 //! | [`errors`] | texts of errors for clients; the last error of each kind |
 //! | [`mod@health`] | readiness, and tasks that restart after a panic |
-//! | [`limits`], [`server_context`] | bounds for clients; the state that all fronts share |
+//! | [`server_context`] | the state that all fronts share, and the bounds for their clients |
 //! | [`recent_reloads`] | the last reloads of the rules |
 //! | [`mod@line`] | the front for Divvy's line protocol |
 //! | [`resp`] | the front for Redis clients |
@@ -27,7 +27,6 @@ mod errors;
 pub mod grpc;
 mod health;
 pub mod http;
-mod limits;
 mod line;
 mod net;
 mod operations;
@@ -57,7 +56,6 @@ pub use self::health::{Health, keep_running, survive};
 use self::http::HttpFront;
 use self::http::page::Page;
 pub use self::http::{ApiSettings, DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
-pub use self::limits::{DEFAULT_MAX_BODY, DEFAULT_MAX_BUFFER_MEMORY, DEFAULT_MAX_CONNECTIONS, Limits, StreamBounds};
 use self::line::LineFront;
 use self::net::accept::{Acceptor, ConnectionBounds, MAX_PARTINGS, Workers};
 pub use self::net::accept::{BLOCKING_KEEP_ALIVE, MAX_BLOCKING_THREADS, bind, default_threads};
@@ -68,6 +66,9 @@ pub use self::net::{auth, sessions, tls};
 pub use self::recent_reloads::{RecentReloads, RulesReload};
 use self::resp::RespFront;
 use self::server_context::ServerContext;
+pub use self::server_context::{
+    DEFAULT_MAX_BODY, DEFAULT_MAX_BUFFER_MEMORY, DEFAULT_MAX_CONNECTIONS, Limits, StreamBounds,
+};
 use divvy_access::audit::AuditLog;
 use divvy_limiter::Limiter;
 

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use bytes::{Buf, BytesMut};
 
 use super::errors::{self, Terms};
-use super::limits::Limits;
 use super::net::accept::Front;
 use super::net::auth::{Gate, Guard};
 use super::net::connection::{self, ConnectionContext, Cut, NextStep, Output, Session};
 use super::net::memory::{self, BufferMemory, RequestMemory, pooled};
 use super::net::protocol::Protocol;
 use super::net::stream::Stream;
+use super::server_context::Limits;
 use super::server_context::ServerContext;
 use crate::protocol::line::{
     ErrorCode, LineDecoder, RequestError, parse_auth, parse_request, write_error, write_verdict, write_welcome,

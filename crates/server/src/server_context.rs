@@ -1,12 +1,13 @@
-//! The state that all fronts share.
+//! The state that all fronts share, and the bounds for their clients.
 
 use std::sync::Arc;
 
 use crate::health::Health;
-use crate::limits::Limits;
+use crate::net::connection::Timeouts;
 use crate::net::memory::BufferMemory;
 use crate::net::work::{MAX_AT_ONCE, WorkSlots};
 use crate::operations::Operations;
+use crate::protocol::{self, DEFAULT_MAX_PAIRS, resp};
 use divvy_access::audit::AuditLog;
 use divvy_limiter::Limiter;
 
@@ -31,4 +32,77 @@ impl ServerContext {
         let memory = BufferMemory::new(limits.max_buffer_memory, Arc::clone(limiter.metrics()));
         Self { limiter, operations, limits, memory, slots: WorkSlots::new(MAX_AT_ONCE), health }
     }
+}
+
+/// Maximum number of open connections of all fronts.
+pub const DEFAULT_MAX_CONNECTIONS: u32 = 10_000;
+/// Maximum length of the body of an HTTP request, and of a gRPC message (bytes).
+pub const DEFAULT_MAX_BODY: usize = 64 * 1024;
+/// Budget for the buffers of all connections, without the free part of each (bytes).
+pub const DEFAULT_MAX_BUFFER_MEMORY: usize = 128 * 1024 * 1024;
+/// Output of a connection after which it writes before it answers more (bytes). One write of this size keeps a fast network busy.
+const WRITE_THRESHOLD: usize = 256 * 1024;
+
+/// Bounds for clients.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Maximum number of open connections of all fronts.
+    pub max_connections: usize,
+    /// Maximum number from one address, or from one IPv6 network of 64 bits; `None` if only the total is bounded.
+    pub max_connections_per_address: Option<usize>,
+    /// Maximum length of a line, without its terminator (bytes).
+    pub max_line: usize,
+    /// Maximum number of pairs in an operation.
+    pub max_pairs: usize,
+    /// Output of a connection after which it writes before it answers more (bytes). A single reply may be longer.
+    pub write_threshold: usize,
+    /// Budget for the buffers of all connections, without the free part of each (bytes).
+    pub max_buffer_memory: usize,
+    /// Maximum length of the body of an HTTP request, and of a gRPC message (bytes).
+    pub max_body: usize,
+    /// Bounds on requests of the RESP front.
+    pub resp: resp::Limits,
+    /// HTTP/2 connections of the HTTP front.
+    pub http_streams: StreamBounds,
+    /// Connections of the gRPC front.
+    pub grpc_streams: StreamBounds,
+    /// Timeouts of all connections.
+    pub timeouts: Timeouts,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_connections: DEFAULT_MAX_CONNECTIONS as usize,
+            max_connections_per_address: None,
+            max_line: protocol::line::DEFAULT_MAX_LINE,
+            max_pairs: DEFAULT_MAX_PAIRS,
+            write_threshold: WRITE_THRESHOLD,
+            max_buffer_memory: DEFAULT_MAX_BUFFER_MEMORY,
+            max_body: DEFAULT_MAX_BODY,
+            resp: resp::Limits::default(),
+            http_streams: StreamBounds::HTTP,
+            grpc_streams: StreamBounds::GRPC,
+            timeouts: Timeouts::default(),
+        }
+    }
+}
+
+/// Bounds on the requests of an HTTP/2 connection. The library closes a connection that exceeds the last two.
+#[derive(Debug, Clone, Copy)]
+pub struct StreamBounds {
+    /// Maximum number of requests in flight.
+    pub max_concurrent: u32,
+    /// Maximum number of requests that the client has reset and that still wait to be served.
+    pub max_pending_resets: usize,
+    /// Maximum number of requests that the server has reset because of the client's errors.
+    pub max_local_resets: usize,
+}
+
+impl StreamBounds {
+    /// Defaults of the HTTP front.
+    pub const HTTP: Self = Self { max_concurrent: 64, max_pending_resets: 1_000, max_local_resets: 10_000 };
+    /// Defaults of the gRPC front. Envoy sends 1,024 requests before it receives a lower bound, and treats refused
+    /// requests as failures of the service.
+    pub const GRPC: Self = Self { max_concurrent: 1_024, ..Self::HTTP };
 }

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use url::{Position, Url};
 
-use crate::cli::choice::{Choices, choice};
+use crate::cli::values::{Choices, choice};
 use divvy_core::clock::Clock;
 use divvy_core::units::{self, Bytes, MAX_SECONDS, Time};
 use divvy_limiter::CounterNames;

@@ -34,11 +34,11 @@ use super::http::response::{Problem, count_error, grpc_error};
 use super::http::transport::Responder;
 use super::http::transport::request_body::{Account, BoundedBody, Incoming};
 use super::http::transport::response_body::{Call, Reply, refuse};
-use super::limits::StreamBounds;
 use super::net::auth::{Guard, RequestOrigin};
 use super::net::connection::Timeouts;
 use super::net::protocol::Protocol;
 use super::server_context::ServerContext;
+use super::server_context::StreamBounds;
 use divvy_access::{Category, LoginError};
 use divvy_telemetry::metrics::{Bound, Task};
 

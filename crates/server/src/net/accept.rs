@@ -30,7 +30,7 @@ use super::protocol::Protocol;
 use super::stream::{Plain, Stream};
 use super::tls::{NoHandshake, Tls};
 use crate::health::keep_running;
-use crate::limits::Limits;
+use crate::server_context::Limits;
 use divvy_telemetry::logging::LogThrottle;
 use divvy_telemetry::metrics::{Bound, FrontConnections, Metrics, Task};
 

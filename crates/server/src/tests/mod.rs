@@ -11,11 +11,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::health::Health;
-use crate::limits::Limits;
 use crate::net::connection::{ConnectionContext, Timeouts};
 use crate::net::memory::BufferMemory;
 use crate::net::protocol::Protocol;
 use crate::net::stream::{Plain, Stream};
+use crate::server_context::Limits;
 use crate::server_context::ServerContext;
 use divvy_access::audit::AuditLog;
 use divvy_access::{Authority, Digest, Users, parse};

@@ -32,13 +32,13 @@ use self::request_body::{Incoming, builder, discard, is_flood};
 use self::response_body::{AccountedBody, Call, Reply, UnsentReplies, refuse};
 use self::timed_stream::{Requests, TimedStream};
 use self::wakeups::ConnectionWaker;
-use crate::limits::StreamBounds;
 use crate::net::accept::Front;
 use crate::net::auth::RequestOrigin;
 use crate::net::connection::{ConnectionContext, Timeouts};
 use crate::net::memory::BudgetExceeded;
 use crate::net::protocol::Protocol;
 use crate::net::stream::Stream;
+use crate::server_context::StreamBounds;
 use divvy_telemetry::logging::{Escaped, LogThrottle};
 use divvy_telemetry::metrics::Bound;
 

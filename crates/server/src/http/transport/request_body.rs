@@ -22,9 +22,9 @@ use tokio::time::{Sleep, timeout};
 use super::response_body::BoxError;
 use super::wakeups::{self, OneTimer};
 use crate::http::response::Problem;
-use crate::limits::StreamBounds;
 use crate::net::connection::{Cut, Timeouts};
 use crate::net::memory::{BufferMemory, FREE, Share};
+use crate::server_context::StreamBounds;
 
 /// HTTP/2: maximum length of a request's head (bytes).
 const MAX_HEAD: u32 = 16 * 1024;
