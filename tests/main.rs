@@ -103,6 +103,7 @@ mod full {
     pub mod top;
     pub mod ui;
     pub mod users;
+    pub mod wire;
 }
 #[cfg(feature = "full")]
 use self::full::*;
