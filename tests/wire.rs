@@ -3,7 +3,8 @@
 //!
 //! `make docs` (or `DIVVY_TEST_WRITE_DOCS=1`) writes the replies anew, so that a change of them is read line by line.
 //! `HOUR` and `TTL` stand for seconds that differ from run to run, because reservations may last somewhat longer than requested.
-//! `ID` stands for the latest reservation, `DIR` for the directory, and `ADDRESS` for the server's address.
+//! `ID` stands for the latest reservation, `SEQUENCE` for a position among the changes of blocks, `DIR` for the directory, and
+//! `ADDRESS` for the server's address.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -57,6 +58,7 @@ fn comparable(reply: &str, id: &mut String) -> String {
         let replaced = match word.parse::<u64>() {
             Ok(3_500..=3_800) => "HOUR",
             Ok(590..=640) => "TTL",
+            Err(_) if word.len() > 16 && word[..16].bytes().all(|byte| byte.is_ascii_hexdigit()) => "SEQUENCE",
             Err(_) if word.len() > 60 => {
                 word.clone_into(id);
                 "ID"

@@ -70,7 +70,7 @@ impl Http2Client {
 
     /// Drives the connection for a moment.
     pub fn turn(&self) {
-        self.runtime.block_on(tokio::time::sleep(Duration::from_millis(5)));
+        self.runtime.block_on(async { tokio::time::sleep(Duration::from_millis(5)).await });
     }
 
     /// Sends the requests without the second halves of their bodies, and calls `between` when the server has read all of that.

@@ -24,6 +24,9 @@ fn essence(line: &Value) -> Value {
     json!([line["user"], line["front"], line["status"], line["what"], line.get("error")])
 }
 
+const NO_USER: &str =
+    "401 Unauthorized: a user is required: send Authorization: Bearer TOKEN, or Basic with user and password";
+
 #[test]
 fn changes_and_refused_attempts_name_the_user() {
     let put = "/v1/limits?rule=b-user&actor=ann";
@@ -55,8 +58,14 @@ fn changes_and_refused_attempts_name_the_user() {
         json!(["a", "resp", "refused", "limit.set", REFUSED]),
         json!(["app", "resp", "refused", "limit.set", no_category("divvy.limit|set", "app")]),
         json!(["a", "http", "refused", "limit.delete", REFUSED]),
-        json!(["app", "http", "refused", "limit.delete", "403 Forbidden"]),
-        json!(["-", "http", "refused", "limit.delete", "401 Unauthorized"]),
+        json!([
+            "app",
+            "http",
+            "refused",
+            "limit.delete",
+            "403 Forbidden: this user has no permission for requests of the category limits"
+        ]),
+        json!(["-", "http", "refused", "limit.delete", NO_USER]),
         json!(["op", "http", "done", "limit.delete", null]),
         json!(["app", "resp", "refused", "counters.reset", no_category("divvy.reset", "app")]),
         json!(["a", "resp", "refused", "counters.reset", REFUSED]),

@@ -335,14 +335,14 @@ impl<'de> Visitor<'de> for BodySeed {
                 if let Some(WholeNumber(number)) = map.next_value()? {
                     let (min, max) = field.kind.range();
                     if !(min..=max).contains(&number) {
-                        let text = format!("expected {}, got {number}", field.kind);
+                        let text = format!("{}: expected {}, got {number}", field.name, field.kind);
                         return Err(M::Error::custom(text));
                     }
                     read.values.push((field.name, Value::Number(number)));
                 }
             } else if let Some(text) = map.next_value::<Option<String>>()? {
                 if field.kind == Kind::Owner && !is_owner(&text) {
-                    return Err(M::Error::custom(format_args!("expected {}", field.kind)));
+                    return Err(M::Error::custom(format_args!("{}: expected {}", field.name, field.kind)));
                 }
                 read.values.push((field.name, Value::Text(text)));
             }

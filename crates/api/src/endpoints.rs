@@ -389,7 +389,7 @@ pub const FIND_LIMITS: Endpoint = Endpoint {
     category: Category::Read,
     fields: &[&OF_RULE, &OF_ACTOR_OVER_HTTP, &CURSOR, &COUNT],
     reply: page("limits", &LIMITS, "Limits, in no particular order."),
-    summary: "Lists limits of actors, one page at a time, in no particular order.",
+    summary: "Lists limits of actors, one page at a time.",
     errors: &[NOT_FOUND, OTHER_ACTORS],
     ..SET_LIMIT
 };
@@ -450,7 +450,7 @@ pub const FIND_BLOCKS: Endpoint = Endpoint {
     category: Category::Read,
     fields: &[&OF_RULE, &OF_ACTOR_OVER_HTTP, &CURSOR, &COUNT, &OF_OWNER, &OF_FIELD, &SINCE],
     reply: Shape::Page { name: "blocks", of: &OVERRIDES, about: "Blocks, in no particular order.", more: CHANGES },
-    summary: "Lists blocks, one page at a time, in no particular order.",
+    summary: "Lists blocks, one page at a time.",
     errors: &[NOT_FOUND, OTHER_ACTORS],
     ..SET_BLOCK
 };
@@ -495,7 +495,7 @@ pub const FIND_ALLOWS: Endpoint = Endpoint {
     line: Some(("allow", "list")),
     fields: &[&OF_RULE, &OF_ACTOR_OVER_HTTP, &CURSOR, &COUNT, &OF_OWNER],
     reply: page("allows", &OVERRIDES, "Allows, in no particular order."),
-    summary: "Lists allows, one page at a time, in no particular order.",
+    summary: "Lists allows, one page at a time.",
     missing: "this actor has no allow",
     ..FIND_BLOCKS
 };
@@ -567,7 +567,7 @@ pub const RANK: Endpoint = Endpoint {
     kind: RequestKind::Top,
     fields: &[&RULE_OR_ALL, &ORDER, &LAST, &TOP_COUNT],
     reply: RANKING,
-    summary: "Ranks a rule's actors by denials or by credits taken, in the last minute or hour, as this server has counted them.",
+    summary: "Ranks a rule's actors by denials or credits taken in the last minute or hour, as this server counted them.",
     missing: "no rule ranks actors: all are canaries",
     errors: &[NOT_FOUND],
     ..LIST_COUNTERS

@@ -1,7 +1,7 @@
 //! Responses: text, JSON, and errors in the format `application/problem+json` (RFC 9457).
 
 use std::borrow::Cow;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 
 use bytes::Bytes;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -116,6 +116,17 @@ pub struct Problem {
 
 fn as_number<S: serde::Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u16(status.as_u16())
+}
+
+impl Display for Problem {
+    /// Writes the status, the position in the body, and what went wrong.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.status)?;
+        if let Some(pointer) = &self.pointer {
+            write!(f, "{pointer}: ")?;
+        }
+        f.write_str(&self.detail)
+    }
 }
 
 impl Problem {

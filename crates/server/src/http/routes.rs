@@ -207,7 +207,7 @@ impl HttpFront {
         let answered = answered.await;
         match &answered {
             Ok(response) => attempt.refuse(response.status()),
-            Err(problem) => attempt.refuse(format_args!("{}: {}", problem.status(), problem.detail())),
+            Err(problem) => attempt.refuse(problem),
         }
         finish(answered, is_of_page)
     }

@@ -11,7 +11,7 @@ use super::{
 use crate::protocol::DEFAULT_MAX_PAIRS;
 use crate::protocol::resp::Arguments;
 use divvy_access::Category;
-use divvy_api::{self as api, Endpoint};
+use divvy_api::{self as api, ENDPOINTS, Endpoint};
 use divvy_core::clock::{NANOS_PER_MILLI, NANOS_PER_SECOND};
 use divvy_core::suggestion::nearest;
 use divvy_telemetry::metrics::RequestKind;
@@ -20,7 +20,7 @@ use divvy_telemetry::metrics::RequestKind;
 type Parse = for<'a> fn(Arguments<'a>) -> Result<Command<'a>, CommandError>;
 
 /// A row of the table.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct CommandRow {
     /// Names in lower case: the command, and the subcommand, which is empty for the command itself.
     pub command: (&'static str, &'static str),
@@ -174,12 +174,12 @@ impl CommandRow {
     /// Returns the rows of the subcommands that divvy has.
     pub fn subcommands(&self) -> impl Iterator<Item = &'static Self> + Clone + use<> {
         let name = if self.has_subcommands { self.command.0 } else { "" };
-        offered(SUBCOMMANDS).filter(move |row| row.command.0 == name)
+        all_subcommands().filter(is_offered).filter(move |row| row.command.0 == name)
     }
 
     /// Finds the row of a subcommand in any case, even if divvy does not have it.
     fn find_subcommand(&self, name: &[u8]) -> Option<&'static Self> {
-        let mut of_command = SUBCOMMANDS.iter().filter(|row| row.command.0 == self.command.0);
+        let mut of_command = all_subcommands().filter(|row| row.command.0 == self.command.0);
         of_command.find(|row| row.command.1.as_bytes().eq_ignore_ascii_case(name))
     }
 
@@ -217,13 +217,30 @@ fn is_help(subcommand: &[u8]) -> bool {
     subcommand.eq_ignore_ascii_case(b"help")
 }
 
-fn offered(table: &'static [CommandRow]) -> impl Iterator<Item = &'static CommandRow> + Clone {
-    table.iter().filter(|row| row.support != Support::Declined)
+fn is_offered(row: &&CommandRow) -> bool {
+    row.support != Support::Declined
+}
+
+/// Returns the rows of all commands. A command that has a row of its own precedes the operation that it asks for.
+pub(super) fn all_commands() -> impl Iterator<Item = &'static CommandRow> + Clone {
+    COMMANDS.iter().chain(OPERATIONS.iter().filter(|row| row.command.1.is_empty() && !has_own_row(row, COMMANDS)))
+}
+
+/// Returns the rows of all subcommands, in the same order.
+pub(super) fn all_subcommands() -> impl Iterator<Item = &'static CommandRow> + Clone {
+    SUBCOMMANDS
+        .iter()
+        .chain(OPERATIONS.iter().filter(|row| !row.command.1.is_empty() && !has_own_row(row, SUBCOMMANDS)))
+}
+
+/// Returns whether the operation is in the table, or is none over RESP.
+fn has_own_row(operation: &CommandRow, table: &[CommandRow]) -> bool {
+    operation.command.0.is_empty() || table.iter().any(|row| row.command == operation.command)
 }
 
 /// Returns the rows of the commands that divvy has, without their subcommands.
 pub fn commands() -> impl Iterator<Item = &'static CommandRow> + Clone {
-    offered(COMMANDS)
+    all_commands().filter(is_offered)
 }
 
 /// Maximum length of a command's name (bytes).
@@ -237,7 +254,7 @@ fn find_any(name: &[u8]) -> Option<&'static CommandRow> {
     lower.copy_from_slice(name);
     folded.make_ascii_lowercase();
     let lower = folded.get(..name.len())?;
-    COMMANDS.iter().find(|row| row.command.0.as_bytes() == lower)
+    all_commands().find(|row| row.command.0.as_bytes() == lower)
 }
 
 /// Finds the row of a command in any case, if divvy has it.
@@ -305,7 +322,7 @@ fn unknown_command(request: Arguments) -> CommandError {
 /// have no suggestion.
 pub(super) fn suggest(name: &[u8]) -> Option<&'static str> {
     let name = std::str::from_utf8(name).ok()?.to_lowercase();
-    let own: Vec<_> = COMMANDS.iter().filter_map(|row| row.command.0.strip_prefix("divvy.")).collect();
+    let own: Vec<_> = all_commands().filter_map(|row| row.command.0.strip_prefix("divvy.")).collect();
     let meant = match name.strip_prefix("divvy") {
         Some(rest) => nearest(rest.trim_start_matches(['.', '_', '-', ':']), &own)?,
         None => own.into_iter().find(|known| *known == name)?,
@@ -320,7 +337,7 @@ const HIT: CommandRow = CommandRow::credits("divvy.hit", -1, RequestKind::Hit, h
 );
 
 /// All commands. The search for a name starts at the top, so frequent ones come first.
-pub(super) static COMMANDS: &[CommandRow] = &[
+static COMMANDS: &[CommandRow] = &[
     HIT,
     CommandRow::credits("divvy.peek", -1, RequestKind::Peek, hit_commands::peek)
         .flagged(READ)
@@ -349,7 +366,6 @@ pub(super) static COMMANDS: &[CommandRow] = &[
         "Extends a reservation by the seconds of TTL from now, or by its original time. A lease lasts as long as its \
          rule says. Returns the seconds until it expires, or 0 if it does not exist anymore.",
     ),
-    CommandRow::of(&api::RESET_COUNTERS),
     // Both have replies of their own over RESP, which are made of text.
     CommandRow {
         parse: |pairs| Ok(Command::Explain(Pairs(pairs))),
@@ -358,15 +374,9 @@ pub(super) static COMMANDS: &[CommandRow] = &[
         ..CommandRow::of(&api::EXPLAIN)
     },
     CommandRow { parse: |_| Ok(Command::Rules), endpoint: None, since: "0.1.0", ..CommandRow::of(&api::LIST_RULES) },
-    CommandRow::of(&api::LIST_COUNTERS),
-    CommandRow::of(&api::FORGET_COUNTERS),
-    CommandRow::of(&api::RANK),
-    CommandRow::of(&api::SHOW_STATUS),
     CommandRow::container("divvy.limit", "divvy").summary("Commands about limits of single actors."),
     CommandRow::container("divvy.block", "divvy").summary("Commands about blocks of single actors."),
     CommandRow::container("divvy.allow", "divvy").summary("Commands about allows of single actors."),
-    CommandRow::of(&api::RELOAD),
-    CommandRow::of(&api::BACK_UP),
     CommandRow::token_bucket("rl.reduce", |words| token_bucket(words, NANOS_PER_SECOND, Verb::Reduce))
         .summary("Takes tokens, down to 0. Returns the number before. Times are in seconds."),
     CommandRow::token_bucket("rl.get", |words| token_bucket(words, NANOS_PER_SECOND, Verb::Get))
@@ -440,20 +450,20 @@ pub(super) static COMMANDS: &[CommandRow] = &[
     CommandRow::declined("readonly"),
 ];
 
-/// All subcommands.
-pub(super) static SUBCOMMANDS: &[CommandRow] = &[
-    CommandRow::of(&api::SET_LIMIT),
-    CommandRow::of(&api::GET_LIMIT),
-    CommandRow::of(&api::REMOVE_LIMIT),
-    CommandRow::of(&api::FIND_LIMITS),
-    CommandRow::of(&api::SET_BLOCK),
-    CommandRow::of(&api::GET_BLOCK),
-    CommandRow::of(&api::REMOVE_BLOCK),
-    CommandRow::of(&api::FIND_BLOCKS),
-    CommandRow::of(&api::SET_ALLOW),
-    CommandRow::of(&api::GET_ALLOW),
-    CommandRow::of(&api::REMOVE_ALLOW),
-    CommandRow::of(&api::FIND_ALLOWS),
+/// The operations of operators.
+#[expect(clippy::indexing_slicing, reason = "an index beyond the end does not compile")]
+static OPERATIONS: [CommandRow; ENDPOINTS.len()] = {
+    let mut rows = [CommandRow::of(&api::RELOAD); ENDPOINTS.len()];
+    let mut index = 0;
+    while index < rows.len() {
+        rows[index] = CommandRow::of(ENDPOINTS[index]);
+        index += 1;
+    }
+    rows
+};
+
+/// Subcommands with rows of their own.
+static SUBCOMMANDS: &[CommandRow] = &[
     CommandRow::connection("setname", 3, connection_commands::client_set_name)
         .below("client")
         .summary("Names the connection."),
