@@ -5,8 +5,10 @@ use std::io::{Read, Write};
 
 use divvy::config::{Format, parse};
 
+#[cfg(feature = "rocksdb")]
+use crate::support::Place;
 use crate::support::http::encode;
-use crate::support::{COMPAT_RULES, Place, RulesFile, Server, connect, divvy_with, output};
+use crate::support::{COMPAT_RULES, RulesFile, Server, connect, divvy_with, output};
 
 /// A mistake, a part of the text that helps, and the whole text.
 type Explained = (String, &'static str, String);
