@@ -179,7 +179,7 @@ impl CommandRow {
 
     /// Finds the row of a subcommand in any case, even if divvy does not have it.
     fn find_subcommand(&self, name: &[u8]) -> Option<&'static Self> {
-        let mut of_command = all_subcommands().filter(|row| row.command.0 == self.command.0);
+        let mut of_command = SUBCOMMANDS.iter().chain(&OPERATIONS).filter(|row| row.command.0 == self.command.0);
         of_command.find(|row| row.command.1.as_bytes().eq_ignore_ascii_case(name))
     }
 
@@ -233,7 +233,7 @@ pub(super) fn all_subcommands() -> impl Iterator<Item = &'static CommandRow> + C
         .chain(OPERATIONS.iter().filter(|row| !row.command.1.is_empty() && !has_own_row(row, SUBCOMMANDS)))
 }
 
-/// Returns whether the operation is in the table, or is none over RESP.
+/// Returns whether the table has a row for the operation's command, or RESP has no such command.
 fn has_own_row(operation: &CommandRow, table: &[CommandRow]) -> bool {
     operation.command.0.is_empty() || table.iter().any(|row| row.command == operation.command)
 }
@@ -254,7 +254,9 @@ fn find_any(name: &[u8]) -> Option<&'static CommandRow> {
     lower.copy_from_slice(name);
     folded.make_ascii_lowercase();
     let lower = folded.get(..name.len())?;
-    all_commands().find(|row| row.command.0.as_bytes() == lower)
+    // A row of its own precedes that of an operation, and an operation that is only over HTTP has no name.
+    let operations = OPERATIONS.iter().filter(|row| row.command.1.is_empty() && !row.command.0.is_empty());
+    COMMANDS.iter().chain(operations).find(|row| row.command.0.as_bytes() == lower)
 }
 
 /// Finds the row of a command in any case, if divvy has it.
