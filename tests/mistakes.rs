@@ -23,18 +23,26 @@ fn check(texts: impl IntoIterator<Item = Explained>) {
 
 /// Rules, which a default rule follows, and the text that helps. `LIMIT` stands for two settings.
 const INI: &[(&str, &str)] = &[
-    ("[a=b=c]\nLIMIT", "put the value in double quotes: [key=\"a=b\"]"),
-    ("[kind=\"weekly digest]\nLIMIT", "a double quote in the section header [kind=\"weekly digest] is not closed"),
-    ("[a=b] c=d\nLIMIT", "the text \"c=d\" follows the `]` of the section header; write pairs before the `]`"),
+    ("[a=b=c]\nLIMIT", "put values with spaces or `=` in double quotes"),
+    (
+        "[kind=\"weekly digest]\nLIMIT",
+        "the section header [kind=\"weekly digest] does not end with a `]`; close it and its quotes",
+    ),
+    ("[a=b] c=d\nLIMIT", "the section header [a=b] c=d does not end with a `]`"),
     ("[api=search, user=x]\nLIMIT", "the value \"search,\" of api ends with a comma"),
     ("[]\nLIMIT", "the section header is empty"),
     ("[path=/a#top]\nLIMIT", "write `\\;` or `\\#` for the character itself"),
-    ("[path=/api/[0-9]+]\nLIMIT", "there are no regular expressions; in a rule, `*` stands for any text"),
-    ("[path=/users/{id}]\nLIMIT", "looks like a route with a placeholder"),
+    (
+        "[path=/api/[0-9]+]\nLIMIT",
+        "looks like a regular expression or a route of another program; in a rule, `*` stands for any text",
+    ),
+    ("[path=/users/{id}]\nLIMIT", "looks like a regular expression or a route"),
     ("[a=1]\nLIMIT\npriority = 5", "remove it: a rule has creditLimit, limit, resetSeconds,"),
-    ("[a=1]\ncreditLimit = 1\nresetSeconds = 1m", "write `per = 1m`, or the seconds in digits only"),
-    ("[a=1]\ncreditLimit = 1\nper = 31d\nalgorithm = concurrency", "`per` is 31d, but a lease lasts from 1s to 30d"),
-    ("[a=1]\ncreditLimit = 1\nwindow = 5m", "for a window of another length, write `per`"),
+    ("[a=1]\ncreditLimit = 1\nresetSeconds = 1m", "or in `per` with a unit"),
+    (
+        "[a=1]\ncreditLimit = 1\nper = 31d\nalgorithm = concurrency",
+        "`per` is 2678400 s, but a lease lasts for whole seconds, from 1 to 2592000",
+    ),
     ("[tenant=* key=*]\nLIMIT", "add `actorField = tenant, key`"),
     ("[a=* b=*]\nLIMIT\nactorField = a,,b", "contains an empty field name"),
     ("[a=*]\nLIMIT\nactorField = a\nholdField = a", "set `algorithm = concurrency`"),
@@ -43,7 +51,6 @@ const INI: &[(&str, &str)] = &[
         "[a=1]\nLIMIT\nmatchPolicy = and\n[a=1]\ncreditLimit = 5\nper = 1h\nmatchPolicy = and",
         "remove the `matchPolicy` of the last rule that must allow the request, or give [default] a limit",
     ),
-    ("[a=1]\nLIMIT\nlabel = rule-3", "the label `rule-3` normally means rule 3 in the file; choose another label"),
 ];
 
 /// A whole JSON file, and the text that helps.

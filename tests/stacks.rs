@@ -166,7 +166,7 @@ fn check_and_start_report_conflicts_with_a_cluster() {
     let check = |rules: &RulesFile, flags: &str| run(&format!("check {} {flags}", rules.path()));
     let (code, out, error) = check(&good, "--redis-cluster");
     let stack =
-        "lines 2 and 8 together: 3 in 60 s for each key; 5,000 a day from 00:00 UTC at the cost in tokens for each key";
+        "lines 2 and 8 together: 3 in 60 s for each key; 5000 a day from 00:00 UTC at the cost in tokens for each key";
     assert!(code == 0 && out.contains(stack), "{out}{error}");
     assert_eq!(check(&torn, "").0, 0);
     let (code, _, error) = check(&torn, "--redis-cluster");

@@ -153,7 +153,6 @@ mod tests {
             ("PATH", "x", ""),
             ("DIVVY_DURABILTY", "x", "did you mean DIVVY_DURABILITY?"),
             ("DIVVY_MAX_COUNTER", "x", "did you mean DIVVY_MAX_COUNTERS?"),
-            ("DIVVY_LOG_LEVEL", "x", "did you mean DIVVY_LOG?"),
             ("DIVVY_REQUIRE_PASS", "x", "did you mean DIVVY_REQUIREPASS?"),
             ("DIVVY_data_dir", "x", "did you mean DIVVY_DATA_DIR?"),
             ("DIVVY_QQQ", "x", "see `divvy help` and the --help of its subcommands"),

@@ -1,4 +1,4 @@
-//! Suggests corrections for misspelled words, and for the words of other programs.
+//! Suggests corrections for misspelled words.
 
 /// Maximum length that is compared, which is longer than every known word.
 const LONGEST_WORD: usize = 64;
@@ -7,37 +7,9 @@ const SHORTEST_PART: usize = 3;
 /// Two words that are at least this similar (Jaro-Winkler, from 0 to 1) count as a misspelling.
 const MIN_SIMILARITY: f64 = 0.85;
 
-/// Words of other programs in lower case, and divvy's words for them.
-const SYNONYMS: [(&str, &str); 19] = [
-    ("gcra", "leaky-bucket"),
-    ("rolling-window", "sliding-window"),
-    ("sliding", "sliding-window"),
-    ("fixed", "fixed-window"),
-    ("semaphore", "concurrency"),
-    ("max", "creditLimit"),
-    ("quota", "creditLimit"),
-    ("rate", "creditLimit"),
-    ("requests", "creditLimit"),
-    ("requests_per_unit", "creditLimit"),
-    ("duration", "per"),
-    ("interval", "per"),
-    ("period", "per"),
-    ("ttl", "per"),
-    ("unit", "window"),
-    ("name", "label"),
-    ("shadow", "canary"),
-    ("all", "and"),
-    // The variable of --log-level.
-    ("log_level", "LOG"),
-];
-
 /// Returns the word in `known` that `word` probably stands for, ignoring case. A word that contains `word` wins.
 pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let lower: String = word.chars().take(LONGEST_WORD).flat_map(char::to_lowercase).collect();
-    let synonym = SYNONYMS.iter().find(|(other, _)| *other == lower).map(|(_, ours)| *ours);
-    if let Some(ours) = known.iter().copied().find(|candidate| Some(*candidate) == synonym) {
-        return Some(ours);
-    }
     let is_long = lower.chars().count() >= SHORTEST_PART;
     let likeness = |candidate: &str| {
         let candidate = candidate.to_lowercase();
@@ -77,15 +49,6 @@ mod tests {
         for (word, meant) in cases(rows) {
             assert_eq!(nearest(word, &KEYS), Some(meant), "{word}");
         }
-    }
-
-    #[test]
-    fn words_of_other_programs_have_synonyms() {
-        assert_eq!(nearest("GCRA", &ALGORITHMS), Some("leaky-bucket"));
-        assert_eq!(nearest("period", &KEYS), Some("per"));
-        assert_eq!(nearest("requests_per_unit", &KEYS), Some("creditLimit"));
-        // The synonym must be among the known words.
-        assert_eq!(nearest("gcra", &KEYS), None);
     }
 
     #[test]

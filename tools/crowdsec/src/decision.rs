@@ -177,12 +177,10 @@ fn parse_boolean(name: &str, value: &str) -> Result<bool, String> {
 }
 
 fn parse_network(name: &str, value: &str) -> Result<Network, String> {
-    match Network::parse(value) {
-        Ok(network) | Err(NetworkError::HostBits { masked: network } | NetworkError::NotPlain { plain: network }) => {
-            Ok(network)
-        }
-        Err(error) => Err(format!("{name} is '{}', but {error}: {}", shorten(value), error.fix())),
-    }
+    Network::of_value(value.as_bytes()).ok_or_else(|| {
+        let error = NetworkError::NoAddress;
+        format!("{name} is '{}', but {error}: {}", shorten(value), error.fix())
+    })
 }
 
 fn shorten(text: &str) -> String {
@@ -315,7 +313,7 @@ mod tests {
     fn invalid_parameters_are_explained() {
         for (query, expected) in [
             ("ip=nonsense", "ip is 'nonsense', but it is neither an address nor a network: write an address, or"),
-            ("range=10.0.0.0/33", "range is '10.0.0.0/33', but its prefix is not a number of bits from 0 to 32"),
+            ("range=10.0.0.0/33", "range is '10.0.0.0/33', but it is neither an address nor a network"),
             ("contains=maybe", "contains must be true or false"),
             ("ip=192.0.2.1&ip=192.0.2.2", "the query's parameter 'ip' is given twice"),
             (&format!("origins={}", "x,".repeat(101)), "origins has more than 100 words"),

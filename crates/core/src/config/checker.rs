@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use super::Problems;
 use super::document::{self, InvalidNumber, RawRule, RawSetting, RawValue};
 use crate::rules::Seconds;
-use crate::rules::setting_name::{self, PER, RESET_SECONDS, WINDOW};
+use crate::rules::setting_name::{self, CREDIT_LIMIT, PER, WINDOW};
 use crate::suggestion::{advice, nearest};
 
 pub(super) const MAX_LABEL_LENGTH: usize = 255;
@@ -17,7 +17,8 @@ pub(super) type Notation<T> = (&'static str, fn(&RawValue) -> Result<T, InvalidN
 
 pub(super) const WHOLE: Notation<u64> = ("in digits only", document::whole);
 pub(super) const WHOLE_SECONDS: Notation<u64> = ("for example `900` or `15m`", document::whole_seconds);
-pub(super) const SECONDS: Notation<Seconds> = ("for example `60` or `0.25`", document::seconds);
+pub(super) const SECONDS: Notation<Seconds> =
+    ("for example `60` or `0.25`, or in `per` with a unit", document::seconds);
 pub(super) const PERIOD: Notation<Seconds> = ("for example `90s`, `5m`, `12h`, `7d` or `2w`", document::period);
 
 /// Returns the text with `-` in place of each character that a label cannot contain.
@@ -99,16 +100,9 @@ impl<'a> Checker<'a> {
     }
 
     pub fn required<T: Default>(&mut self, key: &'static str, meaning: &str, notation: Notation<T>) -> T {
-        let is_length = matches!(key, RESET_SECONDS | PER);
-        let names: &[&str] = if is_length { &[RESET_SECONDS, PER, WINDOW] } else { &[key] };
-        if !self.has(key) && !names.iter().any(|name| self.misspelled.contains(name)) {
-            let (what, fix) = if key == RESET_SECONDS {
-                let fix = format!("add `{PER}`, `{RESET_SECONDS}` or `{WINDOW}`");
-                ("the length of the window is missing".to_owned(), fix)
-            } else {
-                (format!("`{key}` is missing"), format!("add it: {meaning}"))
-            };
-            self.error(key, what, fix);
+        if self.lacks(key) && (key == CREDIT_LIMIT || [PER, WINDOW].iter().all(|other| self.lacks(other))) {
+            let fix = if key == CREDIT_LIMIT { "" } else { ", or `per = 1h`, or `window = day`" };
+            self.error(key, format!("`{key}` is missing"), format!("add it: {meaning}{fix}"));
         }
         self.number(key, meaning, notation).unwrap_or_default()
     }
@@ -119,12 +113,7 @@ impl<'a> Checker<'a> {
         read(value)
             .inspect_err(|error| {
                 let written = value.as_written();
-                let fix = match document::period(value) {
-                    Ok(_) if key == RESET_SECONDS => {
-                        format!("write `{PER} = {written}`, or the seconds in digits only")
-                    }
-                    _ => format!("write {meaning}, {notation}"),
-                };
+                let fix = format!("write {meaning}, {notation}");
                 self.error(key, format!("`{key}` {error}: {written:?}"), fix);
             })
             .ok()
@@ -163,11 +152,7 @@ impl<'a> Checker<'a> {
         named(&text).or_else(|| {
             let names: Vec<_> = all.iter().map(|candidate| name(*candidate)).collect();
             let nearest = nearest(&text, &names);
-            let mut fix = advice(nearest, &names);
-            if key == WINDOW && text.starts_with(|c: char| c.is_ascii_digit()) {
-                fix.push_str(&format!("; for a window of another length, write `{PER}`, as in `{PER} = 90s`"));
-            }
-            self.error(key, format!("unknown {key} {text:?}"), fix);
+            self.error(key, format!("unknown {key} {text:?}"), advice(nearest, &names));
             nearest.and_then(named)
         })
     }

@@ -9,8 +9,7 @@ use super::document::RawRule;
 use super::{Problems, validate};
 use crate::rules::setting_name::{ACTOR_FIELD, LABEL};
 use crate::rules::{
-    self, Identity, MAX_STACK, MatchPolicy, Pattern, Quota, Rule, RuleSet, RuleSetError, Spellings, UnknownSpelling,
-    stacks,
+    Identity, MAX_STACK, MatchPolicy, Pattern, Quota, Rule, RuleSet, RuleSetError, Spellings, UnknownSpelling, stacks,
 };
 
 /// Returns the compiled rules of a file. Use them only if no errors were reported.
@@ -66,22 +65,14 @@ fn check_default(rules: &[Rule], problems: &mut Problems) {
 
 fn check_labels(file: &[RawRule], problems: &mut Problems) {
     let mut seen: HashMap<&str, usize> = HashMap::new();
-    for (index, raw) in file.iter().enumerate() {
+    for raw in file {
         let Some(setting) = raw.settings.iter().find(|setting| setting.key == LABEL) else { continue };
-        let label = setting.value.as_text().filter(|label| !label.is_empty());
-        let Some(label) = label else { continue };
+        let Some(label) = setting.value.as_text().filter(|label| !label.is_empty()) else { continue };
         if let Some(first) = seen.get(label) {
             let what = format!("label {label:?} is already used on line {first}");
-            let place = (setting.line, raw.header.as_str());
-            problems.error(place, what, "give each rule its own label, or none");
+            problems.error((setting.line, raw.header.as_str()), what, "give each rule its own label, or none");
         } else {
             seen.insert(label, setting.line);
-        }
-        if let Some(named) = rules::index_in_name(label).filter(|named| *named != index) {
-            let place = (setting.line, raw.header.as_str());
-            let what = format!("the label `{label}` normally means rule {} in the file", named + 1);
-            let fix = "choose another label: as long as this rule has it, commands that name it apply to this rule";
-            problems.warning(place, what, fix);
         }
     }
 }
@@ -167,34 +158,27 @@ fn check_same_operations(rules: &[Rule], problems: &mut Problems) {
             // The operation is part of the identity.
             let identity = rule.identity().filter(|_| rule.counter.is_none());
             if let Some(other) = identity.as_ref().and_then(|identity| stacked.get(identity)) {
-                let what = describe_shared_counters("the rule", other, rule);
-                let fix = if rule.is_concurrency_limit() {
-                    SEPARATE_LEASES_FIX
-                } else {
-                    "remove one of them, or give it another limit: rules that must allow a request together need \
-                     separate counters"
-                };
-                problems.error(rule, what, fix);
+                problems.error(rule, describe_shared_counters("the rule", other), SEPARATE_FIX);
             }
             if let Some(identity) = identity.filter(|_| rule.match_policy == MatchPolicy::And) {
                 stacked.entry(identity).or_insert(rule);
             }
         }
-        let canary = canaries.get(&operation);
-        if let Some(canary) = canary.filter(|canary| rule.is_concurrency_limit() && share_counters(canary, rule)) {
-            let what = describe_shared_counters("the canary", canary, rule);
-            problems.error(rule, what, SEPARATE_LEASES_FIX);
-        } else if let Some(canary) = canary {
-            let (what, fix) = if share_counters(canary, rule) {
-                (
-                    describe_shared_counters("the canary", canary, rule),
-                    "give the canary a different limit, or every hit costs two credits",
-                )
-            } else {
+        match canaries.get(&operation) {
+            Some(canary) if share_counters(canary, rule) => {
+                let what = describe_shared_counters("the canary", canary);
+                if rule.is_concurrency_limit() {
+                    problems.error(rule, what, SEPARATE_FIX);
+                } else {
+                    let fix = "give the canary a different limit, or every hit costs two credits";
+                    problems.warning(rule, what, fix);
+                }
+            }
+            Some(canary) => {
                 let what = format!("the canary on line {} has the same operation", canary.line);
-                (what, "remove one of them when the trial is over")
-            };
-            problems.warning(rule, what, fix);
+                problems.warning(rule, what, "remove one of them when the trial is over");
+            }
+            None => {}
         }
         if rule.match_policy == MatchPolicy::Canary {
             canaries.insert(operation, rule);
@@ -202,9 +186,9 @@ fn check_same_operations(rules: &[Rule], problems: &mut Problems) {
     }
 }
 
-/// Advice for two concurrency limits, whose leases are the same under every limit.
-const SEPARATE_LEASES_FIX: &str = "remove one of them, or give it its own `counter`: both would take the same lease, \
-    regardless of their limits";
+/// Advice for rules that take from one counter. Leases are the same under every limit.
+const SEPARATE_FIX: &str = "remove one of them, or give it another limit, or its own `counter` if it limits concurrency: rules that \
+    must allow a request together need separate counters";
 
 /// Returns whether two rules with the same operation share their counters. Named counters are checked elsewhere.
 fn share_counters(one: &Rule, other: &Rule) -> bool {
@@ -218,9 +202,11 @@ fn check_counters(rules: &[Rule], problems: &mut Problems) {
         let Some(counter) = rule.counter.as_deref().filter(|_| rule.identity().is_some()) else { continue };
         let known = first.entry(counter).or_insert(rule);
         if known.identity() != rule.identity() {
-            let differences = describe_differences(known, rule);
-            let what =
-                format!("the rule on line {} keeps the counter {counter} with another {differences}", known.line);
+            let what = format!(
+                "the rule on line {} keeps the counter {counter} with another algorithm, window, refill, `actorField` or \
+                 `actorPrefix`",
+                known.line
+            );
             let fix = "let them differ only in their credits, or name another counter here";
             problems.error(rule, what, fix);
         }
@@ -234,30 +220,8 @@ fn check_counters(rules: &[Rule], problems: &mut Problems) {
     }
 }
 
-/// Describes how the counters that these rules keep under one name differ.
-fn describe_differences(one: &Rule, other: &Rule) -> String {
-    let (of_one, of_other) = (one.settings.rhythm(), other.settings.rhythm());
-    let differences = [
-        ("algorithm", of_one.algorithm != of_other.algorithm),
-        ("window or refill", of_one.algorithm == of_other.algorithm && of_one != of_other),
-        ("actorField", one.actor_fields != other.actor_fields),
-        ("actorPrefix", one.actor_prefix != other.actor_prefix),
-    ];
-    let differences: Vec<_> = differences.into_iter().filter(|(_, differs)| *differs).map(|(what, _)| what).collect();
-    differences.join(" and another ")
-}
-
-fn describe_shared_counters(kind: &str, other: &Rule, rule: &Rule) -> String {
-    let what = format!("this rule and {kind} on line {} take from the same counter", other.line);
-    if other.actor_fields == rule.actor_fields {
-        return what;
-    }
-    let field = |rule: &Rule| rule.actor_field().map_or("not set".to_owned(), |field| format!("{field:?}"));
-    let (ours, theirs) = (field(rule), field(other));
-    format!(
-        "{what} when their actors have the same value (actorField is {ours} here and {theirs} there, and only the \
-         value identifies a counter)"
-    )
+fn describe_shared_counters(kind: &str, other: &Rule) -> String {
+    format!("this rule and {kind} on line {} take from the same counter for each value of their actors", other.line)
 }
 
 fn check_stacks(rules: &RuleSet, problems: &mut Problems) {
@@ -282,16 +246,6 @@ fn check_stacks(rules: &RuleSet, problems: &mut Problems) {
                 "remove the `matchPolicy` of the last rule that must allow the request, or give [default] a limit";
             problems.warning(*last, what, fix);
         }
-    }
-    for (rule, by) in stacks::find_idle_rules(rules) {
-        let Some(rule) = rule_at(&rule) else { continue };
-        let what = match by.as_ref().and_then(rule_at) {
-            Some(by) => {
-                format!("has no effect: [{by}] on line {} denies every request that this rule would deny", by.line)
-            }
-            None => "has no effect: it allows everything, and other rules must still allow the request".to_owned(),
-        };
-        problems.warning(rule, what, "remove it, or change its limit");
     }
 }
 

@@ -4,18 +4,15 @@
 //! numbers, or treat dots, quotes and brackets in a section header differently. Each line is read independently, so one
 //! run reports every malformed line.
 //!
-//! How Button's Divvy 1.7.1 reads a line of an INI file or a value of a JSON file is only used to report differences. Button's Divvy reads INI with npm's `ini` package (1.3), and headers and numbers
-//! with its own code. Sources: `ini.js` of <https://github.com/npm/ini>, `src/config.js` of
+//! A line that Button's Divvy 1.7.1 may read differently is reported as a difference. It reads INI with npm's `ini` package
+//! (1.3), and headers with its own code. Sources: `ini.js` of <https://github.com/npm/ini>, `src/config.js` of
 //! <https://github.com/button/divvy>.
 
 use std::collections::HashMap;
-use std::time::Duration;
-
-use serde_json::Value;
 
 use super::Problems;
-use super::document::{self, DEFAULT, RawRule, RawSetting, RawValue};
-use crate::rules::operation::{self, PairSpans, SyntaxError};
+use super::document::{DEFAULT, RawRule, RawSetting, RawValue};
+use crate::rules::operation;
 use crate::rules::setting_name::{ACTOR_FIELD, CREDIT_LIMIT, LABEL, MATCH_POLICY, RESET_SECONDS};
 
 pub(super) fn read(text: &str, problems: &mut Problems) -> Vec<RawRule> {
@@ -65,8 +62,8 @@ fn owned_pairs(text: &str) -> Result<Vec<(String, String)>, operation::SyntaxErr
 /// Reads the header in `text`, which follows the opening bracket.
 fn read_header(line: usize, text: &str, problems: &mut Problems) -> RawRule {
     let Some(written) = header_end(text).and_then(|end| text.get(..end)) else {
-        let (what, fix) = describe_unclosed(text);
-        problems.error(line, what, fix);
+        let what = format!("the section header [{text} does not end with a `]`");
+        problems.error(line, what, "close it and its quotes, and write settings on lines of their own");
         return RawRule::unreadable(line, text);
     };
     let (header, has_comment) = without_comment(written, true);
@@ -84,40 +81,22 @@ fn read_header(line: usize, text: &str, problems: &mut Problems) -> RawRule {
         problems.error((line, header), what, "write [key=value key2=value2] or [default]");
         return RawRule::unreadable(line, header);
     }
-    warn_of_commas(line, header, problems);
-    owned_pairs(header).map(|pairs| RawRule::new(line, pairs)).unwrap_or_else(|error| {
-        let (what, fix) = describe_syntax_error(header, &error);
-        problems.error((line, header), what, fix);
-        RawRule::unreadable(line, header)
-    })
-}
-
-/// Warns of values without quotes that end with a comma, because it separates no pairs.
-fn warn_of_commas(line: usize, header: &str, problems: &mut Problems) {
-    for PairSpans { key, value } in operation::pair_spans(header.as_bytes(), 0).filter_map(Result::ok) {
-        let is_quoted = header.get(value.end..).is_some_and(|rest| rest.starts_with('"'));
-        let (key, value) = (header.get(key).unwrap_or_default(), header.get(value).unwrap_or_default());
-        if let Some(meant) = value.strip_suffix(',').filter(|_| !is_quoted) {
-            let what = format!("the value {value:?} of {key} ends with a comma, which is a part of it");
-            let fix =
-                format!("write {key}={meant} and separate pairs by spaces only, or put the value in double quotes");
-            problems.warning((line, header), what, fix);
+    match owned_pairs(header) {
+        Ok(pairs) => {
+            if let Some((key, value)) = pairs.iter().find(|(_, value)| value.ends_with(',')) {
+                let what = format!("the value {value:?} of {key} ends with a comma, which is a part of it");
+                problems.warning((line, header), what, "separate pairs by spaces only");
+            }
+            RawRule::new(line, pairs)
+        }
+        Err(_) => {
+            let what = "the section header is not an operation, which consists of pairs with spaces between them";
+            let fix = "write [key=value key2=value2] without spaces around `=`, or [default], and put values with spaces or `=` \
+                       in double quotes";
+            problems.error((line, header), what, fix);
+            RawRule::unreadable(line, header)
         }
     }
-}
-
-/// Describes why no `]` ends the header in `text`, and how to correct it.
-fn describe_unclosed(text: &str) -> (String, &'static str) {
-    let mut quotes = Quotes::default();
-    let end = text.char_indices().find(|(_, c)| !quotes.advance(*c) && *c == ']').map(|(at, _)| at);
-    if let Some(rest) = end.and_then(|at| text.get(at + 1..)).map(trim) {
-        let what = format!("the text {rest:?} follows the `]` of the section header");
-        return (what, "write pairs before the `]`, and settings on lines of their own");
-    }
-    if quotes.are_open {
-        return (format!("a double quote in the section header [{text} is not closed"), "end it with a `\"`");
-    }
-    (format!("the section header [{text} is not closed"), "end it with a `]`")
 }
 
 /// Returns the position of the `]` that ends a header: the first one outside quotes that is followed by nothing but a
@@ -172,38 +151,25 @@ impl Quotes {
     }
 }
 
-/// Reports a header that Button's Divvy reads differently. `seen` has the line of each section that Button's Divvy sees.
+/// Reports a header that Button's Divvy may read differently. `seen` has the line of each section that Button's Divvy sees.
 fn compare_header(
     written: &str,
     rule: &RawRule,
     seen: &mut HashMap<Vec<(String, String)>, usize>,
     problems: &mut Problems,
 ) {
-    const USE_JSON: &str = "use a JSON file if Button's Divvy reads it, too";
-    let Some(ours) = &rule.operation else { return };
-    let (what, fix) = match section(written) {
-        Section::None => (
-            "Button's Divvy 1.7.1 sees no section here, and applies the settings below to the section above".to_owned(),
-            "write nothing before the first `[` or after the last `]`, and no other `]`",
-        ),
-        Section::Nested => {
-            let what = "Button's Divvy 1.7.1 reads a dot in a section header as nesting: it refuses the file or loses \
-                        the rule";
-            (what.to_owned(), USE_JSON)
-        }
-        Section::Rule(theirs) if ours.len() != theirs.len() || !ours.iter().all(|pair| theirs.contains(pair)) => (
-            format!("Button's Divvy 1.7.1 reads a different operation here: {theirs:?}"),
-            "use a JSON file if Button's Divvy reads it, too: it does not support quotes in section headers",
-        ),
-        Section::Rule(theirs) => match seen.insert(theirs, rule.line) {
-            Some(first) => {
-                let merges = format!("merges this section with the one on line {first}, and uses these settings");
-                (format!("Button's Divvy 1.7.1 {merges}"), USE_JSON)
-            }
-            None => return,
-        },
+    let Some(operation) = &rule.operation else { return };
+    let inside = written.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let is_odd =
+        |inside: &str| inside.contains([']', '.', '"', '\u{feff}', '\u{85}']) || trim(inside).starts_with('\'');
+    let what = if inside.is_none_or(is_odd) {
+        "reads dots, quotes, brackets and text around the brackets of a section header differently".to_owned()
+    } else {
+        let Some(first) = seen.insert(operation.clone(), rule.line) else { return };
+        format!("merges this section with the one on line {first}, and uses these settings")
     };
-    problems.difference((rule.line, rule.header.as_str()), what, fix);
+    let fix = "use a JSON file if Button's Divvy reads it, too";
+    problems.difference((rule.line, rule.header.as_str()), format!("Button's Divvy 1.7.1 {what}"), fix);
 }
 
 fn read_setting(place: (usize, Option<&str>), text: &str, problems: &mut Problems) -> Option<RawSetting> {
@@ -225,38 +191,27 @@ fn read_setting(place: (usize, Option<&str>), text: &str, problems: &mut Problem
     }
 }
 
-/// Reports a value that Button's Divvy reads differently from `ours`. Values that divvy rejects are reported elsewhere.
+/// Reports a value that Button's Divvy may read differently from `ours`. Values that divvy rejects are reported elsewhere.
 fn compare_setting(place: (usize, Option<&str>), key: &str, written: &str, ours: &RawValue, problems: &mut Problems) {
-    let theirs = setting(written);
+    let (text, trimmed) = (ours.as_text().unwrap_or_default(), trim(written));
+    let is_quoted = trimmed.starts_with(['"', '\'']);
+    let is_word = text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+        && !["null", "true", "false"].contains(&text);
+    // Button's Divvy does not recognize a line with one of these characters as a setting, and quotes before a comment.
+    let is_read = !written.contains(['\u{2028}', '\u{2029}']) && (!is_quoted || trimmed.len() == text.len() + 2);
     let is_same = match key {
-        CREDIT_LIMIT | RESET_SECONDS => {
-            let Ok(seconds) = document::seconds(ours) else { return };
-            let whole = if let Setting::Text(text) = &theirs { whole_number(text) } else { None };
-            whole.is_some_and(|whole| seconds.0 == Duration::from_secs(whole))
-        }
-        ACTOR_FIELD | LABEL | MATCH_POLICY => is_same_text(ours, &theirs),
+        CREDIT_LIMIT | RESET_SECONDS => is_read && text.bytes().all(|byte| byte.is_ascii_digit()),
+        ACTOR_FIELD | LABEL | MATCH_POLICY => is_read && if is_quoted { is_word } else { text != "false" },
         // Neither program uses the value, or only divvy does.
         _ => true,
     };
-    if is_same {
-        return;
+    if !is_same {
+        let what =
+            format!("Button's Divvy 1.7.1 reads `{key}` differently: it has its own quotes, and drops fractions");
+        let fix = "write a word or a whole number without quotes if Button's Divvy reads the file, too";
+        problems.difference(place, what, fix);
     }
-    let what = match (key, &theirs) {
-        (CREDIT_LIMIT | RESET_SECONDS, Setting::Text(text)) => match whole_number(text) {
-            Some(whole) => format!("`{key}` is {whole} in Button's Divvy 1.7.1, which drops fractions"),
-            None => format!("`{key}` is not a number in Button's Divvy 1.7.1, which reads {text:?}"),
-        },
-        (_, Setting::Text(text)) => format!("`{key}` is {text:?} in Button's Divvy 1.7.1"),
-        (_, Setting::Absent) => format!("`{key}` is not set in Button's Divvy 1.7.1"),
-        (_, Setting::Other) => {
-            format!("`{key}` is a different value in Button's Divvy 1.7.1, which reads JSON between the quotes")
-        }
-    };
-    let fix = match key {
-        CREDIT_LIMIT | RESET_SECONDS => "write a whole number without quotes if Button's Divvy reads the file, too",
-        _ => "write it without quotes, or in double quotes with no comment after them, if Button's Divvy reads it, too",
-    };
-    problems.difference(place, what, fix);
 }
 
 /// A problem with a value, and its fix.
@@ -312,156 +267,15 @@ fn starts_comment(text: &str) -> bool {
     text.starts_with([';', '#'])
 }
 
-/// The content of a section header's line.
-#[derive(Debug, PartialEq, Eq)]
-enum Section {
-    /// No section: the settings below belong to the previous section.
-    None,
-    /// A nested section, because its name contains a dot. It is not a rule.
-    Nested,
-    /// A rule for this operation.
-    Rule(Vec<(String, String)>),
-}
-
-/// A setting's value.
-#[derive(Debug, PartialEq, Eq)]
-enum Setting {
-    /// The setting counts as missing.
-    Absent,
-    Text(String),
-    /// A list, an object, or a number that is not written as a plain whole number.
-    Other,
-}
-
-/// Reads a line, including white space, that is a section header for divvy.
-fn section(line: &str) -> Section {
-    let inside = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    let Some(inside) = inside.filter(|inside| !inside.contains(']')) else { return Section::None };
-    let name = match unquoted(inside) {
-        Value::String(name) => name,
-        other => other.to_string(),
-    };
-    if name.contains('.') { Section::Nested } else { Section::Rule(operation(&name)) }
-}
-
-/// Returns the pairs of a section's name. Quotes are ordinary characters, and the last value of a repeated key wins.
-fn operation(name: &str) -> Vec<(String, String)> {
-    let mut pairs: Vec<(String, String)> = Vec::new();
-    if name == DEFAULT {
-        return pairs;
-    }
-    for pair in name.split(is_space).filter(|pair| !pair.is_empty()) {
-        let mut parts = pair.split('=');
-        let (key, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        pairs.retain(|(other, _)| other != key);
-        pairs.push((key.to_owned(), value.to_owned()));
-    }
-    pairs
-}
-
-/// Reads the text after the `=` of a setting.
-fn setting(text: &str) -> Setting {
-    // Button's Divvy does not recognize a line with one of these characters as a setting.
-    if text.contains(['\u{2028}', '\u{2029}']) {
-        return Setting::Absent;
-    }
-    match unquoted(text) {
-        Value::String(text) => match text.as_str() {
-            "" | "null" | "false" => Setting::Absent,
-            _ => Setting::Text(text),
-        },
-        Value::Null | Value::Bool(false) => Setting::Absent,
-        Value::Bool(true) => Setting::Text("true".to_owned()),
-        Value::Number(number) => match number.as_u64() {
-            // Beyond 2^53, JavaScript's numbers are not exact.
-            Some(whole) if whole < 1 << 53 => Setting::Text(whole.to_string()),
-            _ => Setting::Other,
-        },
-        Value::Array(_) | Value::Object(_) => Setting::Other,
-    }
-}
-
-/// Returns the whole number at the start of a text, if any.
-fn whole_number(text: &str) -> Option<u64> {
-    let text = trim(text);
-    let digits = text.strip_prefix('+').unwrap_or(text);
-    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
-    digits.get(..end)?.parse().ok()
-}
-
-/// Converts a number in a JSON operation as JavaScript does: to floating point, and back to text.
-pub(super) fn number(text: &str) -> String {
-    let number: f64 = text.parse().unwrap_or(f64::INFINITY);
-    if !number.is_finite() {
-        return "null".to_owned();
-    }
-    if number == 0.0 {
-        return "0".to_owned();
-    }
-    let sign = if number < 0.0 { "-" } else { "" };
-    let (digits, exponent) = shortest_digits(number.abs());
-    sign.to_owned() + &write_decimal(&digits, exponent)
-}
-
-/// Returns the fewest decimal digits that identify this number, and the power of ten of the first digit. If two numbers
-/// are equally close, JavaScript writes the even one. Rust does the same if the number of digits is given.
-fn shortest_digits(number: f64) -> (String, i32) {
-    let shortest = format!("{number:e}");
-    let decimals = shortest.split_once('e').map_or(0, |(mantissa, _)| mantissa.len().saturating_sub("1.".len()));
-    let even = format!("{number:.decimals$e}");
-    let scientific = if even.parse() == Ok(number) { even } else { shortest };
-    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    (mantissa.replace('.', ""), exponent.parse().unwrap_or_default())
-}
-
-/// Writes decimal digits as JavaScript does. `exponent` is the power of ten of the first digit.
-fn write_decimal(digits: &str, exponent: i32) -> String {
-    let zeros = |count: i32| "0".repeat(usize::try_from(count).unwrap_or_default());
-    let count = i32::try_from(digits.len()).unwrap_or(i32::MAX);
-    let split = |at: i32| digits.split_at_checked(usize::try_from(at).unwrap_or_default()).unwrap_or((digits, ""));
-    match exponent {
-        -6..=-1 => format!("0.{}{digits}", zeros(-1 - exponent)),
-        0..=20 if exponent + 1 >= count => format!("{digits}{}", zeros(exponent + 1 - count)),
-        0..=20 => {
-            let (whole, decimals) = split(exponent + 1);
-            format!("{whole}.{decimals}")
-        }
-        _ => {
-            let (first, rest) = split(1);
-            let point = if rest.is_empty() { "" } else { "." };
-            format!("{first}{point}{rest}e{exponent:+}")
-        }
-    }
-}
-
 /// Returns whether both programs give a rule's pattern the same meaning. In Button's Divvy only the first `*` stands
 /// for any characters. The others repeat the character before them, and any text may follow the match.
 pub(super) fn has_same_meaning(pattern: &str) -> bool {
     pattern.strip_suffix('*').unwrap_or(pattern).chars().all(|c| c != '*')
 }
 
-/// Removes quotes. A double-quoted text is JSON, and so is the content of a single-quoted one. Any other text ends at a
-/// comment, and loses a backslash before `;`, `#` or another backslash.
-fn unquoted(text: &str) -> Value {
-    let text = trim(text);
-    if text.starts_with('"') && text.ends_with('"') {
-        return json(text);
-    }
-    if text.starts_with('\'') && text.ends_with('\'') {
-        let inside = text.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')).unwrap_or_default();
-        return json(inside);
-    }
-    Value::String(trim(&without_comment(text, false).0).to_owned())
-}
-
 /// Returns whether a backslash escapes the character. Before any other character, a backslash is literal.
-pub(super) fn is_escaped(c: &char) -> bool {
+fn is_escaped(c: &char) -> bool {
     matches!(c, ';' | '#' | '\\')
-}
-
-/// Parses JSON. Any other text is a string.
-fn json(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }
 
 /// Removes surrounding white space, like JavaScript's `trim`.
@@ -471,71 +285,6 @@ fn trim(text: &str) -> &str {
 
 fn is_space(c: char) -> bool {
     c == '\u{feff}' || (c.is_whitespace() && c != '\u{85}')
-}
-
-/// Returns whether both programs have read the same value.
-fn is_same_text(ours: &RawValue, theirs: &Setting) -> bool {
-    match (ours.as_text().filter(|text| !text.is_empty()), theirs) {
-        (None, Setting::Absent) => true,
-        (Some(ours), Setting::Text(theirs)) => ours == theirs,
-        _ => false,
-    }
-}
-
-/// Returns the problem with a header, and the fix.
-pub(super) fn describe_syntax_error(header: &str, error: &SyntaxError) -> (String, String) {
-    if has_spaced_equals(header) && !matches!(error, SyntaxError::UnclosedQuote) {
-        return ("the section header has a space next to `=`".to_owned(), fix_spaced_equals(header));
-    }
-    let what = match error {
-        SyntaxError::UnclosedQuote => "a double quote in the section header is not closed".to_owned(),
-        SyntaxError::UnexpectedEnd | SyntaxError::ExpectedEquals(_) => {
-            let mut words = bare_parts(header).flat_map(str::split_whitespace);
-            let word = words.find(|word| !word.contains('=')).unwrap_or(header);
-            format!("the section header is not an operation: {word:?} is not followed by `=` and a value")
-        }
-        SyntaxError::ExpectedWhitespace('=') => "a value in the section header contains a bare `=`".to_owned(),
-        SyntaxError::ExpectedWhitespace(next) => {
-            format!("a quoted value in the section header is followed by {next:?} without a space")
-        }
-    };
-    (what, form_for(header, error))
-}
-
-fn form_for(header: &str, error: &SyntaxError) -> String {
-    match error {
-        SyntaxError::ExpectedWhitespace('=') => "put the value in double quotes: [key=\"a=b\"]".to_owned(),
-        SyntaxError::UnclosedQuote => "end it with a `\"`".to_owned(),
-        _ if header.eq_ignore_ascii_case("default") => "write [default]".to_owned(),
-        _ if header.starts_with('/') && !header.contains(['=', ' ', '"']) => format!("write [path={header}]"),
-        _ => "write [key=value key2=value2] or [default], and put values with spaces in double quotes".to_owned(),
-    }
-}
-
-/// Returns advice with the header as it was probably meant.
-fn fix_spaced_equals(header: &str) -> String {
-    let fix = "remove the spaces around `=`";
-    if header.contains('"') {
-        return fix.to_owned();
-    }
-    let parts: Vec<_> = header.split('=').map(str::trim).collect();
-    format!("{fix}: [{}]", parts.join("="))
-}
-
-/// Returns whether white space precedes or follows an `=` outside quotes.
-fn has_spaced_equals(header: &str) -> bool {
-    let is_spaced = |part: &str| {
-        part.match_indices('=').any(|(at, _)| {
-            let (before, after) = (part.get(..at).unwrap_or_default(), part.get(at + 1..).unwrap_or_default());
-            before.ends_with(char::is_whitespace) || after.starts_with(char::is_whitespace)
-        })
-    };
-    bare_parts(header).any(is_spaced)
-}
-
-/// Returns the parts of a header outside quotes.
-fn bare_parts(header: &str) -> impl Iterator<Item = &str> {
-    header.split('"').step_by(2)
 }
 
 #[cfg(test)]

@@ -3,28 +3,27 @@
 //! Values are read as slices of the text, and their positions give the lines. The recursion depth never exceeds
 //! `serde_json`'s own limit.
 
-use std::collections::HashSet;
 use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue as Slice;
 
+use super::Problems;
 use super::document::{RawRule, RawSetting, RawValue};
-use super::{Problems, ini};
 use crate::suggestion::nearest;
 use crate::{json, rules};
 
 const TOP_LEVEL_KEYS: [&str; 2] = ["overrides", "default"];
 
 /// An object's members in order, including repeated keys.
-struct Members<'a>(Vec<(String, &'a Slice)>);
+pub(super) struct Pairs<'a>(pub Vec<(String, &'a Slice)>);
 
 /// Reads a JSON rules file; `None` if the text is not a JSON object.
 pub(super) fn read(text: &str, problems: &mut Problems) -> Option<Vec<RawRule>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match serde_json::from_str(text) {
-        Ok(Members(members)) => {
+        Ok(Pairs(members)) => {
             let line_ends = memchr::memchr_iter(b'\n', text.as_bytes()).collect();
             Some(Reader { text, line_ends, problems }.rules(members))
         }
@@ -138,20 +137,21 @@ impl<'a> Reader<'a, '_> {
         let pairs: Vec<_> = values.iter().map(|(key, _, value)| (key.clone(), value.as_written().to_owned())).collect();
         for (key, slice, value) in &values {
             let RawValue::Number(text) = value else { continue };
-            let theirs = ini::number(text);
-            if theirs != *text {
-                let what = format!("Button's Divvy 1.7.1 reads {key}={theirs} here, not {key}={text}");
-                let header = rules::header(pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())));
-                let fix = "write the value as a string if Button's Divvy reads the file, too";
-                self.problems.difference((self.line_of(slice), header.as_str()), what, fix);
+            // JavaScript writes the digits of other numbers in its own way.
+            if text.parse().is_ok_and(|number: i64| number.unsigned_abs() < 1 << 53 && number.to_string() == *text) {
+                continue;
             }
+            let what = format!("Button's Divvy 1.7.1 reads {key}={text} as a number of JavaScript, with its digits");
+            let header = rules::header(pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+            let fix = "write the value as a string if Button's Divvy reads the file, too";
+            self.problems.difference((self.line_of(slice), header.as_str()), what, fix);
         }
         Some(pairs)
     }
 
     fn object(&mut self, slice: &'a Slice, what: &str) -> Option<Vec<(String, &'a Slice)>> {
         let what = format!("{what} must be an object");
-        self.parse(slice, &what, "write it as {\"key\": \"value\", …}").map(|Members(members)| members)
+        self.parse(slice, &what, "write it as {\"key\": \"value\", …}").map(|Pairs(members)| members)
     }
 
     /// Parses a part of the text. The error is `what` if it has another type. Otherwise, one of its strings is wrong.
@@ -169,26 +169,9 @@ impl<'a> Reader<'a, '_> {
         match text.bytes().next() {
             Some(b'"') => self.parse(slice, "", "").map_or(RawValue::Null, RawValue::Text),
             Some(b'n') => RawValue::Null,
-            Some(b'[' | b'{') => RawValue::Other(self.compact(slice)),
-            Some(b't' | b'f') => RawValue::Other(text.to_owned()),
+            // On one line, for messages. A string has no line feed.
+            Some(b'[' | b'{' | b't' | b'f') => RawValue::Other(text.lines().map(str::trim).collect()),
             _ => RawValue::Number(text.to_owned()),
-        }
-    }
-
-    /// Returns an array or object without white space. Settings have no objects within others.
-    fn compact(&mut self, slice: &'a Slice) -> String {
-        if let Ok(Members(members)) = serde_json::from_str(slice.get()) {
-            let mut names = HashSet::new();
-            for (name, value) in members.into_iter().filter(|(name, _)| !names.insert(name.clone())) {
-                self.error(value, format!("{name:?} is given twice"), "keep one of them");
-            }
-        }
-        match serde_json::from_str::<serde_json::Value>(slice.get()) {
-            Ok(value) => value.to_string(),
-            Err(error) => {
-                self.error(slice, json::message(&error), "use a plain value");
-                String::new()
-            }
         }
     }
 
@@ -208,11 +191,11 @@ fn is_given(slice: &&Slice) -> bool {
     slice.get() != "null"
 }
 
-impl<'de> Deserialize<'de> for Members<'de> {
+impl<'de> Deserialize<'de> for Pairs<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct MembersVisitor;
-        impl<'de> Visitor<'de> for MembersVisitor {
-            type Value = Members<'de>;
+        struct PairsVisitor;
+        impl<'de> Visitor<'de> for PairsVisitor {
+            type Value = Pairs<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
@@ -223,9 +206,9 @@ impl<'de> Deserialize<'de> for Members<'de> {
                 while let Some(member) = map.next_entry()? {
                     members.push(member);
                 }
-                Ok(Members(members))
+                Ok(Pairs(members))
             }
         }
-        deserializer.deserialize_map(MembersVisitor)
+        deserializer.deserialize_map(PairsVisitor)
     }
 }

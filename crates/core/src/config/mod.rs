@@ -78,8 +78,9 @@ pub fn load(path: &Path) -> Result<Loaded, Report> {
     let mut problems = Problems::new(&file_name);
     let format = Format::of(path);
     if format.is_none() {
-        let (what, fix) = unknown_format(path);
-        problems.file_error(what, fix);
+        let fix = "name a rules file *.ini or *.json; ratelimit's YAML becomes one by `divvy convert FILE.yaml rules.ini`, and access \
+                   files belong to `divvy access check` and --access-file";
+        problems.file_error("unknown file extension", fix);
     }
     let text = read_text(path, &mut problems);
     match (format, text) {
@@ -119,18 +120,6 @@ fn read(text: &str, format: Format, file_name: &str, mut lists: Lists) -> Result
             Ok(Loaded { rules, warnings, differences, lists })
         }
         _ => Err(Report::from(problems)),
-    }
-}
-
-fn unknown_format(path: &Path) -> (&'static str, &'static str) {
-    if is_yaml(path) {
-        let fix = "if it is envoyproxy/ratelimit's configuration, convert it first: divvy convert FILE.yaml rules.ini";
-        ("rules are not written in YAML", fix)
-    } else if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("acl")) {
-        let fix = "for an access file, use `divvy access check FILE` and `divvy serve --access-file FILE`";
-        ("rules are in a file *.ini or *.json", fix)
-    } else {
-        ("unknown file extension", "name the file *.ini or *.json")
     }
 }
 
@@ -188,7 +177,9 @@ impl From<Problems> for Report {
     /// Sorts the problems. The problems of the whole file come first.
     fn from(Problems { file, mut report, .. }: Problems) -> Self {
         // Problems of other files come last.
-        report.errors.sort_by_key(|problem| (problem.file != file, problem.line));
+        report.errors.sort_by(|one, next| {
+            (one.file != file, &one.file, one.line).cmp(&(next.file != file, &next.file, next.line))
+        });
         report.warnings.sort_by_key(|problem| problem.line);
         report
     }

@@ -6,7 +6,7 @@ use jiff::civil::Time;
 
 use super::checker::{Checker, Notation, PERIOD, SECONDS, WHOLE, WHOLE_SECONDS};
 use super::conditions::Lists;
-use super::document::{self, DEFAULT, RawRule, RawSetting, RawValue};
+use super::document::{self, RawRule, RawSetting, RawValue};
 use super::{Problems, ini};
 use crate::algorithm::Kind;
 use crate::calendar::{self, Calendar, Unit};
@@ -17,7 +17,7 @@ use crate::rules::setting_name::{
 };
 use crate::rules::{
     Condition, MAX_BLOCK_AFTER, MAX_BLOCK_FACTOR, MAX_RESET_SECONDS, MatchPolicy, Overrun, Pattern, Penalty, Quota,
-    Rule, Seconds, Settings,
+    QuotaError, Rule, Seconds, Settings,
 };
 
 /// Returns the rule that `raw` describes; `None` if its operation or one of its conditions could not be read.
@@ -44,7 +44,7 @@ pub(super) fn rule(raw: &RawRule, lists: &mut Lists, problems: &mut Problems) ->
         counter: checker.counter(settings),
         penalty: checker.penalty(settings),
         match_policy: checker.match_policy(),
-        label: checker.label(),
+        label: checker.name(LABEL),
         comment: checker.text(COMMENT),
         operation: checker.operation([&networks, &list].into_iter().flatten())?,
         networks,
@@ -54,6 +54,10 @@ pub(super) fn rule(raw: &RawRule, lists: &mut Lists, problems: &mut Problems) ->
     };
     is_complete.then_some(rule)
 }
+
+/// Parts of patterns of other programs that ordinary text rarely contains.
+const FOREIGN_PARTS: [&str; 14] =
+    ["[0-9", "[a-z", "[A-Z", "[^", "\\d", "\\w", "\\s", "\\.", "(?", ".+", "/.*", "^/", "/{", "/:"];
 
 impl Checker<'_> {
     /// Warns of a setting of a rule that has no counters.
@@ -157,18 +161,10 @@ impl Checker<'_> {
 
     fn quota(&mut self, settings: Settings) -> Quota {
         settings.quota().unwrap_or_else(|errors| {
-            for error in errors {
+            for QuotaError { setting, what, fix } in errors {
                 // The length of a window may come from either setting.
-                let is_in_per = error.setting == RESET_SECONDS && !self.has(RESET_SECONDS);
-                match (self.setting(PER).filter(|_| is_in_per), &error.in_per) {
-                    (Some(per), Some(limit)) => {
-                        let what = format!("`{PER}` is {}, but {limit}", per.value.as_written());
-                        self.error(PER, what, error.fix);
-                    }
-                    (per, _) => {
-                        self.error(if per.is_some() { PER } else { error.setting }, error.to_string(), error.fix);
-                    }
-                }
+                let key = if setting == RESET_SECONDS && self.has(PER) { PER } else { setting };
+                self.error(key, format!("`{key}` {what}"), fix);
             }
             Quota::Never
         })
@@ -217,33 +213,14 @@ impl Checker<'_> {
         policy
     }
 
-    fn label(&mut self) -> Option<String> {
-        let label = self.name(LABEL);
-        let is_default = self.raw.operation.as_ref().is_none_or(Vec::is_empty);
-        if label.as_deref() == Some(DEFAULT) && !is_default {
-            let what = format!("the label `{DEFAULT}` normally means the [{DEFAULT}] rule");
-            let fix = "choose another label: as long as this rule has it, commands that name `default` apply to this \
-                rule";
-            self.warning(LABEL, what, fix);
-        }
-        label
-    }
-
     fn overrun(&mut self, settings: Settings) -> Overrun {
         let overrun = self.choice(OVERRUN, &Overrun::ALL, Overrun::name).unwrap_or_default();
         if overrun == Overrun::Refuse {
             return overrun;
         }
-        match settings.algorithm() {
-            Kind::SlidingLog => {
-                let what = format!("`{OVERRUN} = debt` can exceed the limit, and sliding-log has no room for that");
-                self.error(OVERRUN, what, "set `algorithm = sliding-window`, or remove it");
-            }
-            Kind::Concurrency => {
-                let what = format!("`{OVERRUN} = debt` applies to costs, and concurrency limits have none");
-                self.error(OVERRUN, what, "remove it");
-            }
-            _ => {}
+        if let algorithm @ (Kind::SlidingLog | Kind::Concurrency) = settings.algorithm() {
+            let what = format!("`{OVERRUN} = debt` lets costs exceed the limit, which {} cannot", algorithm.name());
+            self.error(OVERRUN, what, "remove it, or set another algorithm, such as `algorithm = sliding-window`");
         }
         self.unsupported(OVERRUN, "denies hits that cost more than is left");
         self.warn_without_counter(OVERRUN, settings);
@@ -298,25 +275,10 @@ impl Checker<'_> {
             }
             return None;
         }
-        for (key, what, fix) in [
-            (
-                ACTOR_FIELD,
-                format!("`{BLOCK_AFTER}` blocks single actors, and the rule has no `{ACTOR_FIELD}`"),
-                format!("add `{ACTOR_FIELD}`, for example `{ACTOR_FIELD} = ip`"),
-            ),
-            (
-                LABEL,
-                format!("`{BLOCK_AFTER}` needs a `{LABEL}`: blocks belong to it"),
-                format!("add a name, for example `{LABEL} = logins`"),
-            ),
-            (
-                BLOCK_SECONDS,
-                format!("`{BLOCK_AFTER}` needs `{BLOCK_SECONDS}`, the length of the first block"),
-                format!("add it, for example `{BLOCK_SECONDS} = 15m`"),
-            ),
-        ] {
+        for key in [ACTOR_FIELD, LABEL, BLOCK_SECONDS] {
             if self.lacks(key) {
-                self.error(BLOCK_AFTER, what, fix);
+                let fix = "add it: a block is of one actor, belongs to the rule's label, and lasts for `blockSeconds` at first";
+                self.error(BLOCK_AFTER, format!("`{BLOCK_AFTER}` needs `{key}`"), fix);
             }
         }
         self.warn_without_counter(BLOCK_AFTER, settings);
@@ -353,9 +315,10 @@ impl Checker<'_> {
                 let fix = "write a single `*`, at the end, if Button's Divvy reads the file, too";
                 self.problems.difference(place, what, fix);
             }
-            if let Some(what) = describe_foreign_pattern(value) {
+            if FOREIGN_PARTS.iter().any(|part| value.contains(part)) {
+                let what = format!("{key}={value} looks like a regular expression or a route of another program");
                 let fix = "in a rule, `*` stands for any text, and every other character for itself";
-                self.problems.warning(place, format!("{key}={value} {what}"), fix);
+                self.problems.warning(place, what, fix);
             }
             if seen.insert(key) {
                 operation.push((key.clone(), Pattern::parse(value)));
@@ -373,65 +336,5 @@ impl Checker<'_> {
             }
         }
         Some(operation)
-    }
-}
-
-/// Parts of a regular expression that ordinary text rarely contains.
-const REGEX_PARTS: [&str; 12] = ["[0-9", "[a-z", "[A-Z", "[^", "\\d", "\\w", "\\s", "\\.", "(?", ".+", "]+", "]*"];
-
-/// Returns a description of the foreign pattern. `None` if the value looks like ordinary text or a pattern of divvy's.
-fn describe_foreign_pattern(value: &str) -> Option<&'static str> {
-    if is_regex(value) {
-        Some("looks like a regular expression, but there are no regular expressions")
-    } else if is_route(value) {
-        Some("looks like a route with a placeholder, but it matches only this text")
-    } else {
-        None
-    }
-}
-
-fn is_regex(value: &str) -> bool {
-    // After a letter or digit, it is a pattern of divvy's: `10.0.*`.
-    let is_wildcard =
-        |at| !value.get(..at).is_some_and(|text| text.ends_with(|c: char| c.is_alphanumeric() || c == '*'));
-    let has_any_text = value.match_indices(".*").any(|(at, _)| is_wildcard(at));
-    let has_alternatives = value
-        .split_once('(')
-        .and_then(|(_, rest)| rest.split_once(')'))
-        .is_some_and(|(inside, _)| inside.contains('|'));
-    let is_anchored = value.ends_with('$') || value.starts_with("^/");
-    is_anchored || has_alternatives || has_any_text || REGEX_PARTS.iter().any(|part| value.contains(part))
-}
-
-/// Returns whether a path has a segment such as `{id}`, `<id>` or `:id`.
-fn is_route(value: &str) -> bool {
-    let is_placeholder = |segment: &str| {
-        let is_in = |open, close| segment.len() > 2 && segment.starts_with(open) && segment.ends_with(close);
-        let is_named =
-            segment.strip_prefix(':').is_some_and(|name| name.starts_with(|c: char| c.is_ascii_alphabetic()));
-        is_in('{', '}') || is_in('<', '>') || is_named
-    };
-    value.starts_with('/') && value.split('/').any(is_placeholder)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patterns_of_other_programs_are_recognized() {
-        let regular =
-            r"/api/[0-9]+ ^/login$ ^GET$ /v[^/]+/x user-.* /api/.* .* /id/\d+ (?i)get [a-z] /a.+ (x|y) /v(1|2)/x $";
-        let routes = "/users/{id} /users/:id/posts /users/<id>";
-        for (values, word) in [(regular, "regular expression"), (routes, "route")] {
-            for value in values.split_whitespace() {
-                assert!(describe_foreign_pattern(value).is_some_and(|text| text.contains(word)), "{value}");
-            }
-        }
-        let ordinary = "* /api/* *.example.com a.b.* /files/*.* /.well-known/* 10.0.* ::1 [::1]:80 10:30 /a?b=[1] a+b $5 a|b \
-            f(x) ^ {} application/json";
-        for value in ordinary.split_whitespace().chain(["weekly digest"]) {
-            assert_eq!(describe_foreign_pattern(value), None, "{value}");
-        }
     }
 }

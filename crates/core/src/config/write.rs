@@ -12,7 +12,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use super::Format;
 use super::conditions::split_field;
 use super::document::DEFAULT;
-use super::ini::{self, is_escaped};
+use super::ini;
 use crate::rules::{Rule, SettingValue, operation};
 
 /// Rules that a format cannot express.
@@ -149,22 +149,19 @@ fn ini_section(rule: &Rule) -> Result<String, Unwritable> {
     Ok(section)
 }
 
-/// Returns a header that reads as the rule's operation. Tries quotes where they are needed, then a backslash before
-/// each comment character, then quotes around every string, which also protect a closing bracket. `None` if no attempt
-/// is read correctly.
+/// Returns a header that reads as the rule's operation. Tries quotes where they are needed, and then around every string, which
+/// also protects comment characters and a closing bracket. `None` if neither is read correctly.
 fn ini_header(rule: &Rule) -> Option<String> {
     if rule.is_default() {
         return Some(DEFAULT.to_owned());
     }
     let sparing = operation::write(rule.pairs()).ok();
-    let escape = |c: char| is_escaped(&c).then_some('\\').into_iter().chain([c]);
-    let escaped = sparing.as_deref().map(|header| header.chars().flat_map(escape).collect());
     let all_quoted: Vec<_> = rule.pairs().map(|(key, value)| format!("\"{key}\"=\"{value}\"")).collect();
     let reads_as_rule = |header: &String| {
         let pairs = ini::header_pairs(header).unwrap_or_default();
         rule.pairs().eq(pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())))
     };
-    [sparing, escaped, Some(all_quoted.join(" "))].into_iter().flatten().find(reads_as_rule)
+    [sparing, Some(all_quoted.join(" "))].into_iter().flatten().find(reads_as_rule)
 }
 
 fn is_plain(byte: u8) -> bool {

@@ -502,18 +502,6 @@ mod tests {
         List::new("list", (1..).zip(entries.iter().map(entry)).collect())
     }
 
-    #[test]
-    fn first_line_that_matches_is_found() {
-        let list = list(&["10.1.0.0/16", "10.0.0.0/8", "office", "off*", "*.example.org", "office", "::1"]);
-        let rows = "10.1.2.3:80 => 1|::ffff:10.2.3.4 => 2|office => 3|offset => 4|a.example.org => 5|[::1]:443 => 7|\
-            10.1.0.0/16 => 1|10.2.3.0/24 => 2|11.0.0.1 => none| => none|10.0.0.0/7 => none";
-        for (value, line) in cases(rows) {
-            assert_eq!(list.find(value.as_bytes()), line.parse().ok(), "{value}");
-        }
-        assert_eq!(list.entry(2).unwrap().to_string(), "10.0.0.0/8");
-        assert_eq!(list.entry(8), None);
-    }
-
     proptest! {
         #[test]
         fn list_finds_the_line_that_a_linear_search_finds(

@@ -36,6 +36,5 @@ pub use quota::{
 pub use rule::{
     BadCost, Identity, MAX_STACK, MatchPolicy, NamedSetting, Overrun, Rhythm, Rule, SettingValue, header, setting_name,
 };
-pub(crate) use ruleset::index_in_name;
 pub use ruleset::{DEFAULT_RULE, Matches, RuleSet, Scratch};
 pub use spelling::{FinalSlash, Misspelling, Spelling, Spellings, UnknownSpelling, split_target};

@@ -511,13 +511,6 @@ mod tests {
     }
 
     #[test]
-    fn strings_are_bare_or_quoted() {
-        assert_eq!(read(r#"a=1 "b c"="d=e"  f="#), Ok(vec![("a", "1"), ("b c", "d=e"), ("f", "")]));
-        assert_eq!(read(r#"a=b"c"#), Ok(vec![("a", "b\"c")]));
-        assert_eq!(read("a=ü\u{a0}b=c"), Ok(vec![("a", "ü"), ("b", "c")]));
-    }
-
-    #[test]
     fn errors_have_the_wording_of_buttons_divvy() {
         let message = |text| read(text).map_err(|error| error.to_string());
         assert_eq!(message("\"a=1"), Err("Unexpected end of quoted string.".into()));

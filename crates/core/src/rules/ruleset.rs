@@ -214,7 +214,7 @@ impl Rule {
 }
 
 /// Returns the index in a name by position, as in `rule-1` for index 0. Returns `None` for any other name.
-pub(crate) fn index_in_name(name: &str) -> Option<usize> {
+fn index_in_name(name: &str) -> Option<usize> {
     let digits = name.strip_prefix(BY_POSITION)?;
     // Only this notation is a name: not `rule-01`.
     let is_number = digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.starts_with('0');
@@ -301,22 +301,6 @@ mod tests {
     fn empty_rule_set_matches_nothing() {
         let rules = RuleSet::default();
         assert_eq!(rules.matches(&operation("a=1"), &mut Scratch::default()).count(), 0);
-    }
-
-    #[test]
-    fn rules_without_keys_match_every_request() {
-        let mut canary = rule("");
-        canary.match_policy = MatchPolicy::Canary;
-        let rules = RuleSet::new(vec![canary.clone(), canary]).unwrap();
-        assert_eq!(compiled(&rules, &operation("a=1"), &mut Scratch::default()), [0, 1]);
-    }
-
-    #[test]
-    fn star_requires_the_key() {
-        let rules = RuleSet::new(vec![rule("ip=*"), rule("")]).unwrap();
-        let mut scratch = Scratch::default();
-        assert_eq!(compiled(&rules, &operation("ip="), &mut scratch), [0]);
-        assert_eq!(compiled(&rules, &operation("host=x"), &mut scratch), [1]);
     }
 
     /// Among rules with the same keys, and among rules that each have their own.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use url::Host;
 
-use super::{Address, Condition, List, Members, Network, NetworkError, Operation, Pattern, Rule, network};
+use super::{Address, Condition, List, Members, Operation, Pattern, Rule, network};
 
 /// The treatment of the slash at the end of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -52,12 +52,6 @@ pub struct Misspelling {
     pub fix: String,
 }
 
-impl Misspelling {
-    fn new(what: &str, fix: &str) -> Self {
-        Self { what: what.to_owned(), fix: fix.to_owned() }
-    }
-}
-
 impl Spelling {
     /// Returns the value in the one spelling; `None` if it is a host that no server can have.
     pub fn normalize(self, value: &str) -> Option<Cow<'_, str>> {
@@ -84,24 +78,43 @@ impl Spelling {
     /// # Errors
     /// No check has the value.
     pub fn read(self, text: &str) -> Result<Cow<'_, str>, Misspelling> {
-        match self {
-            Self::Method | Self::Host | Self::Address if text.contains('*') => {
-                Err(Misspelling::new("it is a pattern", "write one value"))
-            }
-            Self::Method => Ok(Self::read_method(text)?.into()),
-            Self::Path(_) | Self::Uri(_) => Ok(self.normalize(self.read_target(text)?).unwrap_or_default()),
-            Self::Host if text.contains(',') => Err(not_a_host()),
-            Self::Host => host(without_port(text)?).ok_or_else(not_a_host),
-            Self::Address => match (Address::parse(text), Network::parse(text)) {
-                (Some(address), _) => Ok(address.to_string().into()),
-                (None, Ok(network) | Err(NetworkError::HostBits { masked: network })) => Err(Misspelling {
-                    what: "it is a network, and a check has the address of one client".to_owned(),
-                    fix: format!("write * in its place, and add the setting `networks = FIELD: {network}`"),
-                }),
-                _ if text.is_empty() || network::is_nearly_address(text) => Err(not_an_address()),
-                _ => Ok(text.into()),
+        let value = match self {
+            Self::Method | Self::Host | Self::Address if text.contains('*') => None,
+            Self::Method => read_method(text).map(Cow::from),
+            Self::Path(_) | Self::Uri(_) => self.read_target(text).and_then(|target| self.normalize(target)),
+            Self::Host => without_port(text).filter(|name| !name.contains(',')).and_then(host),
+            Self::Address => match Address::parse(text) {
+                Some(address) => Some(address.to_string().into()),
+                None if text.is_empty() || network::is_nearly_address(text) => None,
+                None => Some(text.into()),
             },
-        }
+        };
+        value.ok_or_else(|| self.misspelling())
+    }
+
+    /// Returns the error for a value that no check has, or a pattern that matches none, or all.
+    fn misspelling(self) -> Misspelling {
+        let (what, fix) = match self {
+            Self::Method => ("it is not a method", "write one method, such as GET"),
+            Self::Path(_) => (
+                "it is not the path of a request",
+                "write the path alone, such as /login or /a/*, without `..`; a pair with the source `uri` has the query, too",
+            ),
+            Self::Uri(_) => {
+                ("it is not a path with a query", "write it as in /login?next=*, without scheme, host and `..`")
+            }
+            Self::Host => (
+                "it is not the name of a host",
+                "write one name alone, such as shop.example, without scheme, path and port; in a pattern with *, write other \
+                 letters than a to z as xn--",
+            ),
+            Self::Address => (
+                "it is not an address as checks have it, without port and brackets, in the standard notation",
+                "write an address, such as 192.0.2.1, or the beginning of addresses, such as 192.0.2.*; for a network, write * \
+                 and add the setting `networks`",
+            ),
+        };
+        Misspelling { what: what.to_owned(), fix: fix.to_owned() }
     }
 
     /// Returns the patterns that match the normalized values of those that `pattern` matches.
@@ -112,12 +125,11 @@ impl Spelling {
         let normal = match pattern {
             Pattern::Any => return Ok(vec![Pattern::Any]),
             Pattern::Literal(text) => return Ok(vec![Pattern::Literal(self.read(text)?.into_owned())]),
-            Pattern::Glob(_) => self.read_glob(pattern.as_str())?,
+            Pattern::Glob(_) => self.read_glob(pattern.as_str()).ok_or_else(|| self.misspelling())?,
         };
         let first = Pattern::parse(&normal);
         if first == Pattern::Any {
-            let what = "checks have no such part, and without it the pattern is every value";
-            return Err(Misspelling::new(what, "write * if that is meant"));
+            return Err(self.misspelling());
         }
         // A path below a directory includes the directory itself, whose slash is dropped.
         let (before, query) = normal.split_at(normal.find('?').unwrap_or(normal.len()));
@@ -133,52 +145,30 @@ impl Spelling {
         Ok([first].into_iter().chain(more.iter().map(|text| Pattern::parse(text))).collect())
     }
 
-    fn read_glob(self, text: &str) -> Result<String, Misspelling> {
+    fn read_glob(self, text: &str) -> Option<String> {
         match self {
-            Self::Method => Self::read_method(text),
+            Self::Method => read_method(text),
             Self::Path(_) | Self::Uri(_) => {
-                let target = self.read_target(text)?;
-                check_stars(target.split('?').next().unwrap_or_default())?;
-                Ok(self.normalize(target).unwrap_or_default().into_owned())
+                let target = self.read_target(text).filter(|target| can_be_path(target))?;
+                self.normalize(target).map(Cow::into_owned)
             }
             Self::Host => host_glob(without_port(text)?),
-            Self::Address => {
-                let text = text.to_ascii_lowercase();
-                if is_address_glob(&text) { Ok(text) } else { Err(not_an_address()) }
-            }
+            Self::Address => Some(text.to_ascii_lowercase()).filter(|text| is_address_glob(text)),
         }
-    }
-
-    fn read_method(text: &str) -> Result<String, Misspelling> {
-        // A method may have others, but none in use has, and `|` or a comma was meant to separate two.
-        let is_method = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'*');
-        if text.is_empty() || !text.bytes().all(is_method) {
-            return Err(Misspelling::new("it is not a method", "write one method, such as GET"));
-        }
-        Ok(text.to_ascii_uppercase())
     }
 
     /// Returns the path, with the query of a URI, and without a fragment.
-    fn read_target(self, text: &str) -> Result<&str, Misspelling> {
-        match (self, split_target(text)) {
-            (_, (Some(_), _)) => Err(Misspelling::new("it is a URL", "write the path alone, such as /login")),
-            (Self::Path(_), (None, target)) if target.contains('?') => Err(Misspelling::new(
-                "a path has no query",
-                "write the path alone, or let the pair have the source `uri`",
-            )),
-            (_, (None, target)) => Ok(target),
-        }
+    fn read_target(self, text: &str) -> Option<&str> {
+        let (host, target) = split_target(text);
+        let has_other_query = matches!(self, Self::Path(_)) && target.contains('?');
+        (host.is_none() && !has_other_query).then_some(target)
     }
 }
 
-fn not_a_host() -> Misspelling {
-    let fix = "write one name alone, such as shop.example, without scheme and path";
-    Misspelling::new("it is not the name of a host", fix)
-}
-
-fn not_an_address() -> Misspelling {
-    let what = "it is not an address as checks have it, without port and brackets, in the standard notation";
-    Misspelling::new(what, "write an address, such as 192.0.2.1, or the beginning of addresses, such as 192.0.2.*")
+fn read_method(text: &str) -> Option<String> {
+    // A method may have others, but none in use has, and `|` or a comma was meant to separate two.
+    let is_method = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'*');
+    (!text.is_empty() && text.bytes().all(is_method)).then(|| text.to_ascii_uppercase())
 }
 
 /// Splits a target into the host of a URL, if it is one, and path and query. A fragment does not belong to a request.
@@ -196,23 +186,12 @@ pub fn split_target(target: &str) -> (Option<&str>, &str) {
     (Some(host), path)
 }
 
-/// Checks a path with `*`, which may stand for several segments.
-fn check_stars(path: &str) -> Result<(), Misspelling> {
-    let is_split = |part: &[u8]| {
-        matches!(part, [b'%', b'*', ..]) || matches!(part, [b'%', digit, b'*'] if digit.is_ascii_hexdigit())
-    };
-    if path.as_bytes().windows(3).any(is_split) || path.ends_with("%*") {
-        return Err(Misspelling::new("a `*` cannot be a part of an encoded character", "encode it in full, as in %2F"));
-    }
-    let (encoded, mut segments) = (encode(path.as_bytes()), Vec::new());
-    for segment in encoded.split('/').filter(|segment| !matches!(*segment, "" | ".")) {
-        if segment != ".." {
-            segments.push(segment);
-        } else if segments.pop().is_some_and(|segment| segment.contains('*')) {
-            return Err(Misspelling::new("paths of checks have no `..`", "write the path without it"));
-        }
-    }
-    Ok(())
+/// Returns whether paths of checks can match a path with `*`: it has no `..`, and no `*` in an encoded character, which leaves
+/// a `%` that is encoded itself.
+fn can_be_path(target: &str) -> bool {
+    let path = target.split('?').next().unwrap_or_default();
+    let encoded = encode(path.as_bytes());
+    encoded.contains("%25") == path.contains("%25") && encoded.split('/').all(|segment| segment != "..")
 }
 
 /// Returns the one spelling of a path. A `*` at the start of a pattern stays the first character.
@@ -316,68 +295,41 @@ fn split_port(text: &str) -> Option<(&str, &str)> {
 }
 
 /// Returns the host that a person has written, without a usual port. A check has none, so one port cannot have a rule.
-fn without_port(text: &str) -> Result<&str, Misspelling> {
+fn without_port(text: &str) -> Option<&str> {
     match split_port(text) {
-        None => Ok(text),
-        Some((name, "" | "*" | "80" | "443")) => Ok(name),
-        Some((name, _)) => {
-            let fix = format!("write {name}, which has every port");
-            Err(Misspelling { what: "the hosts of checks have no port".to_owned(), fix })
-        }
+        None => Some(text),
+        Some((name, port)) => matches!(port, "" | "*" | "80" | "443").then_some(name),
     }
 }
 
-/// Returns the one spelling of a pattern of hosts. Each label has its own.
-fn host_glob(text: &str) -> Result<String, Misspelling> {
+/// Returns the one spelling of a pattern of hosts.
+fn host_glob(text: &str) -> Option<String> {
     let lower = text.to_ascii_lowercase();
-    if lower.starts_with('[') {
-        return if is_address_glob(lower.trim_matches(['[', ']'])) { Ok(lower) } else { Err(not_a_host()) };
+    if let Some(address) = lower.strip_prefix('[') {
+        return is_address_glob(address.trim_end_matches(']')).then_some(lower);
     }
-    let spell = |label: &str| {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'*');
-        match label {
-            "" => Err(not_a_host()),
-            label if label.bytes().all(is_plain) => Ok(label.to_owned()),
-            label if label.contains('*') && !label.is_ascii() => Err(Misspelling::new(
-                "a `*` cannot be in a label with other letters than a to z, whose spelling is another",
-                "write * for the whole label",
-            )),
-            label if label.contains(['*', ',']) => Err(not_a_host()),
-            label => match Host::parse(label) {
-                Ok(Host::Domain(name)) => Ok(name),
-                _ => Err(not_a_host()),
-            },
-        }
-    };
-    let labels = lower.trim_end_matches('.').split('.').map(spell);
-    Ok(labels.collect::<Result<Vec<_>, _>>()?.join("."))
+    let name = lower.trim_end_matches('.');
+    let is_label_byte = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'*');
+    let is_label = |label: &str| !label.is_empty() && label.bytes().all(is_label_byte);
+    name.split('.').all(is_label).then(|| name.to_owned())
 }
+
+/// Texts that the first `*` of a pattern of addresses may stand for. One of them completes each address, if any text does.
+const COMPLETIONS: [&str; 27] = [
+    "", "1", ".", ".1", "1.", ".1.", "1.1", ".1.1", "1.1.", ".1.1.", "1.1.1", ".1.1.1", "1.1.1.", ":", "::", ":1",
+    "1:", "::1", "1::", "1::1", "1:1", "1:1:1", ":1:1", "1:1:", ":1:", ":1::", ":1:1:",
+];
 
 /// Returns whether an address in the standard notation, or another text that stands in its place, can match a pattern in small
 /// letters.
 fn is_address_glob(text: &str) -> bool {
-    if text.contains(['[', ']', '/', ',', '%']) || text.contains(char::is_whitespace) {
-        return false;
-    }
     if text.contains(|c: char| !c.is_ascii_hexdigit() && !matches!(c, '.' | ':' | '*')) {
-        return !network::is_nearly_address(&text.replace('*', "1"));
+        return !network::is_nearly_address(&text.replace('*', "a"));
     }
-    // A `*` may stand for any characters around it.
-    let is_complete = |part: &&str| !part.contains('*');
-    let has_zero = |part: &str| part.len() > 1 && part.starts_with('0') && !part.starts_with("0*");
-    if text.contains(':') {
-        let is_port = text.matches(':').count() == 1
-            && text.starts_with("*:")
-            && text.bytes().skip(2).all(|byte| byte.is_ascii_digit());
-        return !text.contains('.')
-            && !text.starts_with("::ffff:")
-            && !is_port
-            && !text.split(':').any(has_zero)
-            && text.split(':').filter(is_complete).all(|group| group.len() <= 4);
-    }
-    let is_number = |part: &str| part.parse::<u8>().is_ok();
-    text.split('.').count() <= 4 && !text.split('.').any(has_zero) && text.split('.').filter(is_complete).all(is_number)
-        || !text.contains('.')
+    COMPLETIONS.iter().any(|part| {
+        let text = text.replacen('*', part, 1).replace('*', "1");
+        Address::parse(&text).is_some_and(|address| address.to_string() == text)
+    })
 }
 
 fn bracketed(address: Address) -> String {
@@ -453,10 +405,7 @@ impl Spellings {
                 match self.of(key).map(|spelling| spelling.of_pattern(pattern)) {
                     None => operation.push((key.clone(), pattern.clone())),
                     Some(Ok(patterns)) => operation.extend(patterns.into_iter().map(|pattern| (key.clone(), pattern))),
-                    Some(Err(misspelling)) => {
-                        let fix = misspelling.fix.replace("FIELD", key);
-                        note(None, format!("{key}={pattern}"), Misspelling { fix, ..misspelling });
-                    }
+                    Some(Err(misspelling)) => note(None, format!("{key}={pattern}"), misspelling),
                 }
             }
             has_changed |= operation != rule.operation;
@@ -554,14 +503,14 @@ mod tests {
             (
                 PATH,
                 "//x => /x|*.php => *.php|*/login => */login|/a/*/b/ => /a/*/b/|/caf\u{e9}/* => /caf%C3%A9/*|\
-                /admin/* => /admin/*|/login#a => /login|/*/a/../b => /*/b",
+                /admin/* => /admin/*|/login#a => /login",
             ),
             (drop, "/admin/* => /admin/* /admin|/* => /*|/login/ => /login|/admin/*#a => /admin/* /admin"),
             (
                 Spelling::Host,
                 "*.Shop.example:443 => *.shop.example|*.1 => *.1|192.*.1 => 192.*.1|XN--* => xn--*|\
                 [2001:DB8::* => [2001:db8::*|[2001:db8:*]:443 => [2001:db8:*]|\
-                *.b\u{fc}cher.example => *.xn--bcher-kva.example|shop.*. => shop.*|\
+                *.xn--bcher-kva.example => *.xn--bcher-kva.example|shop.*. => shop.*|\
                 shop.example:* => shop.example|* => *",
             ),
             (Spelling::Uri(FinalSlash::Keep), "/admin/* => /admin/*|/search?q=* => /search?q=*"),
@@ -583,17 +532,20 @@ mod tests {
     fn value_or_pattern_that_no_check_has_is_an_error() {
         let others = [
             (Spelling::Method, "GET ;;GET,POST;GET POST;GET|POST;/login;GET, *"),
-            (PATH, "/search?q=*;/search?q=1;https://shop.example/login;*/../x;/a/*/%2e%2e/b;/%2*;/a%*;*?x;*#a"),
+            (
+                PATH,
+                "/search?q=*;/search?q=1;https://shop.example/login;*/../x;/a/*/%2e%2e/b;/%2*;/a%*;*?x;*#a;/*/a/../b",
+            ),
             (Spelling::Uri(FinalSlash::Drop), "https://shop.example/login;*/../x?y;/%2*?z;*/"),
             (
                 Spelling::Host,
-                "https://shop.example/;shop.example,b.example;a, b;b\u{fc}*.example;*:8443;*:443;*:*;\
+                "https://shop.example/;shop.example,b.example;a, b;b\u{fc}*.example;*.b\u{fc}cher.example;*:8443;*:443;*:*;\
                     shop.example:8443;[2001:db8::1]:8443;2001:db8:*;a..*;*/x;*@b;10.0.0.0/8;*,b;[2001:0db8:*;",
             ),
             (
                 Spelling::Address,
                 "10.0.0.0/8;10.1.2.3/8;10/8;10.0.0.0/255.0.0.0;192.0.2.7x;10.0.0.300;192.0.2;;::ffff:10.*;\
-                    10.0.0.1, 10.0.0.2;*:443;192.0.2.*:443;2001:0db8:*;[2001:db8:*;64:ff9b::10.*;*/24;010.*;10.0.300.*;\
+                    10.0.0.1, 10.0.0.2;192.0.2.*:443;2001:0db8:*;[2001:db8:*;64:ff9b::10.*;*/24;010.*;10.0.300.*;\
                     10.0.0.0.*;10.0.0.1-10.0.0.9;fe80::*%eth0;010.0.0.1;192.0.2.*x;not 10.0.0.1",
             ),
         ];
@@ -603,7 +555,7 @@ mod tests {
                 assert!(found.is_err(), "{spelling:?} {text}: {found:?}");
             }
         }
-        for text in "unknown|unix:|un*|10.*|*.1|2001:db8:*|*::1|10.0.*.1|fe80:*:1|2001:db8:0:*|_a*".split('|') {
+        for text in "unknown|unix:|un*|10.*|*.1|2001:db8:*|*::1|10.0.*.1|fe80:*:1|2001:db8:0:*|_a*|1*|10.*.*|*:*|2001:*:*|fe80*|10.1*1|1:2:3*:5:6:7:8".split('|') {
             assert!(Spelling::Address.of_pattern(&Pattern::parse(text)).is_ok(), "{text}");
         }
     }

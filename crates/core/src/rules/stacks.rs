@@ -1,5 +1,4 @@
-//! Stacks, as far as the rules alone determine them: which rules must allow one request together, and which of them
-//! never have an effect.
+//! Stacks, as far as the rules alone determine them: which rules must allow one request together.
 //!
 //! The analysis uses the most general request that each rule matches. A request that happens to match more rules makes
 //! a larger stack, and the number of such stacks is unbounded.
@@ -18,26 +17,20 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::ops::Bound;
 
-use super::{MatchPolicy, Overrun, Pattern, Quota, Rule, RuleSet, Scratch};
-use crate::algorithm::Limit;
+use super::{MatchPolicy, Pattern, Quota, Rule, RuleSet, Scratch};
 
-/// Returns the rules, in order, that must allow the most general request of the rule with this index: only that rule if
-/// it stands alone, and none if an earlier rule stops the request.
-fn members(rules: &RuleSet, index: usize, scratch: &mut Scratch) -> Vec<usize> {
-    let Some(rule) = rules.rules().get(index).filter(|rule| rule.match_policy != MatchPolicy::Canary) else {
-        return Vec::new();
-    };
-    let matched = rules.matches_all_of(rule, scratch);
-    let members: Vec<_> =
-        matched.filter(|(_, rule)| rule.match_policy != MatchPolicy::Canary).map(|(index, _)| index).collect();
-    if members.contains(&index) { members } else { Vec::new() }
-}
-
-/// Finds every stack of two or more rules, once.
+/// Finds every stack of two or more rules, once: the rules, in order, that must allow the most general request of a rule.
 pub fn find_stacks(rules: &RuleSet) -> Vec<Vec<usize>> {
-    let mut scratch = Scratch::default();
-    let mut stacks: Vec<_> = (0..rules.rules().len()).map(|index| members(rules, index, &mut scratch)).collect();
-    stacks.retain(|members| members.len() > 1);
+    let (mut scratch, mut stacks) = (Scratch::default(), Vec::new());
+    for (index, rule) in rules.rules().iter().enumerate() {
+        let matched = rules.matches_all_of(rule, &mut scratch);
+        let members = matched.filter(|(_, rule)| rule.match_policy != MatchPolicy::Canary).map(|(index, _)| index);
+        let members: Vec<_> = members.collect();
+        // An earlier rule may stop the request. A canary is no member.
+        if members.len() > 1 && members.contains(&index) {
+            stacks.push(members);
+        }
+    }
     stacks.sort_unstable();
     stacks.dedup();
     stacks
@@ -149,84 +142,13 @@ pub(crate) fn find_slot_conflicts(rules: &[Rule]) -> Vec<(usize, usize)> {
     rules.iter().enumerate().filter_map(torn).collect()
 }
 
-/// Finds every rule that has no effect in its stack, in order, each with the first rule that always denies first or prevents
-/// it from being reached, by their indexes. A rule that allows everything has no other.
-pub(crate) fn find_idle_rules(rules: &RuleSet) -> Vec<(usize, Option<usize>)> {
-    let mut scratch = Scratch::default();
-    let rule_at = |index: usize| rules.rules().get(index);
-    let idle = |(index, rule): (usize, &Rule)| {
-        if rule.match_policy == MatchPolicy::And && matches!(rule.quota, Quota::Always { .. }) {
-            return Some((index, None));
-        }
-        let Quota::Limited(limit) = rule.quota else { return None };
-        let others = members(rules, index, &mut scratch).into_iter().filter(|other| *other != index);
-        let by = others.filter_map(|other| Some((other, rule_at(other)?))).find(|(_, other)| match other.quota {
-            Quota::Never => other.match_policy == MatchPolicy::And,
-            Quota::Limited(by) => covers((other, &by), (rule, &limit)),
-            Quota::Always { .. } => false,
-        });
-        by.map(|(by, _)| (index, Some(by)))
-    };
-    rules.rules().iter().enumerate().filter_map(idle).collect()
-}
-
-/// Returns whether `one`, which is checked whenever `other` is, always denies first: its counters take every credit
-/// that those of `other` take, and it grants no more in the same time.
-fn covers((one, limit): (&Rule, &Limit), (other, other_limit): (&Rule, &Limit)) -> bool {
-    // Other rules may have used a named counter.
-    let takes_as_much = other.counter.is_none()
-        && one.cost_field == other.cost_field
-        && (one.overrun == Overrun::Refuse || other.overrun == Overrun::Debt)
-        && one
-            .actor_fields
-            .iter()
-            .all(|field| other.actor_fields.contains(field) && has_wider_actors(one, other, field));
-    let is_same_operation = one.operation.len() == other.operation.len()
-        && one.operation.iter().all(|(key, pattern)| other.pattern(key) == Some(pattern))
-        && one.networks == other.networks
-        && one.list == other.list;
-    let begins_alike = is_same_operation
-        && one.actor_fields.len() == other.actor_fields.len()
-        && one.actor_prefix == other.actor_prefix;
-    let (least, factor) = match (limit, other_limit) {
-        (Limit::FixedWindow(_), Limit::FixedWindow(_)) | (Limit::TokenBucket(_), Limit::TokenBucket(_)) => {
-            // Such windows begin with a hit. Unless both windows begin with the same hits, two windows of one rule may
-            // overlap one window of the other.
-            (limit.capacity(), if begins_alike { 1 } else { 2 })
-        }
-        (Limit::CalendarWindow(one), Limit::CalendarWindow(other)) if one.calendar != other.calendar => return false,
-        (Limit::Concurrency(one), Limit::Concurrency(other)) if one.ttl_seconds < other.ttl_seconds => return false,
-        _ => (limit.capacity(), 1),
-    };
-    let is_same_kind = std::mem::discriminant(limit) == std::mem::discriminant(other_limit);
-    let is_same_rate = match limit {
-        Limit::TokenBucket(_) | Limit::LeakyBucket(_) => limit.rate() == other_limit.rate(),
-        Limit::CalendarWindow(_) | Limit::Concurrency(_) => true,
-        Limit::FixedWindow(_) | Limit::SlidingWindow(_) | Limit::SlidingLog(_) => {
-            limit.rate().map(|(_, time_ns)| time_ns) == other_limit.rate().map(|(_, time_ns)| time_ns)
-        }
-    };
-    takes_as_much && is_same_kind && is_same_rate && other_limit.capacity() >= least.saturating_mul(factor)
-}
-
-/// Returns whether all values of the field that `other` counts together are counted together by `one`, too.
-fn has_wider_actors(one: &Rule, other: &Rule, field: &str) -> bool {
-    let lengths =
-        |rule: &Rule| rule.actor_prefix.as_ref().filter(|prefix| prefix.field == field).map(|prefix| prefix.lengths);
-    match (lengths(one), lengths(other)) {
-        (_, None) => true,
-        (None, Some(_)) => false,
-        (Some(one), Some(other)) => one.v4 <= other.v4 && one.v6 <= other.v6,
-    }
-}
-
 /// Counts comparisons of rules, for a test.
 fn count_comparison() {
     #[cfg(test)]
     tests::COMPARISONS.with(|comparisons| comparisons.set(comparisons.get() + 1));
 }
 
-/// Describes the grant of a stack: `100 in 60 s for each key; 5,000 a day from 00:00 Europe/Berlin for each key`.
+/// Describes the grant of a stack: `100 in 60 s for each key; 5000 a day from 00:00 Europe/Berlin for each key`.
 pub fn describe_stack(members: &[&Rule]) -> String {
     let words = |rule: &&&Rule| match rule.quota {
         Quota::Always { .. } => None,
@@ -238,20 +160,9 @@ pub fn describe_stack(members: &[&Rule]) -> String {
     if limits.is_empty() { "always allows".to_owned() } else { limits.join("; ") }
 }
 
-/// Describes the grant of one rule: `5,000 a day from 00:00 UTC at the cost in tokens`.
+/// Describes the grant of one rule: `5000 a day from 00:00 UTC at the cost in tokens`.
 fn grants(rule: &Rule) -> String {
-    let limit = rule.settings.describe_limit(in_thousands);
-    [limit].into_iter().chain(rule.cost_words()).collect::<Vec<_>>().join(" ")
-}
-
-/// Writes a comma before every three digits.
-fn in_thousands(credits: u64) -> String {
-    let digits = credits.to_string();
-    let commas = |(place, digit): (usize, char)| {
-        let is_after_comma = place > 0 && (digits.len() - place).is_multiple_of(3);
-        is_after_comma.then_some(',').into_iter().chain([digit])
-    };
-    digits.chars().enumerate().flat_map(commas).collect()
+    [rule.settings.describe_limit()].into_iter().chain(rule.cost_words()).collect::<Vec<_>>().join(" ")
 }
 
 /// An index of some of the rules, by their positions.

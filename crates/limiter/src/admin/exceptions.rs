@@ -16,7 +16,7 @@ use crate::register::owner::{ALL_RULES, Class, ExceptionOwner, OwnerName, place_
 pub use crate::store::ExceptionKind;
 use crate::store::{Changed, Effect, Exception, ExceptionChange, Replaces, Setter};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
-use divvy_core::rules::network::{is_range, resembles};
+use divvy_core::rules::network::resembles;
 use divvy_core::rules::{Misspelling, Network, NetworkError, Rule, Scope, Settings, Spelling};
 
 /// Maximum number of changes that are stored together. Other changes wait for them.
@@ -323,9 +323,7 @@ impl Limiter {
         match spelling {
             None | Some(Spelling::Address | Spelling::Host) if is_network => Ok(actor.into()),
             // It would never match.
-            None | Some(Spelling::Address) if resembles(value) || is_range(value) => {
-                Err(bad_network(value, NetworkError::NoAddress))
-            }
+            None | Some(Spelling::Address) if resembles(value) => Err(bad_network(value, NetworkError::NoAddress)),
             None => Ok(actor.into()),
             Some(spelling) => match spelling.read(value) {
                 Ok(value) => Ok(format!("{field}={value}").into()),

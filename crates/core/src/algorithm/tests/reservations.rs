@@ -392,18 +392,6 @@ fn reservations_before_a_reset_stay_gone_even_if_others_reserve_again() {
     assert!(matches!(both.records[0].unwrap().content, Content::Committed { .. }));
 }
 
-/// No request waits until the clock shows the old time again.
-#[test]
-fn reservations_end_on_time_after_the_clock_is_set_back() {
-    let limit = Limit::TokenBucket(TokenBucket::new(10, 1, NANOS_PER_SECOND).unwrap());
-    let mut both = Both::new(limit);
-    both.step(&Step::Reserve { name: 0, credits: 10, ttl_seconds: 30 }).unwrap();
-    both.at -= 3_600 * NANOS_PER_SECOND;
-    assert!(!both.bucket.take(1, both.at).allowed);
-    assert!(!both.bucket.take(1, both.at + 20 * NANOS_PER_SECOND).allowed);
-    assert!(both.bucket.take(1, both.at + 32 * NANOS_PER_SECOND).allowed);
-}
-
 /// Regression test: when the groups were moved back, but not the records, a release freed later reservations of others,
 /// or nothing.
 #[test]

@@ -1,21 +1,9 @@
 //! The sliding log, compared with a plain list of all grants.
 
 use super::*;
-use crate::clock::NANOS_PER_SECOND;
 
 fn bucket(credits: u64, window_ns: u64) -> Bucket {
     Bucket::new(Limit::SlidingLog(SlidingLog::new(credits, window_ns).unwrap()))
-}
-
-#[test]
-fn two_per_minute_match_the_textbook_example() {
-    let mut bucket = bucket(2, 60 * NANOS_PER_SECOND);
-    let one_o_clock = START;
-    let mut allowed_at = |seconds: u64| bucket.take(1, one_o_clock + seconds * NANOS_PER_SECOND).allowed;
-    assert!(allowed_at(1));
-    assert!(allowed_at(30));
-    assert!(!allowed_at(50));
-    assert!(allowed_at(100));
 }
 
 proptest! {

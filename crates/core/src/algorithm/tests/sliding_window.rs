@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::clock::NANOS_PER_SECOND;
 
 fn bucket(credits: u64, window_ns: u64) -> Bucket {
     Bucket::new(Limit::SlidingWindow(SlidingWindow::new(credits, window_ns).unwrap()))
@@ -12,23 +11,6 @@ fn bucket(credits: u64, window_ns: u64) -> Bucket {
 /// Returns the start of the first aligned window from [`START`] on.
 fn aligned(window: u64) -> u64 {
     START.next_multiple_of(window)
-}
-
-/// 5 credits were taken in the last minute, and 3 in the current one. 30 % of it have passed: 5 × 0.7 + 3 = 6.5 are counted.
-#[test]
-fn seven_per_minute_match_the_textbook_example() {
-    let minute = 60 * NANOS_PER_SECOND;
-    let mut bucket = bucket(7, minute);
-    let now = aligned(minute) + minute + minute * 3 / 10;
-    assert!(bucket.take(5, aligned(minute)).allowed && bucket.take(3, now).allowed);
-    // The count is rounded down to 6, so one more is granted.
-    let outcome = bucket.take(1, now);
-    assert_eq!((outcome.before, outcome.allowed, outcome.left), (1, true, 0));
-    // Now 7.5 are counted. The next hit is granted as soon as fewer than 7 are: 5 × 0.6 + 4 = 7 at 40 %.
-    let denied = bucket.take(1, now);
-    let wait = 6 * NANOS_PER_SECOND + 1;
-    assert_eq!((denied.allowed, denied.left, denied.retry_ns, denied.reset_ns), (false, 0, Some(wait), wait));
-    assert!(!bucket.take(1, now + wait - 1).allowed && bucket.take(1, now + wait).allowed);
 }
 
 #[test]

@@ -54,18 +54,6 @@ impl Model {
 }
 
 #[test]
-fn full_bucket_waits_a_whole_interval_after_a_take_and_keeps_its_grid_after_a_drain() {
-    let mut taken = bucket(5, 5, 100);
-    taken.take(1, START);
-    assert_eq!(taken.take(1, START + 150).reset_ns, 100);
-
-    let mut drained = bucket(5, 5, 100);
-    let drain = Ask::Drain { cost: 1, strict: false };
-    drained.ask(drain, START);
-    assert_eq!(drained.ask(drain, START + 150).reset_ns, 50);
-}
-
-#[test]
 fn only_strict_drains_limit_a_caller_that_never_pauses() {
     let (mut strict, mut lenient) = (bucket(1, 1, 100), bucket(1, 1, 100));
     let allowed = |bucket: &mut Bucket, strict: bool| {
@@ -75,17 +63,6 @@ fn only_strict_drains_limit_a_caller_that_never_pauses() {
     assert_eq!(allowed(&mut lenient, false), 10);
     assert_eq!(strict.ask(Ask::Drain { cost: 1, strict: true }, START + 1_000).retry_ns, Some(100));
     assert!(strict.ask(Ask::Drain { cost: 1, strict: true }, START + 1_100).allowed);
-}
-
-#[test]
-fn drain_by_last_years_clock_is_not_mistaken_for_a_clock_set_back() {
-    let mut bucket = bucket(5, 5, 100);
-    let replay = Ask::Replay { cost: 5, strict: false };
-    assert_eq!(bucket.ask(replay, START).before, 5);
-    let a_day_ago = START - 86_400 * NANOS_PER_SECOND;
-    assert_eq!(bucket.ask(replay, a_day_ago).before, 0);
-    assert_eq!(bucket.ask(replay, START + 99).before, 0);
-    assert_eq!(bucket.ask(replay, START + 100).before, 5);
 }
 
 #[test]

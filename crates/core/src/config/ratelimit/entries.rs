@@ -182,7 +182,7 @@ impl EntryValidator<'_> {
         self.report_keys(&descriptor.odd_keys);
         self.report_metrics(descriptor);
         let Some(given) = &descriptor.rate_limit else {
-            if let Some(line) = descriptor.metadata.0 {
+            if let Some(line) = descriptor.metadata.as_ref().map(line) {
                 let what = "`metadata` has no effect on an entry without `rate_limit`";
                 self.warning(line, what, "move it to the entry that has the limit");
             }
@@ -192,7 +192,7 @@ impl EntryValidator<'_> {
         self.report_keys(&given.value.odd_keys);
         let settings = self.settings(given)?;
         self.report_replaces(&given.value);
-        if let Some(line) = descriptor.metadata.0 {
+        if let Some(line) = descriptor.metadata.as_ref().map(line) {
             let fix = "let the gateway set it by the reply's status, or by the rule's name in `current_limit`";
             self.error(line, "`metadata` is left out: divvy's replies have no metadata", fix);
         }

@@ -3,8 +3,7 @@
 //! Unknown and repeated keys are kept so that they can be reported. Scalars stay text if they are text to ratelimit:
 //! `0x10` is a string of four characters there.
 //!
-//! [`read`] finds them in a file: in its documents, and in the texts of a Kubernetes ConfigMap. It says what a file is that
-//! has none.
+//! [`read`] finds them in a file: in its documents, and in the texts of a Kubernetes ConfigMap.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -83,7 +82,7 @@ macro_rules! mapping {
 
             fn read<'de, A: MapAccess<'de>>(&mut self, key: Spanned<String>, map: &mut A) -> Result<(), A::Error> {
                 match key.value.as_str() {
-                    $(stringify!($field) => self.$field.read(&key, map),)*
+                    $(stringify!($field) => self.$field.read(map),)*
                     _ => {
                         self.odd_keys.unknown.push(key);
                         map.next_value::<IgnoredAny>().map(|_| ())
@@ -118,7 +117,7 @@ mapping! {
         /// The kind of a manifest.
         kind: Option<Spanned<String>>,
         /// The texts of a ConfigMap, by name.
-        data: Texts,
+        data: Option<Spanned<Texts>>,
     }
 }
 
@@ -132,7 +131,7 @@ mapping! {
         detailed_metric: Option<Spanned<bool>>,
         value_to_metric: Option<Spanned<bool>>,
         share_threshold: Option<Spanned<bool>>,
-        metadata: KeyLine,
+        metadata: Option<Spanned<IgnoredAny>>,
         rate_limit: Option<Spanned<RateLimit>>,
         descriptors: Option<Vec<Spanned<Descriptor>>>,
     }
@@ -155,10 +154,6 @@ mapping! {
         name: Option<Spanned<String>>,
     }
 }
-
-/// The line of a key, unless its value is empty.
-#[derive(Debug, Default)]
-pub struct KeyLine(pub Option<usize>);
 
 /// Returns whether ratelimit accepts a key with this name. It only checks the name, and ignores a key in the wrong
 /// place.
@@ -215,8 +210,8 @@ trait Mapping: Default {
 
 /// A field of a mapping.
 trait Field {
-    /// Reads the value of `key`.
-    fn read<'de, A: MapAccess<'de>>(&mut self, key: &Spanned<String>, map: &mut A) -> Result<(), A::Error>;
+    /// Reads the value of its key.
+    fn read<'de, A: MapAccess<'de>>(&mut self, map: &mut A) -> Result<(), A::Error>;
 
     /// Puts the value of a merged mapping in place of this one, if it has one. Returns whether both have one.
     fn merge(&mut self, merged: Self) -> bool;
@@ -234,6 +229,10 @@ impl Value for String {}
 
 impl Value for bool {}
 
+impl Value for IgnoredAny {}
+
+impl Value for Texts {}
+
 impl Value for RateLimit {
     /// Ratelimit's parser decodes a second limit into the first one, so keys that only the first one has stay.
     fn put(known: &mut Option<Spanned<Self>>, given: Option<Spanned<Self>>) {
@@ -248,7 +247,7 @@ impl Value for RateLimit {
 }
 
 impl<T: Value> Field for Option<Spanned<T>> {
-    fn read<'de, A: MapAccess<'de>>(&mut self, _: &Spanned<String>, map: &mut A) -> Result<(), A::Error> {
+    fn read<'de, A: MapAccess<'de>>(&mut self, map: &mut A) -> Result<(), A::Error> {
         T::put(self, map.next_value()?);
         Ok(())
     }
@@ -264,38 +263,13 @@ impl<T: Value> Field for Option<Spanned<T>> {
 
 impl<T: DeserializeOwned> Field for Option<Vec<T>> {
     /// Reads a list. Null is an empty list.
-    fn read<'de, A: MapAccess<'de>>(&mut self, _: &Spanned<String>, map: &mut A) -> Result<(), A::Error> {
+    fn read<'de, A: MapAccess<'de>>(&mut self, map: &mut A) -> Result<(), A::Error> {
         *self = Some(map.next_value::<Option<_>>()?.unwrap_or_default());
         Ok(())
     }
 
     fn merge(&mut self, merged: Self) -> bool {
         merged.is_some() && std::mem::replace(self, merged).is_some()
-    }
-}
-
-impl Field for KeyLine {
-    fn read<'de, A: MapAccess<'de>>(&mut self, key: &Spanned<String>, map: &mut A) -> Result<(), A::Error> {
-        self.0 = map.next_value::<Option<IgnoredAny>>()?.map(|_| line(key));
-        Ok(())
-    }
-
-    fn merge(&mut self, merged: Self) -> bool {
-        merged.0.is_some() && std::mem::replace(self, merged).0.is_some()
-    }
-}
-
-impl Field for Texts {
-    fn read<'de, A: MapAccess<'de>>(&mut self, _: &Spanned<String>, map: &mut A) -> Result<(), A::Error> {
-        *self = map.next_value::<Option<_>>()?.unwrap_or_default();
-        Ok(())
-    }
-
-    fn merge(&mut self, merged: Self) -> bool {
-        if !merged.texts.is_empty() {
-            *self = merged;
-        }
-        false
     }
 }
 
@@ -409,14 +383,16 @@ pub type Source = (Document, Rc<str>);
 /// Reads a file's documents that define a domain. `None` if the file has no such document, or one that is not ratelimit's. Then
 /// `problems` says why.
 pub fn read(text: &str, problems: &mut Problems) -> Option<Vec<Source>> {
-    let (mut documents, mut others, source) = (Vec::new(), Vec::new(), Rc::from(text));
+    let (mut documents, source) = (Vec::new(), Rc::from(text));
     for content in parse(text, problems)? {
         let line = line(&content);
         match content.value {
             Content::Mapping(manifest) if manifest.domain.is_none() && manifest.kind.is_some() => {
-                match manifest.kind.as_ref().map(|kind| kind.value.as_str()) {
-                    Some("ConfigMap") => add_config_map(&mut documents, &manifest, problems)?,
-                    kind => others.push((line, kind.unwrap_or_default().to_owned())),
+                match manifest.kind.as_ref().map_or("", |kind| &kind.value) {
+                    "ConfigMap" => add_config_map(&mut documents, &manifest, problems)?,
+                    kind => {
+                        problems.warning(line, format!("the {kind} is skipped: it has no limits"), "nothing to do");
+                    }
                 }
             }
             content => {
@@ -426,11 +402,9 @@ pub fn read(text: &str, problems: &mut Problems) -> Option<Vec<Source>> {
         }
     }
     if documents.is_empty() {
-        report_none(&others, problems);
+        let fix = "give the file with `domain` and `descriptors`, or a ConfigMap that has it";
+        problems.error(1_usize, "`domain` is missing, because the file has no limits", fix);
         return None;
-    }
-    for (line, kind) in others {
-        problems.warning(line, format!("the {kind} is skipped: it has no limits"), "nothing to do");
     }
     Some(documents)
 }
@@ -472,15 +446,12 @@ fn options() -> Options {
 
 /// Adds the documents in the texts of a ConfigMap, with their lines.
 fn add_config_map(documents: &mut Vec<Source>, manifest: &Document, problems: &mut Problems) -> Option<()> {
-    for repeated in manifest.odd_keys.repeated.iter().chain(&manifest.data.repeated) {
+    let (texts, repeated) =
+        manifest.data.as_ref().map_or((&[][..], &[][..]), |data| (&data.value.texts, &data.value.repeated));
+    for repeated in manifest.odd_keys.repeated.iter().chain(repeated) {
         problems.warning(line(&repeated.key), repeated.what(), Repeated::FIX);
     }
-    if manifest.data.texts.is_empty() {
-        let line = manifest.kind.as_ref().map_or(1, line);
-        problems.error(line, "the ConfigMap has no `data`", "give the file that has it");
-        return None;
-    }
-    for (_, value) in &manifest.data.texts {
+    for (_, value) in texts {
         let above = "\n".repeat(line(value).saturating_sub(1));
         let source: Rc<str> = (above + &value.value).into();
         for (number, content) in parse(&source, problems)?.into_iter().enumerate() {
@@ -493,44 +464,14 @@ fn add_config_map(documents: &mut Vec<Source>, manifest: &Document, problems: &m
 
 /// Returns the document of a domain.
 fn domain(content: Content, line: usize, is_first: bool, problems: &mut Problems) -> Option<Document> {
-    let document = match content {
-        Content::Mapping(document) => *document,
-        Content::List(_) => {
-            let what = "this is a list, as limitador's limits are, and not a configuration of ratelimit";
-            problems.error(line, what, "see docs/migrating.md#from-limitador");
-            return None;
-        }
-    };
-    let keys: Vec<_> = document.odd_keys.unknown.iter().map(|key| key.value.as_str()).collect();
-    if document.domain.is_none() && document.descriptors.is_none() && !keys.is_empty() {
-        let (what, fix) = if keys.contains(&"rateLimitsByDomain") {
-            let what = "these are the actions of Envoy's routes, and not a configuration of ratelimit";
-            (what.to_owned(), "give the file with `domain` and `descriptors`")
-        } else {
-            let shown: Vec<_> = keys.iter().take(3).map(|key| format!("`{key}`")).collect();
-            let what =
-                format!("this is not a configuration of ratelimit: it has no `domain`, but {}", shown.join(", "));
-            (what, "if the configuration is below one of these keys, save that part as a file of its own")
-        };
-        problems.error(line, what, fix);
+    let Content::Mapping(document) = content else {
+        let what = "this is a list, and not a configuration of ratelimit";
+        problems.error(line, what, "for limits of limitador, see docs/migrating.md#from-limitador");
         return None;
-    }
+    };
     if !is_first {
         let what = "this is not the first document, and ratelimit itself reads only that one";
         problems.warning(line, what, "write a file for each domain if ratelimit is to read them, too");
     }
-    Some(document)
-}
-
-/// Reports that no document defines a domain.
-fn report_none(others: &[(usize, String)], problems: &mut Problems) {
-    let Some((line, _)) = others.first() else {
-        let fix = "ratelimit rejects the file, too: add `domain: NAME`";
-        return problems.error(1_usize, "`domain` is missing, because the file is empty", fix);
-    };
-    let mut kinds: Vec<_> = others.iter().map(|(_, kind)| kind.as_str()).collect();
-    kinds.sort_unstable();
-    kinds.dedup();
-    let what = format!("this is a Kubernetes manifest ({}) without a ConfigMap of limits", kinds.join(", "));
-    problems.error(*line, what, "give the ConfigMap, or the file that it is made from");
+    Some(*document)
 }
