@@ -1,10 +1,7 @@
-//! Sketches with streams of events: recall, memory, windows.
-
-use std::collections::HashMap;
+//! Tables with streams of events: recall, memory, windows.
 
 use proptest::prelude::*;
 
-use super::sketch::MAX_NAME;
 use super::*;
 
 const DENIED_MINUTE: (Order, Window) = (Order::Denied, Window::Minute);
@@ -50,30 +47,14 @@ fn pairs<const N: usize>(expected: [(&str, u64); N]) -> Vec<(String, u64)> {
     expected.map(|(actor, count)| (actor.to_owned(), count)).to_vec()
 }
 
-#[test]
-fn huge_amounts_hide_no_other_actor() {
-    let mut test = TestTop::new(1 << 20);
-    for (actor, amount) in [("ann", 3), ("eve", 1 << 50), ("eve", 1 << 50), ("bob", 2), ("ann", 1), ("eve", 1)] {
-        assert!(test.count(event(Order::Taken, actor, amount), at(1_000)));
-    }
-    let counts = test.counts(TAKEN_HOUR, 1_000);
-    assert_eq!(counts[1..], pairs([("ann", 4), ("bob", 2)]));
-    assert_eq!(counts[0].0, "eve");
-    let huge = &test.rank(TAKEN_HOUR, at(1_000), 1).actors[0];
-    assert!(huge.count.abs_diff((1 << 51) + 1) <= huge.error, "{huge:?}");
-}
-
 /// A cost of more than an answer can show counts as much as an answer can show.
 #[test]
-fn amounts_beyond_the_largest_number_end_there() {
+fn huge_amounts_end_at_the_largest_number_and_hide_no_other_actor() {
     let mut test = TestTop::new(1 << 20);
-    for round in 0..100_000 {
-        assert!(test.count(event(Order::Taken, "eve", u64::MAX), at(1_000)));
-        if round == 0 {
-            assert_eq!(test.counts(TAKEN_HOUR, 1_000), pairs([("eve", (1 << 53) - 1)]));
-        }
+    for (actor, amount) in [("ann", 3), ("eve", 1 << 50), ("eve", u64::MAX), ("bob", 2), ("ann", 1), ("eve", 1)] {
+        assert!(test.count(event(Order::Taken, actor, amount), at(1_000)));
     }
-    assert_eq!(test.counts(TAKEN_HOUR, 1_000), pairs([("eve", (1 << 53) - 1)]));
+    assert_eq!(test.counts(TAKEN_HOUR, 1_000), pairs([("eve", (1 << 53) - 1), ("ann", 4), ("bob", 2)]));
 }
 
 #[test]
@@ -113,38 +94,17 @@ fn windows_end_with_the_time_of_the_batch() {
 }
 
 #[test]
-fn clock_that_jumps_neither_loses_nor_keeps_counts() {
+fn clock_that_jumps_does_not_keep_counts() {
     let mut test = TestTop::new(1 << 20);
-    test.count(event(Order::Denied, "ann", 1), at(9_000_000));
-    // Back by a day: the counts stay for a window from then on.
-    test.count(event(Order::Denied, "ann", 1), at(8_913_600));
-    assert_eq!(test.counts(DENIED_MINUTE, 8_913_600), pairs([("ann", 2)]));
-    assert_eq!(test.counts(DENIED_MINUTE, 8_913_675), []);
-    // Forward by a year.
-    test.count(event(Order::Denied, "bob", 1), at(41_000_000));
-    assert_eq!(test.counts(DENIED_MINUTE, 41_000_000), pairs([("bob", 1)]));
-    assert_eq!(test.counts((Order::Denied, Window::Hour), 41_000_000), pairs([("bob", 1)]));
-}
-
-#[test]
-fn large_amounts_keep_their_proportions() {
-    let mut test = TestTop::new(1 << 20);
-    let mut exact: HashMap<String, u64> = HashMap::new();
-    for round in 0..1_000_u64 {
-        for (actor, amount) in [("large", 1 << 40), ("half", 1 << 39), ("medium", 5_000_000_000), ("endless", u64::MAX)]
-        {
-            test.count(event(Order::Taken, actor, amount), at(5_000_000 + round));
-            *exact.entry(actor.to_owned()).or_default() += amount.min(1 << 53);
+    for (seconds, actor) in [(9_000_000, "ann"), (9_000_000 - 86_400, "bob"), (41_000_000, "eve")] {
+        test.count(event(Order::Denied, actor, 1), at(seconds));
+        for window in Window::ALL {
+            assert_eq!(test.counts((Order::Denied, window), seconds), pairs([(actor, 1)]));
         }
     }
-    let ranked = test.rank(TAKEN_HOUR, at(5_001_000), 10).actors;
-    let names: Vec<_> = ranked.iter().map(|ranked| String::from_utf8_lossy(&ranked.actor)).collect();
-    assert_eq!(names[..3], ["endless", "large", "half"]);
-    assert_eq!(ranked[0].count, (1 << 53) - 1, "as much as JSON can show");
-    for ranked in &ranked[1..] {
-        let exact = exact[&*String::from_utf8_lossy(&ranked.actor)];
-        assert!(ranked.count.abs_diff(exact) <= ranked.error, "{ranked:?}, exactly {exact}");
-    }
+    // A batch that ends late is a little earlier.
+    test.count(event(Order::Denied, "eve", 1), at(41_000_000 - 20));
+    assert_eq!(test.counts(DENIED_MINUTE, 41_000_000), pairs([("eve", 2)]));
 }
 
 #[test]
@@ -161,34 +121,23 @@ fn long_names_are_cut_between_characters_and_still_told_apart() {
     assert!(ranked.iter().all(|ranked| one.as_bytes().starts_with(&ranked.actor)));
 }
 
-/// A client invents actors with long names for one rule. The rule still ranks as many actors as with short names, and the
-/// rules that come later have room.
+/// A client invents actors with long names for one rule. The rule still ranks the others, and the rules that come later have
+/// room.
 #[test]
 fn flood_of_long_names_leaves_room_for_actors_and_rules() {
     let top = Top::new(DEFAULT_TOP_MEMORY).unwrap();
     let mut sampler = Sampler::of(Random::seeded(1));
     let flooded = RuleTop::default();
     let tail = "x".repeat(MAX_NAME);
-    let real = |number: usize| format!("real-{number:020}-{tail}");
     for number in 0..200_000 {
-        for order in Order::ALL {
-            assert!(top.count(&flooded, event(order, &format!("{number:020}-{tail}"), 1), at(50), &mut sampler));
-            if number % 100 == 0 {
-                for number in 0..100 {
-                    top.count(&flooded, event(order, &real(number), 1), at(50), &mut sampler);
-                }
-            }
+        top.count(&flooded, event(Order::Denied, &format!("{number:020}-{tail}"), 1), at(50), &mut sampler);
+        for real in (0..100).filter(|_| number % 100 == 0) {
+            top.count(&flooded, event(Order::Denied, &format!("real-{real:020}-{tail}"), 1), at(50), &mut sampler);
         }
     }
-    for order in Order::ALL {
-        let ranked = top.rank(&flooded, (order, Window::Minute), at(50), 100, None).actors;
-        let found = ranked.iter().filter(|ranked| ranked.actor.starts_with(b"real-")).count();
-        assert!(found >= 95, "{found} of 100");
-        assert!(ranked.iter().all(|ranked| ranked.is_cut && ranked.actor.len() >= 32));
-        let places = top.rank(&flooded, (order, Window::Minute), at(50), usize::MAX, None).actors.len();
-        println!("{order:?}: {places} actors, {} bytes", top.memory());
-        assert!(places >= 15_000, "{places}");
-    }
+    let ranked = top.rank(&flooded, DENIED_MINUTE, at(50), usize::MAX, None).actors;
+    let found = ranked.iter().take(100).filter(|ranked| ranked.actor.starts_with(b"real-")).count();
+    assert!(found >= 95 && ranked.len() >= 3_000, "{found} of 100, among {}", ranked.len());
     let rules: Vec<_> = (0..1_000).map(|_| RuleTop::default()).collect();
     let has_room = |rule: &RuleTop| top.count(rule, event(Order::Denied, "ann", 1), at(50), &mut sampler.clone());
     assert_eq!(rules.iter().filter(|rule| has_room(rule)).count(), rules.len());
@@ -229,10 +178,21 @@ fn ten_thousand_rules_have_room() {
     assert!(top.memory() <= DEFAULT_TOP_MEMORY);
 }
 
+/// Returns the memory that the tables really have (bytes).
+fn measured_memory(rule: &RuleTop) -> usize {
+    let of_table = |table: &Table| {
+        let names = table.actors.values().map(|place| place.name.len()).sum::<usize>();
+        size_of::<Table>() + table.actors.capacity() * size_of::<(u64, u64, Place)>() + names
+    };
+    let of_order =
+        |order| rule.tables(order).lock().iter().flat_map(|tables| tables.iter()).map(of_table).sum::<usize>();
+    Order::ALL.into_iter().map(of_order).sum()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// The sketches never take more than the budget, in any order of events, and return all of it.
+    /// The tables never take more than the budget, in any order of events, and return all of it.
     #[test]
     fn memory_is_bounded(
         memory in 1_usize..200_000,
@@ -248,7 +208,7 @@ proptest! {
             top.count(&rules[rule], event(Order::ALL[order], &actor, actor.len() as u64), at(now), &mut sampler);
             prop_assert!(top.memory() <= memory);
         }
-        let measured: usize = rules.iter().map(RuleTop::measured_memory).sum();
+        let measured: usize = rules.iter().map(measured_memory).sum();
         prop_assert!(measured <= top.memory(), "{measured} bytes, counted as {}", top.memory());
         drop(rules);
         prop_assert_eq!(top.memory(), 0);
@@ -280,8 +240,8 @@ impl Zipf {
     }
 }
 
-/// The result of a load: the share of the 100 actors with the largest exact counts that are among the 100 that the sketches
-/// rank highest, and what the sketches took and said.
+/// The result of a load: the share of the 100 actors with the largest exact counts that are among the 100 that the tables
+/// rank highest, and what the tables took and said.
 struct Recall {
     share: f64,
     memory: usize,
@@ -410,24 +370,5 @@ fn first_events_of_each_second_are_counted_one_by_one() {
             assert_eq!(sampler.next(position, usize::MAX), Some(Sample { position, weight: 1 }));
         }
         assert_eq!(sampler.next(0, 1_000).map_or(ONE_IN, |sample| sample.weight), ONE_IN);
-    }
-}
-
-/// The distribution of the gaps is that of independent choices: the share of gaps of `k` is `(15/16)^k / 16`.
-#[test]
-fn gaps_are_geometric() {
-    const DRAWS: u64 = 200_000;
-    let mut random = Random::seeded(3);
-    let mut gaps = [0_u64; 40];
-    for _ in 0..DRAWS {
-        if let Some(count) = gaps.get_mut(skip(&mut random)) {
-            *count += 1;
-        }
-    }
-    for (gap, count) in gaps.into_iter().enumerate() {
-        let share = (15.0_f64 / 16.0).powi(gap as i32) / 16.0;
-        let expected = share * DRAWS as f64;
-        let deviation = (expected * (1.0 - share)).sqrt();
-        assert!((count as f64 - expected).abs() < 5.0 * deviation, "{gap}: {count}, expected {expected}");
     }
 }
