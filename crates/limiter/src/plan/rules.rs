@@ -24,10 +24,9 @@ use divvy_core::rules::{MAX_STACK, MatchPolicy, Operation, OverrideKind, Overrun
 /// The answer to an actor that may take nothing.
 const NOTHING: Source = Source::Fixed { allowed: false, credit: 0 };
 
-/// The destination of new members and their entries.
+/// The destination of new members.
 struct Members<'a> {
     list: &'a mut Vec<Member>,
-    entries: Entries<'a>,
     fixed_actors: &'a mut FixedActors,
     blocks: &'a mut Vec<Block>,
     /// Buffer for an actor.
@@ -72,8 +71,8 @@ impl PlanBuilder {
         let everywhere = everywhere.as_ref().and_then(|everywhere| everywhere.find(operation, now));
         let context = Context { active, operation, intent, cost, modes, terms, is_idempotent, now, everywhere };
         let Plan { batch, members, fixed_actors, blocks, groups, .. } = plan;
-        let entries = Entries { batch, group: group.as_deref_mut(), key: key.as_deref_mut() };
-        let members = &mut Members { list: members, entries, fixed_actors, blocks, actor };
+        let members = &mut Members { list: members, fixed_actors, blocks, actor };
+        let mut entries = Entries { batch, group: group.as_deref_mut(), key: key.as_deref_mut() };
         let first = members.list.len();
         let mut absent = None;
         let mut answering = 0;
@@ -83,18 +82,18 @@ impl PlanBuilder {
                 return Err(Refusal::OutOfScope);
             }
             let part = context.part(index, rule)?;
-            let is_alone = answering == 0 && members.entries.group.is_none();
+            let is_alone = answering == 0 && entries.group.is_none();
             match rule.match_policy {
                 // A peek needs only the answer, and canaries do not answer.
                 MatchPolicy::Canary if part.is_absent || intent == Intent::Peek => {}
-                MatchPolicy::Canary => context.ask(part, rule, members)?,
+                MatchPolicy::Canary => context.ask(part, rule, members, &mut entries)?,
                 _ if part.is_absent => absent = Some((part, rule)),
-                MatchPolicy::Stop if is_alone => return context.ask(part, rule, members),
+                MatchPolicy::Stop if is_alone => return context.ask(part, rule, members, &mut entries),
                 MatchPolicy::And | MatchPolicy::Stop => {
                     answering += 1;
                     // Usage that has already happened counts even if another rule denies.
                     if part.action.is_settlement() {
-                        context.ask(part, rule, members)?;
+                        context.ask(part, rule, members, &mut entries)?;
                     } else {
                         stack.push(part);
                     }
@@ -105,9 +104,9 @@ impl PlanBuilder {
             Some((_, rule)) if answering == 0 && intent == Intent::Charge && members.list.len() == first => {
                 Err(Refusal::NothingToCharge(rule.to_string()))
             }
-            Some((part, rule)) if answering == 0 => context.ask(part, rule, members),
+            Some((part, rule)) if answering == 0 => context.ask(part, rule, members, &mut entries),
             _ if answering > MAX_STACK => Err(Refusal::TooManyRules),
-            _ => context.ask_stack(stack, first, members, groups),
+            _ => context.ask_stack(stack, first, members, groups, &mut entries),
         }
     }
 }
@@ -178,7 +177,7 @@ impl Context<'_> {
     fn check_ttl(&self) -> Result<(), Refusal> {
         match self.terms {
             Some(&Terms { ttl_seconds: Some(ttl_seconds), max_ttl_seconds: max, .. }) if ttl_seconds > max => {
-                Err(Refusal::LongTtl { ttl_seconds, max })
+                Err(Refusal::BadTtl { ttl_seconds, max })
             }
             Some(_) | None => Ok(()),
         }
@@ -201,27 +200,28 @@ impl Context<'_> {
         first: usize,
         members: &mut Members<'_>,
         groups: &mut Vec<Group>,
+        entries: &mut Entries<'_>,
     ) -> Result<(), Refusal> {
-        let (first_entry, first_member) = (members.entries.batch.len(), members.list.len());
+        let (first_entry, first_member) = (entries.batch.len(), members.list.len());
         for part in stack {
             let Some(rule) = self.active.rules.rules().get(part.rule) else { continue };
-            self.ask(*part, rule, members)?;
+            self.ask(*part, rule, members, entries)?;
         }
         // A canary that always denies, such as for an actor whose own limit is 0, denies nothing.
         let denies = |member: &Member| {
             !member.is_canary && matches!(member.source, Source::Fixed { allowed: false, .. } | Source::Blocked(_))
         };
         let is_denied = members.list.iter().skip(first).any(denies);
-        if let Some(group) = &mut members.entries.group {
+        if let Some(group) = &mut entries.group {
             group.is_denied |= is_denied;
             return Ok(());
         }
         if is_denied {
             // Nothing may be taken, regardless of the counters.
-            members.entries.batch.only_look(first_entry);
+            entries.batch.only_look(first_entry);
         }
         if self.intent.is_hit() {
-            members.entries.batch.group(first_entry);
+            entries.batch.group(first_entry);
             groups.push(Group { members: first_member..members.list.len(), requests: 0..0 });
         }
         Ok(())
@@ -229,14 +229,20 @@ impl Context<'_> {
 
     /// Adds a rule's entry, and its member.
     #[inline]
-    fn ask(&self, part: Part, rule: &Rule, members: &mut Members<'_>) -> Result<(), Refusal> {
+    fn ask(
+        &self,
+        part: Part,
+        rule: &Rule,
+        members: &mut Members<'_>,
+        entries: &mut Entries<'_>,
+    ) -> Result<(), Refusal> {
         let Part { rule: index, action, .. } = part;
         let is_plain = self.everywhere.is_none() && self.terms.is_none() && !action.is_about_reservation();
         // Fast path: an entry alone, for an actor without a block or an allow. Its key is written in one place only, so that
         // it needs no call.
-        if let Some(counter) = self.active.counter(index).filter(|_| is_plain && members.entries.are_alone()) {
+        if let Some(counter) = self.active.counter(index).filter(|_| is_plain && entries.are_alone()) {
             let may_override = Cell::new(false);
-            let entry = members.entries.batch.push_if(action, self.now, |key| {
+            let entry = entries.batch.push_if(action, self.now, |key| {
                 let start = counter.write_actor(self.operation, key);
                 let actor = key.get(start..).unwrap_or_default();
                 may_override.set(counter.may_override(actor));
@@ -248,12 +254,18 @@ impl Context<'_> {
                 return Ok(());
             }
         }
-        self.ask_with_care(part, rule, members)
+        self.ask_with_care(part, rule, members, entries)
     }
 
     /// Does the same as [`Context::ask`], for every request and every actor.
     #[inline(never)]
-    fn ask_with_care(&self, part: Part, rule: &Rule, members: &mut Members<'_>) -> Result<(), Refusal> {
+    fn ask_with_care(
+        &self,
+        part: Part,
+        rule: &Rule,
+        members: &mut Members<'_>,
+        entries: &mut Entries<'_>,
+    ) -> Result<(), Refusal> {
         let Part { rule: index, action, .. } = part;
         let is_canary = rule.match_policy == MatchPolicy::Canary;
         let counter = self.active.counter(index);
@@ -261,16 +273,15 @@ impl Context<'_> {
             (Some(Applicable { kind: OverrideKind::Block, ends, reason, .. }), _) => {
                 if let Some(counter) = counter.filter(|_| action.is_settlement()) {
                     // The usage counts, and the block answers.
-                    members.entries.add(action, self.now, is_canary, |key| self.write_key(counter, action, key));
+                    entries.add(action, self.now, is_canary, |key| self.write_key(counter, action, key));
                 }
                 members.blocks.push(Block { ends_ns: ends.map(|ends| ends.since(self.now)), reason });
                 (action, Source::Blocked(members.blocks.len() - 1))
             }
-            (Some(_), _) => self.count_allowed(part, rule, &mut members.entries),
+            (Some(_), _) => self.count_allowed(part, rule, entries),
             (None, None) => (action, fixed(rule)),
             (None, Some(counter)) => {
                 let write_key = |key: &mut Vec<u8>| self.write_key(counter, action, key);
-                let entries = &mut members.entries;
                 let entry = if self.terms.is_some() || entries.group.is_some() || action.is_about_reservation() {
                     self.add_with_terms(action, rule, is_canary, write_key, entries)?
                 } else {
