@@ -39,7 +39,7 @@ pub struct ActiveRules {
     /// The top of each rule. Empty if nothing is counted.
     pub(super) tops: Vec<TopOfRule>,
     /// The penalty of each rule. Empty if no rule has one.
-    pub(super) penalties: Vec<Option<Arc<RulePenalty>>>,
+    pub(super) penalties: Vec<Option<RulePenalty>>,
 }
 
 /// The naming of counters.
@@ -217,7 +217,8 @@ impl ActiveRules {
         let fingerprints: Vec<_> = rules.rules().iter().map(fingerprint).collect();
         let by_fingerprint = fingerprints.iter().enumerate().rev().map(|(index, print)| (*print, index)).collect();
         let most_counters = most_counters(rules.rules());
-        let penalty = |(rule, label): (&Rule, Option<&str>)| RulePenalty::new(rule, label?).map(Arc::new);
+        let penalized = rules.rules().iter().filter(|rule| rule.penalty.is_some()).count();
+        let penalty = |(rule, label): (&Rule, Option<&str>)| RulePenalty::new(rule, label?, penalized);
         let mut penalties: Vec<_> = rules.rules().iter().zip(labels(rules.rules())).map(penalty).collect();
         if penalties.iter().all(Option::is_none) {
             penalties.clear();
@@ -235,14 +236,11 @@ impl ActiveRules {
         }
     }
 
-    /// Makes the actors of each rule count. The rules that were in force `before` keep their counts.
-    pub(super) fn set_tops(&mut self, before: Option<&Self>) {
-        self.tops = tops_of(&self.rules, before);
-    }
-
-    /// Makes no actor count.
-    pub(super) fn forget_tops(&mut self) {
-        self.tops = Vec::new();
+    /// Drops idle rankings, if rules have no memory for theirs.
+    pub(super) fn drop_idle_tops(&self, now: Timestamp) {
+        if self.tops.iter().any(|of_rule| of_rule.top.is_without_room()) {
+            self.tops.iter().for_each(|of_rule| of_rule.top.drop_idle(now));
+        }
     }
 
     /// Returns the labels of the rules with a counter, as limits of actors use them.
@@ -380,7 +378,7 @@ pub struct TopOfRule {
 }
 
 /// Returns the tops of these rules. A rule that was in force `before` keeps its top, even if its limit has changed.
-fn tops_of(rules: &RuleSet, before: Option<&ActiveRules>) -> Vec<TopOfRule> {
+pub(super) fn tops_of(rules: &RuleSet, before: Option<&ActiveRules>) -> Vec<TopOfRule> {
     let (old, tops) = before.map_or((&[][..], &[][..]), |before| (before.rules.rules(), &before.tops[..]));
     let kept = |rule: &Rule, origin: usize| {
         let of_rule = tops.get(origin)?;

@@ -13,7 +13,7 @@ use std::borrow::Cow;
 
 use crate::active_rules::{ActiveRules, RuleCounter};
 use crate::refusal::{AdminError, MAX_ACTOR, Refusal};
-use divvy_core::rules::{ActorFields, Misspelling, Network, NetworkError, Operation, Rule, Scope, Spellings, header};
+use divvy_core::rules::{ActorFields, Network, NetworkError, Operation, Rule, Scope, Spellings, header};
 
 /// Maximum number of characters of a name that an error repeats. A client may have sent a very long one.
 const SHOWN: usize = 200;
@@ -73,16 +73,6 @@ impl RuleName<'_> {
         }
     }
 
-    /// Finds the rule as [`RuleName::find`] does, for a change of its counters. The rule must not be named by its
-    /// position, because the change would apply to another rule if the file was reordered.
-    pub(super) fn find_for_change(self, active: &ActiveRules) -> Result<(&Rule, &RuleCounter), AdminError> {
-        let found = self.find(active)?;
-        if let Self::Name(name) = self {
-            lasting_name(name, found.0)?;
-        }
-        Ok(found)
-    }
-
     /// Returns the start of the name, for an error.
     pub(super) fn shown(self) -> String {
         match self {
@@ -102,15 +92,6 @@ pub(super) fn canonical(label: &str, rule: &Rule, actor: &str) -> Result<String,
     if actor.len() > MAX_ACTOR { Err(AdminError::LongActor) } else { canonical_actor(label, rule, actor) }
 }
 
-/// Returns the actor in the form that checks give it, to find an exception of the rule with this label.
-pub(super) fn spelled(label: &str, rule: &Rule, actor: &str, active: &ActiveRules) -> Result<String, AdminError> {
-    let actor = canonical(label, rule, actor)?;
-    ActorFields::of(rule).respell(&actor, |field, value| {
-        let spelled = active.rules.spellings().of(field).and_then(|spelling| spelling.read(value).ok());
-        Ok(spelled.map_or(value.to_owned(), Cow::into_owned))
-    })
-}
-
 /// Returns the actor in the form that hits give it, for an exception of the rule with this name. Values that checks normalize
 /// are in their spelling. An exception of an actor that no hit has would never apply.
 ///
@@ -120,8 +101,7 @@ pub(super) fn possible(name: &str, rule: &Rule, actor: &str, active: &ActiveRule
     if let [field] = rule.actor_fields.as_slice()
         && let Some(value) = actor.strip_prefix(field.as_str()).and_then(|rest| rest.strip_prefix('='))
     {
-        let (rule, field, actor) = (name.to_owned(), field.clone(), shown(value));
-        return Err(AdminError::NamesField { rule, field, actor });
+        return Err(no_hit(rule, actor, format!("write it as '{}'", shown(value))));
     }
     let actor = canonical(name, rule, actor)?;
     // A rule without a counter has no exceptions, and was not found.
@@ -137,20 +117,17 @@ pub(super) fn possible(name: &str, rule: &Rule, actor: &str, active: &ActiveRule
 /// # Errors
 /// No hit of the rule has the value.
 fn possible_value(rule: &Rule, field: &str, value: &str, spellings: &Spellings) -> Result<String, AdminError> {
-    let rule_name = || rule.lasting_name().unwrap_or_default().to_owned();
-    let other = |value: &str, condition: String| AdminError::OtherValue {
-        rule: rule_name(),
-        field: field.to_owned(),
-        condition,
-        value: shown(value),
-    };
+    let other = |value: &str, condition: String| no_hit(rule, value, format!("its {field} matches {condition}"));
     let conditions = || rule.conditions().filter(|condition| condition.field == field);
     let has_prefix = rule.actor_prefix.as_ref().is_some_and(|prefix| prefix.field == field);
     if value.contains('/')
         && let Ok(network) | Err(NetworkError::HostBits { masked: network }) = Network::parse(value)
     {
         if !has_prefix && field != MASKED_ADDRESS {
-            return Err(AdminError::NoNetworks { rule: rule_name(), field: field.to_owned(), network });
+            let fix = format!(
+                "it counts each {field} by itself; to block or allow a network, name all rules: '*' {field}={network}"
+            );
+            return Err(no_hit(rule, value, fix));
         }
         return match conditions().find(|condition| !condition.may_be_met_in(network)) {
             Some(condition) => Err(other(value, condition.to_string())),
@@ -162,12 +139,7 @@ fn possible_value(rule: &Rule, field: &str, value: &str, spellings: &Spellings) 
         return Ok(String::new());
     }
     let spelled = spellings.of(field).map_or(Ok(Cow::Borrowed(value)), |spelling| spelling.read(value));
-    let value = spelled.map_err(|Misspelling { what, fix }| AdminError::NoCheck {
-        field: field.to_owned(),
-        value: shown(value),
-        what,
-        fix,
-    })?;
+    let value = spelled.map_err(|misspelling| AdminError::no_check(field, value, misspelling))?;
     let mut patterns = rule.patterns(field).peekable();
     if let Some(pattern) = patterns.peek().map(ToString::to_string)
         && !patterns.any(|pattern| pattern.matches(&value))
@@ -178,6 +150,11 @@ fn possible_value(rule: &Rule, field: &str, value: &str, spellings: &Spellings) 
         Some(condition) => Err(other(&value, condition.to_string())),
         None => Ok(value.into_owned()),
     }
+}
+
+/// Returns the error for an actor that no hit of the rule has.
+fn no_hit(rule: &Rule, actor: &str, fix: String) -> AdminError {
+    AdminError::NoHit { rule: rule.lasting_name().unwrap_or_default().to_owned(), actor: shown(actor), fix }
 }
 
 /// Returns the start of a text, for an error.
@@ -193,14 +170,17 @@ const MASKED_ADDRESS: &str = "masked_remote_address";
 /// # Errors
 /// The rule has no actors, or the actor has other fields or is a network of another length.
 pub(super) fn canonical_actor(name: &str, rule: &Rule, actor: &str) -> Result<String, AdminError> {
-    match rule.actor_fields.as_slice() {
-        [] if actor.is_empty() => Ok(String::new()),
-        [] => Err(AdminError::NoActors { rule: name.to_owned() }),
-        fields => ActorFields::of(rule).canonical(actor).ok_or_else(|| match &rule.actor_prefix {
-            Some(prefix) if fields.len() == 1 => {
-                AdminError::OtherNetwork { rule: name.to_owned(), prefix: prefix.clone() }
-            }
-            _ => AdminError::OtherActor { rule: name.to_owned(), fields: fields.to_vec() },
-        }),
-    }
+    let expected = match (rule.actor_fields.as_slice(), &rule.actor_prefix) {
+        ([], _) if actor.is_empty() => return Ok(String::new()),
+        ([], _) => "has one counter for all: the actor must be empty".to_owned(),
+        ([_], Some(prefix)) => {
+            format!("counts by networks (`actorPrefix = {prefix}`): name an address, or its network")
+        }
+        (fields, _) => {
+            let example: Vec<_> = fields.iter().map(|field| format!("{field}=…")).collect();
+            format!("counts by {}: write the actor as '{}'", fields.join(" and "), example.join(" "))
+        }
+    };
+    let canonical = ActorFields::of(rule).canonical(actor).filter(|_| !rule.actor_fields.is_empty());
+    canonical.ok_or_else(|| AdminError::OtherActor { rule: name.to_owned(), expected })
 }

@@ -20,7 +20,7 @@
 use std::cmp::Reverse;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use foldhash::{fast::FixedState, quality::RandomState};
 use indexmap::IndexMap;
@@ -31,8 +31,6 @@ use divvy_telemetry::metrics::named_values;
 
 /// Default for the memory of all tables (bytes).
 pub const DEFAULT_TOP_MEMORY: usize = 16 * 1024 * 1024;
-/// Minimum time between two searches for idle tables.
-const DROP_INTERVAL_NS: u64 = 60 * NANOS_PER_SECOND;
 /// A table takes at most this share of the free memory, so that later rules have room, too.
 const TABLE_SHARE: usize = 8;
 /// Memory that a table may have regardless of its share (bytes).
@@ -55,8 +53,6 @@ pub struct Top {
     max_memory: usize,
     /// Random, so that no client can choose actors that count as one.
     hasher: RandomState,
-    /// When tables were last dropped because others had no memory (nanoseconds since 1970).
-    dropped: AtomicU64,
 }
 
 impl Top {
@@ -66,7 +62,6 @@ impl Top {
             free: Arc::new(AtomicUsize::new(max_memory)),
             max_memory,
             hasher: RandomState::default(),
-            dropped: AtomicU64::new(0),
         })
     }
 
@@ -84,13 +79,6 @@ impl Top {
         }
         rule.is_without_room.store(!has_room, Relaxed);
         has_room
-    }
-
-    /// Returns whether idle tables should be dropped for others, which is so once a minute at most.
-    pub fn should_drop_idle(&self, now: Timestamp) -> bool {
-        let dropped = self.dropped.load(Relaxed);
-        let is_due = now.as_nanos().abs_diff(dropped) >= DROP_INTERVAL_NS;
-        is_due && self.dropped.compare_exchange(dropped, now.as_nanos(), Relaxed, Relaxed).is_ok()
     }
 
     /// Ranks the actors of a rule by their counts in the window that ends at `now`. Returns the highest, at most `max`, or
@@ -458,15 +446,6 @@ pub struct Sampler {
     random: Random,
 }
 
-/// An event that is counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sample {
-    /// Its position among the events.
-    pub position: usize,
-    /// The number of events that it stands for.
-    pub weight: u64,
-}
-
 impl Sampler {
     /// Creates a sampler. Its choices are unpredictable.
     pub fn new() -> Self {
@@ -488,13 +467,14 @@ impl Sampler {
         }
     }
 
-    /// Returns the next event to count, out of the events at the positions from `first` up to but not including `end`.
+    /// Returns the position of the next event to count, out of those from `first` up to but not including `end`, and the number of
+    /// events that it stands for.
     #[inline]
-    pub fn next(&mut self, first: usize, end: usize) -> Option<Sample> {
+    pub fn next(&mut self, first: usize, end: usize) -> Option<(usize, u64)> {
         let rest = end.saturating_sub(first);
         if rest > 0 && self.counted_each > 0 {
             self.counted_each -= 1;
-            return Some(Sample { position: first, weight: 1 });
+            return Some((first, 1));
         }
         if self.skip >= rest {
             self.skip -= rest;
@@ -502,13 +482,7 @@ impl Sampler {
         }
         let position = first + self.skip;
         self.skip = skip(&mut self.random);
-        Some(Sample { position, weight: ONE_IN })
-    }
-}
-
-impl Default for Sampler {
-    fn default() -> Self {
-        Self::new()
+        Some((position, ONE_IN))
     }
 }
 

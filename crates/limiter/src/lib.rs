@@ -19,12 +19,13 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 
+use self::active_rules::tops_of;
 pub use self::active_rules::{ActiveRules, CounterNames};
 pub use self::admin::{counters, exceptions, inspection};
 pub use self::heavy_hitters::DEFAULT_TOP_MEMORY;
 use self::heavy_hitters::Top;
-use self::penalties::Denials;
 use self::plan::REQUEST_WEIGHT;
 pub use self::plan::effects::{Intent, Settlement};
 pub use self::plan::{DEFAULT_MAX_RESERVATION_TTL, Payload, Plan, PlanBuilder, ReservationId, Reserve, Together};
@@ -67,7 +68,7 @@ impl Limiter {
             store,
             exceptions: Register::new(clock.now()),
             clock,
-            observers: Observers { metrics, top, denials: Arc::new(Denials::default()) },
+            observers: Observers { metrics, top, has_denials: Arc::default() },
             jitter: Jitter::default(),
             max_reservation_ttl: DEFAULT_MAX_RESERVATION_TTL,
         };
@@ -104,8 +105,7 @@ impl Limiter {
     /// ranked. Nothing may have been applied before.
     pub fn with_top_memory(mut self, bytes: usize) -> Self {
         self.observers.top = Top::new(bytes).map(Arc::new);
-        if let Some(mut active) = self.active.swap(None).and_then(Arc::into_inner) {
-            active.forget_tops();
+        if let Some(active) = self.active.swap(None).and_then(Arc::into_inner) {
             self.replace_rules(active);
         }
         self
@@ -119,9 +119,10 @@ impl Limiter {
     /// Puts these rules in force for every batch that begins from now on. Batches under way keep their rules.
     pub fn replace_rules(&self, mut active: ActiveRules) {
         active.set_exceptions(&self.exceptions);
-        if self.observers.top.is_some() {
-            active.set_tops(self.active.load().as_deref());
-        }
+        active.tops = match self.observers.top {
+            Some(_) => tops_of(&active.rules, self.active.load().as_deref()),
+            None => Vec::new(),
+        };
         self.active.store(Some(Arc::new(active)));
         // A rule says whether its blocks are about addresses.
         self.exceptions.memory.journal.reset();
@@ -152,11 +153,15 @@ impl Limiter {
         self.exceptions.follow(&self.store, self.clock).await
     }
 
-    /// Drops some of the expired exceptions for single actors from memory, and from a store that no other server writes to.
+    /// Drops some of the expired exceptions for single actors from memory, and from a store that no other server writes to. If
+    /// rules have no memory for ranking actors, idle ones return theirs.
     ///
     /// # Errors
     /// The store's error. Expired exceptions are not in force, and are dropped later, or after the next start.
-    pub async fn drop_expired_exceptions(&self) -> Result<(), StoreError> {
+    pub async fn drop_expired(&self) -> Result<(), StoreError> {
+        if let Some(active) = self.active_rules() {
+            active.drop_idle_tops(self.now());
+        }
         self.exceptions.drop_expired(&self.store, self.clock).await
     }
 
@@ -272,7 +277,8 @@ struct Observers {
     pub metrics: Arc<Metrics>,
     /// `None` if the actors of rules are not ranked.
     pub top: Option<Arc<Top>>,
-    pub denials: Arc<Denials>,
+    /// Notified when the store has denied actors of rules with a penalty.
+    pub has_denials: Arc<Notify>,
 }
 
 impl Observers {
@@ -286,7 +292,7 @@ impl Observers {
         if let Some(top) = &self.top {
             report.count_top(top);
         }
-        report.note_denials(&self.denials, &self.metrics);
+        report.note_denials(&self.has_denials, &self.metrics);
     }
 }
 

@@ -3,9 +3,10 @@
 
 use std::fmt::Display;
 
+use crate::admin::shown;
 use crate::register::owner::Class;
 use crate::store::StoreError;
-use divvy_core::rules::{ActorPrefix, BadCost, MAX_RESET_SECONDS, MAX_STACK, Network, NetworkError, QuotaError};
+use divvy_core::rules::{BadCost, MAX_RESET_SECONDS, MAX_STACK, Misspelling, NetworkError, QuotaError};
 
 /// Maximum number of requests in a group.
 pub const MAX_TOGETHER: usize = 16;
@@ -39,27 +40,18 @@ pub enum Refusal {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A charge for a sliding log, which cannot exceed its limit.
+    /// A charge or a reservation for a sliding log, which can neither exceed its limit nor set credits aside.
     #[error(
-        "nothing was charged: the rule [{0}] is a sliding-log, which cannot count more than its limit; `algorithm = \
+        "nothing was counted: the rule [{0}] is a sliding-log, which is neither charged nor sets credits aside; `algorithm = \
          sliding-window` can"
     )]
-    CannotCharge(String),
-    /// A reservation from a sliding log, which cannot set credits aside.
-    #[error(
-        "nothing was reserved: the rule [{0}] is a sliding-log, which cannot set credits aside; `algorithm = \
-         sliding-window` can"
-    )]
-    CannotReserve(String),
+    CountsEvents(String),
     /// A reservation of no credits.
     #[error("a reservation needs at least 1 credit")]
     NoCredits,
-    /// A reservation with a TTL of 0.
-    #[error("TTL 0 is below the minimum of 1 s")]
-    ZeroTtl,
-    /// A reservation with a TTL beyond the server's maximum.
-    #[error("TTL {ttl_seconds} exceeds the maximum of {max} s")]
-    LongTtl {
+    /// A reservation with a TTL of 0, or beyond the server's maximum.
+    #[error("TTL {ttl_seconds} is not from 1 s to the maximum of {max} s")]
+    BadTtl {
         /// The requested TTL.
         ttl_seconds: u32,
         /// The server's maximum.
@@ -124,14 +116,11 @@ impl LimiterError for Refusal {
             Self::Cost(_)
             | Self::NoTtl(_)
             | Self::NoCredits
-            | Self::ZeroTtl
-            | Self::LongTtl { .. }
+            | Self::BadTtl { .. }
             | Self::BadClientId
             | Self::LongReservation
             | Self::BadIdempotencyKey => ErrorClass::BadRequest,
-            Self::CannotCharge(_) | Self::NothingToCharge(_) | Self::CannotReserve(_) | Self::TakesLeases(_) => {
-                ErrorClass::UnsuitableRule
-            }
+            Self::CountsEvents(_) | Self::NothingToCharge(_) | Self::TakesLeases(_) => ErrorClass::UnsuitableRule,
             Self::NoHoldField(_) | Self::BadHold { .. } | Self::LeasesTogether(_) => ErrorClass::UnnamedLease,
             Self::BadReservationId(_) | Self::NoReservation => ErrorClass::NotFound,
             Self::DifferentReservation | Self::DifferentRequest => ErrorClass::ReusedName,
@@ -143,7 +132,7 @@ impl LimiterError for Refusal {
         match self {
             Self::NoRules => Some(Remedy::LoadRules),
             Self::TakesLeases(_) => Some(Remedy::TakeLease),
-            Self::LongTtl { .. } => Some(Remedy::RaiseMaxTtl),
+            Self::BadTtl { .. } => Some(Remedy::RaiseMaxTtl),
             _ => None,
         }
     }
@@ -250,47 +239,35 @@ pub enum AdminError {
     NoRuleCountsBy(String),
     #[error("rule '{0}' counts nothing: it allows everything or denies everything")]
     Uncounted(String),
-    #[error("rule '{rule}' has one counter for all: the actor must be empty")]
-    NoActors { rule: String },
-    #[error("rule '{rule}' counts by {}: write the actor as '{}'", .fields.join(" and "), example(.fields))]
-    OtherActor { rule: String, fields: Vec<String> },
-    #[error(
-        "the actors of the rule {rule:?} are networks of other lengths: `actorPrefix = {prefix}`; name an address, or its network"
-    )]
-    OtherNetwork { rule: String, prefix: ActorPrefix },
+    #[error("rule '{rule}' {expected}")]
+    OtherActor { rule: String, expected: String },
     #[error("the actor is longer than {MAX_ACTOR} bytes")]
     LongActor,
     #[error("{0}")]
     Credits(QuotaError),
     #[error("a limit has a number of credits")]
     NoCredits,
-    #[error("a limit lasts from 1 to {MAX_LASTS_SECONDS} seconds")]
+    #[error("it lasts from 1 to {MAX_LASTS_SECONDS} seconds")]
     Lasts,
-    #[error("there are {len} {class}, and the maximum is {max}{}: remove some", describe_use(*.len, *.used, *.max))]
-    Full { class: Class, len: usize, used: usize, max: usize },
-    #[error("the rule '{rule}' counts by {field}: write the actor as '{actor}', without '{field}='")]
-    NamesField { rule: String, field: String, actor: String },
     #[error(
-        "the rule '{rule}' counts each {field} by itself, so its actors are no networks: to block or allow a network, name all rules: \
-         '*' {field}={network}"
+        "there are {len} {class}, and the maximum is {max}: remove some (long ones count as several: {used} are used)"
     )]
-    NoNetworks { rule: String, field: String, network: Network },
-    #[error("the rule '{rule}' only counts requests whose {field} matches {condition}, which '{value}' does not")]
-    OtherValue { rule: String, field: String, condition: String, value: String },
+    Full { class: Class, len: usize, used: usize, max: usize },
+    #[error("no hit of the rule '{rule}' has the actor '{actor}': {fix}")]
+    NoHit { rule: String, actor: String, fix: String },
     #[error("no check has '{value}' as {field}: {what}; {fix}")]
     NoCheck { field: String, value: String, what: String, fix: String },
-    #[error("with the rule *, write the actor as field=value or field=network, such as ip=10.0.0.0/8")]
+    #[error(
+        "with the rule *, write the actor as field=value or field=network, such as ip=10.0.0.0/8; the field's name has 1 to \
+         {MAX_FIELD} bytes, without spaces or control characters"
+    )]
     NoField,
-    #[error("the field's name is empty, has more than {MAX_FIELD} bytes, or has spaces or control characters")]
-    BadField,
     #[error("blocks and allows have no patterns; write a network, such as ip=10.0.0.0/8, or one value")]
     Pattern,
     #[error("there are blocks and allows for all rules about {MAX_FIELDS} fields, and the maximum is {MAX_FIELDS}")]
     ManyFields,
     #[error("{value} is not a network in its usual form: {error}; {}", .error.fix())]
     BadNetwork { value: String, error: NetworkError },
-    #[error("it lasts from 1 to {MAX_LASTS_SECONDS} seconds")]
-    BlockLasts,
     #[error("the reason has more than {MAX_REASON} bytes, or control characters")]
     BadReason,
     #[error(
@@ -313,9 +290,7 @@ impl LimiterError for AdminError {
             Self::NoSuchName(_) | Self::NoSuchOperation(_) | Self::NoRuleCountsBy(_) | Self::NoTop => {
                 ErrorClass::NotFound
             }
-            Self::NoActors { .. } | Self::OtherActor { .. } | Self::OtherNetwork { .. } | Self::OtherOwner => {
-                ErrorClass::UnsuitableRule
-            }
+            Self::OtherActor { .. } | Self::OtherOwner => ErrorClass::UnsuitableRule,
             Self::Full { .. } => ErrorClass::Full,
             Self::Refused(refusal) => refusal.class(),
             // The request is wrong as it is.
@@ -334,18 +309,15 @@ impl LimiterError for AdminError {
     }
 }
 
+impl AdminError {
+    /// Returns the error for a value that no check has in this field.
+    pub(crate) fn no_check(field: &str, value: &str, Misspelling { what, fix }: Misspelling) -> Self {
+        Self::NoCheck { field: field.to_owned(), value: shown(value), what, fix }
+    }
+}
+
 impl From<StoreError> for AdminError {
     fn from(error: StoreError) -> Self {
         Self::Refused(error.into())
     }
-}
-
-/// Says how much of the maximum is used, unless the number of entries says it.
-fn describe_use(len: usize, used: usize, max: usize) -> String {
-    if len < max { format!(" (long ones count as several: {used} are used)") } else { String::new() }
-}
-
-/// Returns `user=… path=…`.
-fn example(fields: &[String]) -> String {
-    fields.iter().map(|field| format!("{field}=…")).collect::<Vec<_>>().join(" ")
 }

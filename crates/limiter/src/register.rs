@@ -17,7 +17,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::Mutex;
 use tokio::task::yield_now;
 
-use self::memory::{Exceptions, Listed, OwnerExceptions, is_forgotten, is_over};
+use self::memory::{Exceptions, OwnerExceptions, is_forgotten, is_over};
 use self::overrides::{Everywhere, RuleExceptions};
 use self::owner::{Class, ExceptionOwner, OwnerName};
 use crate::store::{Backend, Changed, ExceptionChange, ExceptionCursor, ExceptionKind, Replaces, Store, StoreError};
@@ -31,8 +31,8 @@ const TOO_LONG_NS: u64 = 30 * 60 * NANOS_PER_SECOND;
 pub(super) const FORGOTTEN_AT_ONCE: usize = 1_000;
 /// Minimum time between two searches for exceptions that make room, because each looks at all of them.
 const SEARCH_EVERY_NS: u64 = NANOS_PER_SECOND;
-/// Number of shards that such a search looks at before other tasks of the thread run.
-const SEARCHED_AT_ONCE: usize = 32;
+/// Number of shards, a sixteenth of all, that a search looks at before other tasks of the thread run.
+const SEARCHED_AT_ONCE: usize = 64;
 /// Time between two readings of all exceptions. A replica that takes over may have lost changes, and only a complete
 /// reading finds them.
 const READ_ALL_EVERY_NS: u64 = 60 * 60 * NANOS_PER_SECOND;
@@ -120,31 +120,24 @@ impl Register {
         room.free() >= weight
     }
 
-    /// Drops some of the exceptions of a class that have ended, unless they were searched for less than a second ago. Expired
-    /// ones go first.
+    /// Drops some of the exceptions of a class that have ended, unless they were searched for less than a second ago.
     pub async fn make_room(&self, class: Class, store: &Backend, now: Timestamp) {
         let searched = &self.memory.room(class).searched;
         if now.distance(Timestamp::from_nanos(searched.load(Relaxed))) < SEARCH_EVERY_NS {
             return;
         }
         searched.store(now.as_nanos(), Relaxed);
-        let search = async |is_meant| {
-            let mut dropped = 0;
-            for first in Exceptions::ALL.step_by(SEARCHED_AT_ONCE) {
-                let shards = first..first + SEARCHED_AT_ONCE;
-                let found = self.memory.drop_some(Some(class), shards, FORGOTTEN_AT_ONCE - dropped, is_meant, now);
-                dropped += found.len();
-                self.forget_later(found, store);
-                if dropped == FORGOTTEN_AT_ONCE {
-                    break;
-                }
-                // Others must not wait for a search through all of them.
-                yield_now().await;
+        let mut dropped = 0;
+        for first in Exceptions::ALL.step_by(SEARCHED_AT_ONCE) {
+            let shards = first..first + SEARCHED_AT_ONCE;
+            let found = self.memory.drop_some(Some(class), shards, FORGOTTEN_AT_ONCE - dropped, is_over, now);
+            dropped += found.len();
+            self.forget_later(found, store);
+            if dropped == FORGOTTEN_AT_ONCE {
+                break;
             }
-            dropped
-        };
-        if search(is_forgotten).await == 0 {
-            search(is_over).await;
+            // Others must not wait for a search through all of them.
+            yield_now().await;
         }
     }
 
@@ -169,9 +162,8 @@ impl Register {
             store.is_shared() || known.is_none_or(|known| replaces.covers(&known, change))
         };
         let mut changed = vec![Changed::Kept; changes.len()];
-        let places: Vec<_> =
-            changes.iter().enumerate().filter(|(_, change)| is_made(change)).map(|(place, _)| place).collect();
-        let made: Vec<_> = places.iter().filter_map(|place| changes.get(*place)).cloned().collect();
+        let (places, made): (Vec<_>, Vec<_>) =
+            changes.into_iter().enumerate().filter(|(_, change)| is_made(change)).unzip();
         if made.is_empty() {
             return Ok(changed);
         }
@@ -234,9 +226,10 @@ impl Register {
     /// Moves the ends of exceptions whose length counts, after the clock was set back by `nanos`. The caller has locked out other
     /// changes. A shared store has its own clock.
     pub(super) async fn set_back(&self, nanos: u64, store: &Backend, now: Timestamp) -> Result<(), StoreError> {
-        let mut cursor = None;
+        let (owners, mut cursor) = (self.memory.owners_in_use(), None);
         loop {
-            let (page, next) = self.memory.page(&Listed::ALL, |_, _, _| true, cursor.as_ref(), FORGOTTEN_AT_ONCE, now);
+            let all = owners.iter().map(|owner| (&**owner, ()));
+            let (page, next) = self.memory.page(all, |(), _, _| true, cursor.as_ref(), FORGOTTEN_AT_ONCE, now);
             for change in page {
                 if let Some(value) = change.value.as_ref().and_then(|value| value.set_back(nanos)) {
                     let change = ExceptionChange { value: Some(value), ..change };
@@ -267,8 +260,8 @@ impl Register {
     /// # Errors
     /// The store's error. Expired exceptions are not in force, and are dropped later, or after the next start.
     pub async fn drop_expired(&self, store: &Backend, clock: Clock) -> Result<(), StoreError> {
-        let shards = Exceptions::next_shards(self.looked_through.load(Relaxed));
-        self.looked_through.store(shards.end, Relaxed);
+        let first = self.looked_through.fetch_add(SEARCHED_AT_ONCE, Relaxed) % Exceptions::ALL.end;
+        let shards = first..first + SEARCHED_AT_ONCE;
         for shard in shards {
             // One shard at a time, so that no caller waits for more than one.
             self.drop_from_memory(shard..shard + 1, store, clock.now());
@@ -296,7 +289,8 @@ impl Register {
             return Ok(false);
         }
         let count = oldest.len();
-        let forgotten: Vec<_> = oldest.into_iter().filter(|change| !self.memory.has(change)).collect();
+        let forgotten: Vec<_> =
+            oldest.into_iter().filter(|change| self.memory.find_any(&change.owner, &change.actor).is_none()).collect();
         if !forgotten.is_empty() {
             store.forget_exceptions(forgotten).await?;
         }

@@ -215,16 +215,18 @@ impl<'a> Report<'a> {
 
     /// Returns the member that answers for these members, and its verdict. See [`Report::standing`].
     pub(super) fn answering(self, members: &'a [Member]) -> Result<(&'a Member, Verdict), Refusal> {
-        let mut answering: Option<(&Member, Answer)> = None;
+        let mut answering: Option<(&Member, Verdict, u64)> = None;
         for member in members {
             let verdict = self.answer(member)?;
-            let answer = Answer { verdict, capacity: self.capacity(member, &verdict) };
-            let comes_first = |(_, known): &(_, Answer)| answer.comes_before(known, member.purpose.is_settlement());
+            let capacity = self.capacity(member, &verdict);
+            let comes_first = |(_, known, of_known): &(_, Verdict, u64)| {
+                verdict.comes_before((capacity, *of_known), known, member.purpose.is_settlement())
+            };
             if !member.is_canary && answering.as_ref().is_none_or(comes_first) {
-                answering = Some((member, answer));
+                answering = Some((member, verdict, capacity));
             }
         }
-        answering.map(|(member, answer)| (member, answer.verdict)).ok_or(Refusal::NoRules)
+        answering.map(|(member, verdict, _)| (member, verdict)).ok_or(Refusal::NoRules)
     }
 
     /// Returns whether several rules had to allow request `index`.
@@ -260,34 +262,6 @@ impl<'a> Report<'a> {
     }
 }
 
-/// The verdict of a rule, and the maximum number of credits that can be left.
-struct Answer {
-    verdict: Verdict,
-    capacity: u64,
-}
-
-impl Answer {
-    /// Returns whether this rule answers in place of a rule that was matched before it.
-    fn comes_before(&self, other: &Self, is_settlement: bool) -> bool {
-        let (one, before) = (&self.verdict, &other.verdict);
-        // If waiting does not help, the wait counts as infinite.
-        let wait = |verdict: &Verdict| verdict.retry_ns.map_or(u128::MAX, u128::from);
-        if is_settlement {
-            // A settlement is always allowed, so only the balance matters.
-            return i128::from(one.balance()) * i128::from(other.capacity)
-                < i128::from(before.balance()) * i128::from(self.capacity);
-        }
-        match (one.allowed, before.allowed) {
-            (false, false) => wait(one) > wait(before),
-            (true, true) => {
-                u128::from(one.credit) * u128::from(other.capacity)
-                    < u128::from(before.credit) * u128::from(self.capacity)
-            }
-            (allowed, _) => !allowed,
-        }
-    }
-}
-
 /// The answer to a hit or a peek.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
@@ -312,6 +286,25 @@ impl Verdict {
     /// Returns the answer to a blocked actor. `ends_ns` is the time until its block ends, if it does.
     pub(super) fn blocked(ends_ns: Option<u64>) -> Self {
         Self { reset_ns: ends_ns.unwrap_or(0), retry_ns: ends_ns, ..Self::uncounted(false, 0) }
+    }
+
+    /// Returns whether this verdict answers in place of one by a rule that was matched before. The capacities of both rules are the
+    /// maximum numbers of credits that can be left.
+    fn comes_before(&self, (capacity, before_capacity): (u64, u64), before: &Self, is_settlement: bool) -> bool {
+        // If waiting does not help, the wait counts as infinite.
+        let wait = |verdict: &Self| verdict.retry_ns.map_or(u128::MAX, u128::from);
+        if is_settlement {
+            // A settlement is always allowed, so only the balance matters.
+            return i128::from(self.balance()) * i128::from(before_capacity)
+                < i128::from(before.balance()) * i128::from(capacity);
+        }
+        match (self.allowed, before.allowed) {
+            (false, false) => wait(self) > wait(before),
+            (true, true) => {
+                u128::from(self.credit) * u128::from(before_capacity) < u128::from(before.credit) * u128::from(capacity)
+            }
+            (allowed, _) => !allowed,
+        }
     }
 
     /// Returns the balance: credits left, negative if more were used than there were. Capped to 64 bits.

@@ -118,7 +118,7 @@ async fn follow_exceptions(limiter: Arc<Limiter>, mut is_behind: bool) {
             let failed = "cannot read the limits and blocks of actors; the last known ones apply";
             is_behind = log_if_changed(&followed, is_behind, "the limits and blocks of actors are", failed);
         }
-        if let Err(error) = limiter.drop_expired_exceptions().await {
+        if let Err(error) = limiter.drop_expired().await {
             tracing::debug!(%error, "cannot remove expired limits and blocks of actors; the next start will");
         }
     }

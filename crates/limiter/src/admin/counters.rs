@@ -3,8 +3,8 @@
 //! A rule is found by its name, and its counters by their actors. The number of counters does not matter: a page is
 //! bounded, and the caller keeps the cursor.
 
-use super::canonical_actor;
 pub use super::{Page, RuleName};
+use super::{canonical_actor, lasting_name};
 use crate::Limiter;
 use crate::active_rules::{ActiveRules, RuleCounter};
 use crate::refusal::{AdminError, Refusal};
@@ -101,7 +101,11 @@ impl Limiter {
     pub async fn forget_counters(&self, of: CountersOf<'_>, scope: &Scope) -> Result<Page<u64>, AdminError> {
         let active = self.active_rules().ok_or(Refusal::NoRules)?;
         of.rule.check(Some(&active), of.actor, scope)?;
-        let (rule, counter) = of.rule.find_for_change(&active)?;
+        let (rule, counter) = of.rule.find(&active)?;
+        if let RuleName::Name(name) = of.rule {
+            // By its position, the change would apply to another rule if the file was reordered.
+            lasting_name(name, rule)?;
+        }
         let (actor, counter) = (of.canonical_actor(rule, scope)?, counter.clone());
         let page = self.page(&counter, actor, of).await?;
         let limit = counter.limit_at(self.now());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::task::yield_now;
 
 pub use super::listing::{BlockChanges, ExceptionFilter, ExceptionsPage, ListedException};
-use super::{RuleName, lasting_name, possible, shown, spelled};
+use super::{RuleName, lasting_name, possible, shown};
 use crate::Limiter;
 pub use crate::refusal::MAX_LASTS_SECONDS;
 use crate::refusal::{AdminError, MAX_ACTOR, MAX_FIELD, MAX_FIELDS, MAX_PROGRAM, MAX_REASON, Refusal};
@@ -16,8 +16,8 @@ use crate::register::owner::{ALL_RULES, Class, ExceptionOwner, OwnerName, place_
 pub use crate::store::ExceptionKind;
 use crate::store::{Changed, Effect, Exception, ExceptionChange, Replaces, Setter};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
-use divvy_core::rules::network::resembles;
-use divvy_core::rules::{Misspelling, Network, NetworkError, Rule, Scope, Settings, Spelling};
+use divvy_core::rules::network::{is_range, resembles};
+use divvy_core::rules::{Network, NetworkError, Rule, Scope, Settings, Spelling};
 
 /// Maximum number of changes that are stored together. Other changes wait for them.
 const EDITED_AT_ONCE: usize = 1_000;
@@ -283,29 +283,19 @@ impl Limiter {
 
     /// Returns the owner and the actor under which an exception is stored. It can be removed even if its rule is gone.
     fn place(&self, of: ExceptionTarget<'_>, scope: &Scope) -> Result<(String, String), AdminError> {
-        let ExceptionTarget { kind, rule, actor } = of;
+        let (owner, actor) = if of.is_for_all_rules() {
+            everywhere(of, scope)?
+        } else {
+            RuleName::Name(of.rule).check(self.active_rules().as_deref(), Some(of.actor), scope)?;
+            (owner_of(of.kind, of.rule), of.actor.to_owned())
+        };
         let memory = &self.exceptions.memory;
-        if of.is_for_all_rules() {
-            let (owner, stored) = everywhere(of, scope)?;
-            return match self.possible_everywhere(actor) {
-                Ok(actor) if memory.find(&owner, &stored, self.now()).is_none() => {
-                    everywhere(ExceptionTarget { actor: &actor, ..of }, scope)
-                }
-                _ => Ok((owner, stored)),
-            };
+        if memory.find(&owner, &actor, self.now()).is_some() {
+            return Ok((owner, actor));
         }
-        let active = self.active_rules();
-        RuleName::Name(rule).check(active.as_deref(), Some(actor), scope)?;
-        let owner = owner_of(kind, rule);
-        if memory.find(&owner, actor, self.now()).is_some() {
-            return Ok((owner, actor.to_owned()));
-        }
-        let active = active.ok_or(Refusal::NoRules)?;
-        let found = RuleName::Name(rule).find(&active);
-        match found.and_then(|(found, _)| Ok((found, lasting_name(rule, found)?))) {
-            Ok((found, label)) => Ok((owner_of(kind, label), spelled(label, found, actor, &active)?)),
-            Err(_) if memory.has_owner(&owner) => Ok((owner, actor.to_owned())),
-            Err(error) => Err(error),
+        match self.new_place(of, None, scope) {
+            Err(AdminError::NoSuchName(_) | AdminError::Uncounted(_)) if memory.has_owner(&owner) => Ok((owner, actor)),
+            place => place,
         }
     }
 
@@ -327,9 +317,7 @@ impl Limiter {
             None => Ok(actor.into()),
             Some(spelling) => match spelling.read(value) {
                 Ok(value) => Ok(format!("{field}={value}").into()),
-                Err(Misspelling { what, fix }) => {
-                    Err(AdminError::NoCheck { field: field.to_owned(), value: shown(value), what, fix })
-                }
+                Err(misspelling) => Err(AdminError::no_check(field, value, misspelling)),
             },
         }
     }
@@ -341,17 +329,15 @@ impl ExceptionTerms<'_> {
     /// # Errors
     /// A term is missing or is not valid.
     fn exception(&self, kind: ExceptionKind) -> Result<Exception, AdminError> {
-        let has_bad_length = self.lasts.is_some_and(|lasts| !(1..=MAX_LASTS_SECONDS).contains(&lasts.as_secs()));
+        if self.lasts.is_some_and(|lasts| !(1..=MAX_LASTS_SECONDS).contains(&lasts.as_secs())) {
+            return Err(AdminError::Lasts);
+        }
         if kind == ExceptionKind::Limit {
-            let credits = self.credits.ok_or(AdminError::NoCredits)?;
-            return if has_bad_length { Err(AdminError::Lasts) } else { Ok(Exception::limit(credits, None)) };
+            return Ok(Exception::limit(self.credits.ok_or(AdminError::NoCredits)?, None));
         }
         let is_bad = |reason: &str| reason.len() > MAX_REASON || reason.chars().any(char::is_control);
         if self.reason.is_some_and(is_bad) {
             return Err(AdminError::BadReason);
-        }
-        if has_bad_length {
-            return Err(AdminError::BlockLasts);
         }
         let reason = self.reason.filter(|reason| !reason.is_empty()).map(Into::into);
         let setter = self.program.map_or(Setter::Operator, |program| Setter::Program(program.into()));
@@ -387,7 +373,7 @@ fn everywhere(
     }
     let (field, value) = actor.split_once('=').ok_or(AdminError::NoField)?;
     if field.is_empty() || field.len() > MAX_FIELD || field.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        return Err(AdminError::BadField);
+        return Err(AdminError::NoField);
     }
     if value.len() > MAX_ACTOR {
         return Err(AdminError::LongActor);

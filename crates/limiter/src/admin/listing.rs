@@ -11,11 +11,10 @@ use crate::active_rules::{ActiveRules, labels};
 use crate::refusal::{AdminError, Refusal};
 use crate::register::Register;
 use crate::register::journal::Cursor;
-use crate::register::memory::Listed;
-use crate::register::owner::{ALL_RULES, ExceptionOwner, OwnerName};
+use crate::register::owner::{ALL_RULES, ExceptionOwner, OwnerName, place_of};
 use crate::store::{Exception, ExceptionChange, ExceptionKind};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
-use divvy_core::rules::{Address, MatchPolicy, Network, Rule, Scope};
+use divvy_core::rules::{Address, MatchPolicy, Network, Quota, Rule, Scope};
 use divvy_telemetry::metrics::Metric;
 
 /// A filter for exceptions of one kind.
@@ -92,12 +91,11 @@ impl Limiter {
         let (active, memory) = (self.active_rules(), &self.exceptions.memory);
         // Read first, so that a client that follows the changes after it misses none.
         let (sequence, now) = (memory.journal.sequence(), self.now());
-        let owners = self.check_filter(kind, of, active.as_deref(), scope)?;
-        let is_named = self.is_named(of, active.as_deref(), scope);
-        let suits = self.suits(of, active.as_deref(), now);
-        let is_meant =
-            |owner: &str, actor: &str, value: &Exception| is_named(owner, actor) && suits(owner, actor, value);
-        let (found, next) = memory.page(&owners, is_meant, cursor.as_ref(), count, now);
+        let filter = self.filter(kind, of, active.as_deref(), scope)?;
+        let owners = memory.owners_in_use();
+        let accepted = owners.iter().filter_map(|owner| Some((&**owner, filter.accepted(owner)?)));
+        let suits = |accepted: &Accepted<'_>, actor: &str, value: &Exception| filter.suits(accepted, actor, value, now);
+        let (found, next) = memory.page(accepted, suits, cursor.as_ref(), count, now);
         let listed = found.into_iter().filter_map(|ExceptionChange { owner, actor, value }| {
             self.listed(&owner, actor, &value?, active.as_deref())
         });
@@ -116,22 +114,17 @@ impl Limiter {
         scope: &Scope,
     ) -> Result<BlockChanges, AdminError> {
         let (active, memory, now) = (self.active_rules(), &self.exceptions.memory, self.now());
-        let owners = self.check_filter(ExceptionKind::Block, of, active.as_deref(), scope)?;
+        let filter = self.filter(ExceptionKind::Block, of, active.as_deref(), scope)?;
         let Some((changes, sequence)) = memory.journal.after(since, count) else {
             return Ok(BlockChanges { sequence: memory.journal.sequence(), is_reset: true, ..BlockChanges::default() });
         };
-        let is_named = self.is_named(of, active.as_deref(), scope);
-        let suits = self.suits(of, active.as_deref(), now);
         let mut found = BlockChanges { sequence, ..BlockChanges::default() };
-        for change in changes {
-            let (owner, actor) = (&*change.owner, &*change.actor);
-            if !owners.has(owner) || !is_named(owner, actor) {
-                continue;
-            }
-            let block = memory.find(owner, actor, now);
-            let is_there = block.as_ref().is_some_and(|block| suits(owner, actor, block));
+        for Cursor { owner, actor } in changes {
+            let Some(accepted) = filter.accepted(&owner).filter(|accepted| accepted.has(&actor)) else { continue };
+            let block = memory.find(&owner, &actor, now);
+            let is_there = block.as_ref().is_some_and(|block| filter.suits(&accepted, &actor, block, now));
             let block = block.unwrap_or(Exception::by_hand(None, None));
-            match self.listed(owner, actor.to_owned(), &block, active.as_deref()) {
+            match self.listed(&owner, actor.to_string(), &block, active.as_deref()) {
                 Some(listed) if is_there => found.set.push(listed),
                 Some(listed) => found.removed.push((listed.rule, listed.actor)),
                 None => {}
@@ -140,66 +133,30 @@ impl Limiter {
         Ok(found)
     }
 
-    /// Returns the owners whose exceptions the filter accepts.
+    /// Returns the filter for exceptions of a kind.
     ///
     /// # Errors
     /// No rule and no exception has the label, or it is out of scope.
-    fn check_filter(
-        &self,
+    fn filter<'a>(
+        &'a self,
         kind: ExceptionKind,
-        of: ExceptionFilter<'_>,
-        active: Option<&ActiveRules>,
-        scope: &Scope,
-    ) -> Result<Listed, AdminError> {
+        of: ExceptionFilter<'a>,
+        active: Option<&'a ActiveRules>,
+        scope: &'a Scope,
+    ) -> Result<Filter<'a>, AdminError> {
         let is_of_all_rules = of.rule == Some(ALL_RULES) && kind != ExceptionKind::Limit;
         if (is_of_all_rules || of.field.is_some()) && !scope.covers_everything() {
             return Err(Refusal::OutOfScope.into());
         }
-        let owner = of.rule.map_or_else(|| format!("{kind}:"), |rule| owner_of(kind, rule));
-        let Some(rule) = of.rule.filter(|_| !is_of_all_rules) else { return Ok(Listed::Beginning(owner)) };
-        RuleName::Name(rule).check(active, of.actor, scope)?;
-        if let Some(active) = active.filter(|_| !self.exceptions.memory.has_owner(&owner)) {
-            RuleName::Name(rule).find(active)?;
-        }
-        Ok(Listed::Owner(owner))
-    }
-
-    /// Returns whether the filter and the scope cover exceptions of an owner and an actor.
-    fn is_named<'a>(
-        &self,
-        of: ExceptionFilter<'a>,
-        active: Option<&ActiveRules>,
-        scope: &'a Scope,
-    ) -> impl Fn(&str, &str) -> bool + use<'a> {
-        let covers_all_rules = scope.covers_everything();
-        let is_in_scope = filter_by(scope, active);
-        move |owner, actor| match ExceptionOwner::parse(owner) {
-            Some(ExceptionOwner { of: OwnerName::Rule(label), .. }) => {
-                of.actor.is_none_or(|wanted| wanted == actor) && is_in_scope(label, actor)
+        if let Some(rule) = of.rule.filter(|_| !is_of_all_rules) {
+            RuleName::Name(rule).check(active, of.actor, scope)?;
+            if let Some(active) = active.filter(|_| !self.exceptions.memory.has_owner(&owner_of(kind, rule))) {
+                RuleName::Name(rule).find(active)?;
             }
-            Some(owner @ ExceptionOwner { of: OwnerName::Field(field, _), .. }) => {
-                let is_actor = |wanted: &str| {
-                    let (named, value) = wanted.split_once('=').unwrap_or_default();
-                    named == field && owner.shown(actor).as_deref() == Some(value)
-                };
-                covers_all_rules && of.actor.is_none_or(is_actor)
-            }
-            None => false,
         }
-    }
-
-    /// Returns whether the filter accepts an exception by what it says.
-    fn suits<'a>(
-        &'a self,
-        of: ExceptionFilter<'a>,
-        active: Option<&'a ActiveRules>,
-        now: Timestamp,
-    ) -> impl Fn(&str, &str, &Exception) -> bool + use<'a> {
-        let addresses = of.field.map(|field| AddressBlocks::new(field, &self.exceptions, active));
-        move |owner, actor, value| {
-            of.program.is_none_or(|program| value.program().is_some_and(|name| **name == *program))
-                && addresses.as_ref().is_none_or(|blocks| blocks.contains(owner, actor, now))
-        }
+        let rules = active.map_or(&[][..], |active| active.rules.rules());
+        let rules = labels(rules).zip(rules).filter_map(|(label, rule)| Some((label?, rule))).collect();
+        Ok(Filter { kind, of, scope, register: &self.exceptions, rules })
     }
 
     pub(super) fn listed(
@@ -279,69 +236,87 @@ impl Limiter {
     }
 }
 
-/// Returns a filter by a scope for exceptions of rules, by the label and the actor of each.
-fn filter_by<'a>(scope: &'a Scope, active: Option<&ActiveRules>) -> impl Fn(&str, &str) -> bool + use<'a> {
-    let rules = active.map_or(&[][..], |active| active.rules.rules());
-    let in_scope = labels(rules).zip(rules).filter(|(_, rule)| scope.covers(Some(rule), None, None));
-    let own: HashMap<_, _> =
-        in_scope.filter_map(|(label, rule)| Some((label?.to_owned(), scope.own_actor(rule)?))).collect();
-    move |label, actor| own.get(label).is_some_and(|own| own == actor) || scope.covers(None, Some(label), None)
-}
-
-/// The blocks that keep addresses of a field away: those of all rules for this field, and those of rules whose actors are this
-/// field alone. Leaves out blocks that an allow covers.
-pub(super) struct AddressBlocks<'a> {
-    field: &'a str,
+/// The exceptions that a request is about, and that its user may see.
+struct Filter<'a> {
+    kind: ExceptionKind,
+    of: ExceptionFilter<'a>,
+    scope: &'a Scope,
     register: &'a Register,
-    active: Option<&'a ActiveRules>,
-    /// The owners that have such blocks.
-    owners: HashSet<String>,
+    /// The rules in force, by label.
+    rules: HashMap<&'a str, &'a Rule>,
 }
 
-impl<'a> AddressBlocks<'a> {
-    pub fn new(field: &'a str, register: &'a Register, active: Option<&'a ActiveRules>) -> Self {
-        let owners = register.memory.all_owners();
-        let owners = owners.iter().map(|of| of.owner()).filter(|owner| has_addresses(owner, field, active));
-        let owners = owners.map(str::to_owned).collect();
-        Self { field, register, active, owners }
-    }
+/// An owner some of whose exceptions a filter accepts.
+struct Accepted<'a> {
+    owner: ExceptionOwner<'a>,
+    /// The rule in force that it names.
+    rule: Option<&'a Rule>,
+    /// The only actor that the filter accepts; `None` if it accepts all of them.
+    actor: Option<String>,
+}
 
-    /// Returns whether the actor's block is one of them.
-    pub fn contains(&self, owner: &str, actor: &str, now: Timestamp) -> bool {
-        self.owners.contains(owner) && self.denies(owner, actor, now) == Some(true)
+impl Accepted<'_> {
+    fn has(&self, actor: &str) -> bool {
+        self.actor.as_deref().is_none_or(|only| only == actor)
     }
+}
 
-    fn denies(&self, owner: &str, actor: &str, now: Timestamp) -> Option<bool> {
-        let owner = ExceptionOwner::parse(owner)?;
-        let network = match owner.of {
-            OwnerName::Field(..) => Network::parse(&owner.shown(actor)?).ok()?,
-            OwnerName::Rule(label) => actor_network(RuleName::Name(label).find(self.active?).ok()?.0, actor)?,
-        };
-        let is_allowed = match owner.of {
-            OwnerName::Field(..) => false,
+impl<'a> Filter<'a> {
+    /// Returns the owner, unless the filter accepts none of its exceptions.
+    fn accepted<'b>(&self, owner: &'b str) -> Option<Accepted<'b>>
+    where
+        'a: 'b,
+    {
+        let owner = ExceptionOwner::parse(owner).filter(|owner| owner.kind == self.kind)?;
+        let asked = self.of.actor;
+        let (name, rule, actor) = match owner.of {
             OwnerName::Rule(label) => {
-                let allows = ExceptionOwner::of_rule(ExceptionKind::Allow, label).to_string();
-                self.register.memory.find(&allows, actor, now).is_some()
+                let rule = self.rules.get(label).copied();
+                let own = rule.filter(|rule| self.scope.covers(Some(rule), None, None));
+                let own = own.and_then(|rule| self.scope.own_actor(rule));
+                let is_in_scope = own.is_some() || self.scope.covers(None, Some(label), None);
+                let agree = own.as_deref().zip(asked).is_none_or(|(own, asked)| own == asked);
+                (label, rule, Some(own.or(asked.map(str::to_owned))).filter(|_| is_in_scope && agree)?)
+            }
+            OwnerName::Field(field, _) => {
+                let value = match asked {
+                    Some(asked) => Some(asked.strip_prefix(field)?.strip_prefix('=')?),
+                    None => None,
+                };
+                let place = value.map(|value| place_of(self.kind, field, value)).transpose().ok()?;
+                let is_asked = place.as_ref().is_none_or(|(of, _)| *of == owner);
+                let actor = place.map(|(_, actor)| actor);
+                (ALL_RULES, None, Some(actor).filter(|_| is_asked && self.scope.covers_everything())?)
             }
         };
-        Some(!is_allowed && !self.register.allows_all_of(self.field, network, now))
+        self.of.rule.is_none_or(|rule| rule == name).then_some(Accepted { owner, rule, actor })
     }
-}
 
-/// Returns whether the owner has blocks of values of this field.
-fn has_addresses(owner: &str, field: &str, active: Option<&ActiveRules>) -> bool {
-    let Some(ExceptionOwner { kind: ExceptionKind::Block, of }) = ExceptionOwner::parse(owner) else { return false };
-    match of {
-        OwnerName::Field(name, prefix) => name == field && prefix.is_some(),
-        OwnerName::Rule(label) => active.is_some_and(|active| {
-            let rule = RuleName::Name(label).find(active);
-            // Blocks by a canary deny no hit, and a bouncer must not, either.
-            rule.is_ok_and(|(rule, _)| {
-                rule.lasting_name() == Some(label)
-                    && rule.actor_fields == [field]
-                    && rule.match_policy != MatchPolicy::Canary
-            })
-        }),
+    /// Returns whether the filter accepts an exception of the owner.
+    fn suits(&self, of: &Accepted<'_>, actor: &str, value: &Exception, now: Timestamp) -> bool {
+        let is_by = |program: &str| value.program().is_some_and(|name| **name == *program);
+        of.has(actor)
+            && self.of.program.is_none_or(is_by)
+            && self.of.field.is_none_or(|field| self.keeps_away(field, of, actor, now) == Some(true))
+    }
+
+    /// Returns whether it is a block that keeps addresses in this field away: of all rules, or of a rule whose actors are this field
+    /// alone. A block by a canary denies no hit, and one that an allow covers does not, either.
+    fn keeps_away(&self, field: &str, of: &Accepted<'_>, actor: &str, now: Timestamp) -> Option<bool> {
+        let (network, is_allowed) = match (self.kind, of.owner.of) {
+            (ExceptionKind::Block, OwnerName::Field(name, Some(_))) if name == field => {
+                (Network::parse(&of.owner.shown(actor)?).ok()?, false)
+            }
+            (ExceptionKind::Block, OwnerName::Rule(label)) => {
+                let counts = |rule: &&Rule| matches!(rule.quota, Quota::Limited(_));
+                let rule = of.rule.filter(counts).filter(|rule| rule.match_policy != MatchPolicy::Canary)?;
+                let network = actor_network(rule, actor).filter(|_| rule.actor_fields == [field])?;
+                let allows = owner_of(ExceptionKind::Allow, label);
+                (network, self.register.memory.find(&allows, actor, now).is_some())
+            }
+            _ => return None,
+        };
+        Some(!is_allowed && !self.register.allows_all_of(field, network, now))
     }
 }
 

@@ -144,7 +144,7 @@ fn credit_treatment(intent: Intent, rule: RuleKind, cost: u64, modes: Modes) -> 
         Intent::Peek => Treatment::Ask(look(cost)),
         Intent::Charge if has_no_part => Treatment::Absent(Ask::Charge { cost: 0 }),
         // A canary counts as much as it can.
-        Intent::Charge if counter == Counter::Log && !is_canary => Treatment::Refused(Refusal::CannotCharge),
+        Intent::Charge if counter == Counter::Log && !is_canary => Treatment::Refused(Refusal::CountsEvents),
         Intent::Charge => Treatment::Ask(Ask::Charge { cost }),
         Intent::Refund | Intent::Leave if has_no_part => Treatment::Absent(Ask::Refund { cost: 0 }),
         Intent::Refund | Intent::Leave => Treatment::Ask(Ask::Refund { cost }),
@@ -156,7 +156,7 @@ fn credit_treatment(intent: Intent, rule: RuleKind, cost: u64, modes: Modes) -> 
         Intent::Hit | Intent::Enter | Intent::EnterOrCharge => Treatment::Ask(hit(cost)),
         // Rules that count requests count this one. Canaries count its credits.
         Intent::Reserve if counts_requests || is_canary => Treatment::Ask(hit(cost)),
-        Intent::Reserve if counter == Counter::Log => Treatment::Refused(Refusal::CannotReserve),
+        Intent::Reserve if counter == Counter::Log => Treatment::Refused(Refusal::CountsEvents),
         Intent::Reserve => Treatment::Reserve { credits: cost },
     }
 }

@@ -214,13 +214,7 @@ pub(super) fn letter(intent: Intent) -> u8 {
     match intent {
         Intent::Charge => b'c',
         Intent::Refund => b'r',
-        Intent::Hit
-        | Intent::Enter
-        | Intent::EnterOrCharge
-        | Intent::Leave
-        | Intent::Peek
-        | Intent::Forget
-        | Intent::Reserve => b'h',
+        _ => b'h',
     }
 }
 

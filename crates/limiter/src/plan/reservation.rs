@@ -59,7 +59,7 @@ impl PlanBuilder {
             return self.add_refused(Refusal::NoCredits);
         }
         if reserve.ttl_seconds == Some(0) {
-            return self.add_refused(Refusal::ZeroTtl);
+            return self.add_refused(Refusal::BadTtl { ttl_seconds: 0, max: max_ttl_seconds });
         }
         if !reserve.id.is_none_or(is_client_id) {
             return self.add_refused(Refusal::BadClientId);
@@ -125,9 +125,10 @@ impl PlanBuilder {
     fn check_renewal(&self, id: &ReservationId, settlement: Settlement) -> Result<(), Refusal> {
         let max = self.max_reservation_ttl;
         match settlement {
-            Settlement::Renew { ttl_seconds: Some(0) } => Err(Refusal::ZeroTtl),
-            Settlement::Renew { ttl_seconds: Some(ttl_seconds) } if ttl_seconds > max && !id.is_of_leases() => {
-                Err(Refusal::LongTtl { ttl_seconds, max })
+            Settlement::Renew { ttl_seconds: Some(ttl_seconds) }
+                if ttl_seconds == 0 || (ttl_seconds > max && !id.is_of_leases()) =>
+            {
+                Err(Refusal::BadTtl { ttl_seconds, max })
             }
             Settlement::Commit { .. } | Settlement::Release | Settlement::Renew { .. } => Ok(()),
         }

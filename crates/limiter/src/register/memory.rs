@@ -33,33 +33,6 @@ const SHARDS: usize = 1_024;
 /// An exception whose actor and other texts are longer counts as several (bytes).
 const USUAL_BYTES: usize = 512;
 
-/// The owners whose exceptions a listing has.
-#[derive(Debug)]
-pub(crate) enum Listed {
-    /// One owner.
-    Owner(String),
-    /// The owners whose texts begin like this.
-    Beginning(String),
-}
-
-impl Listed {
-    /// All owners.
-    pub const ALL: Self = Self::Beginning(String::new());
-
-    fn first(&self) -> &str {
-        match self {
-            Self::Owner(text) | Self::Beginning(text) => text,
-        }
-    }
-
-    pub(crate) fn has(&self, owner: &str) -> bool {
-        match self {
-            Self::Owner(one) => owner == one,
-            Self::Beginning(beginning) => owner.starts_with(beginning),
-        }
-    }
-}
-
 /// All exceptions. Actors are given as stores keep them, except where requests look them up.
 #[derive(Debug)]
 pub struct Exceptions {
@@ -256,10 +229,6 @@ impl OwnerExceptions {
         read(&shard.find(hash, |known| known.is_of(self, hash, actor))?.value)
     }
 
-    fn find_stored(&self, actor: &str) -> Option<Exception> {
-        self.find(&(self.sought)(actor), |exception| Some(exception.clone()))
-    }
-
     /// Counts a removed exception. Returns whether it was the last one.
     fn count_removed(&self, hash: u64) -> bool {
         self.shards.filter.remove(hash);
@@ -312,19 +281,19 @@ impl Exceptions {
 
     /// Returns the owner's exception for the actor, if it is in force.
     pub(crate) fn find(&self, owner: &str, actor: &str, now: Timestamp) -> Option<Exception> {
-        let found = self.owners.read().get(owner)?.find_stored(actor);
-        found.filter(|exception| !is_over(exception, now))
+        self.find_any(owner, actor).filter(|exception| !is_over(exception, now))
     }
 
     /// Returns the owner's exception for the actor, if it is in force or remembered.
     pub(crate) fn find_remembered(&self, owner: &str, actor: &str, now: Timestamp) -> Option<Exception> {
-        let found = self.owners.read().get(owner)?.find_stored(actor);
-        found.filter(|exception| !is_forgotten(exception, now))
+        self.find_any(owner, actor).filter(|exception| !is_forgotten(exception, now))
     }
 
-    /// Returns whether the change is about an exception in memory, in force or expired.
-    pub(crate) fn has(&self, change: &ExceptionChange) -> bool {
-        self.owners.read().get(&change.owner).is_some_and(|of| of.find_stored(&change.actor).is_some())
+    /// Returns the owner's exception for the actor, in force or expired.
+    pub(crate) fn find_any(&self, owner: &str, actor: &str) -> Option<Exception> {
+        let owners = self.owners.read();
+        let of = owners.get(owner)?;
+        of.find(&(of.sought)(actor), |exception| Some(exception.clone()))
     }
 
     /// Returns a number that changes whenever owners come or go.
@@ -483,18 +452,20 @@ impl Exceptions {
         }
     }
 
-    /// Returns the next sixteenth of the shards. `after` is the end of the previous range.
-    pub(crate) fn next_shards(after: usize) -> Range<usize> {
-        let start = after % SHARDS;
-        start..(start + SHARDS / 16).min(SHARDS)
+    /// Returns the owners with exceptions, in order.
+    pub(crate) fn owners_in_use(&self) -> Vec<Arc<str>> {
+        let owners = self.owners.read();
+        let mut in_use: Vec<_> = owners.values().filter(|of| !of.is_empty()).map(|of| Arc::clone(&of.owner)).collect();
+        in_use.sort_unstable();
+        in_use
     }
 
     /// Returns at most `count` of these owners' exceptions that are in force at `now` and that `is_meant` accepts, after the
-    /// cursor, and the next cursor if others may follow.
-    pub(crate) fn page(
+    /// cursor, and the next cursor if others may follow. The owners are in order, each with a value for `is_meant`.
+    pub(crate) fn page<'a, T>(
         &self,
-        of: &Listed,
-        is_meant: impl Fn(&str, &str, &Exception) -> bool,
+        owners: impl Iterator<Item = (&'a str, T)>,
+        is_meant: impl Fn(&T, &str, &Exception) -> bool,
         cursor: Option<&Cursor>,
         count: usize,
         now: Timestamp,
@@ -503,36 +474,35 @@ impl Exceptions {
         const MOST_LOOKED_AT: usize = 100_000;
         /// Number of them that are read from the index at a time, which waits for no longer.
         const AT_ONCE: usize = 1_000;
-        let first = Cursor { owner: of.first().into(), actor: "".into() };
-        let mut start = match cursor {
-            Some(cursor) if *cursor >= first => Excluded(cursor.clone()),
-            _ => Included(first),
-        };
         let (mut page, mut looked_at) = (Vec::new(), 0);
-        loop {
-            let places: Vec<_> = self.index.read().range((start, Unbounded)).take(AT_ONCE).cloned().collect();
-            for place in &places {
-                if !of.has(&place.owner) {
-                    return (page, None);
+        for (owner, of) in owners.filter(|(owner, _)| cursor.is_none_or(|cursor| *owner >= &*cursor.owner)) {
+            let mut start = match cursor.filter(|cursor| &*cursor.owner == owner) {
+                Some(cursor) => Excluded(cursor.clone()),
+                None => Included(Cursor { owner: owner.into(), actor: "".into() }),
+            };
+            loop {
+                let index = self.index.read();
+                let of_owner = index.range((start, Unbounded)).take_while(|place| &*place.owner == owner);
+                let places: Vec<_> = of_owner.take(AT_ONCE).cloned().collect();
+                drop(index);
+                for place in &places {
+                    let found = self.find(owner, &place.actor, now);
+                    let Some(value) = found.filter(|value| is_meant(&of, &place.actor, value)) else { continue };
+                    let (owner, actor) = (owner.to_owned(), place.actor.to_string());
+                    page.push(ExceptionChange { owner, actor, value: Some(value) });
+                    if page.len() >= count {
+                        return (page, Some(place.clone()));
+                    }
                 }
-                let found = self.find(&place.owner, &place.actor, now);
-                let Some(value) = found.filter(|value| is_meant(&place.owner, &place.actor, value)) else { continue };
-                page.push(ExceptionChange {
-                    owner: place.owner.to_string(),
-                    actor: place.actor.to_string(),
-                    value: Some(value),
-                });
-                if page.len() >= count {
-                    return (page, Some(place.clone()));
+                looked_at += places.len();
+                let Some(last) = places.into_iter().last() else { break };
+                if looked_at >= MOST_LOOKED_AT {
+                    return (page, Some(last));
                 }
-            }
-            looked_at += places.len();
-            match places.into_iter().last() {
-                Some(last) if looked_at >= MOST_LOOKED_AT => return (page, Some(last)),
-                Some(last) => start = Excluded(last),
-                None => return (page, None),
+                start = Excluded(last);
             }
         }
+        (page, None)
     }
 }
 
@@ -594,10 +564,13 @@ mod tests {
         ExceptionChange { owner: owner.into(), actor: actor.into(), value }
     }
 
-    fn all(exceptions: &Exceptions, of: &Listed, count: usize, now: Timestamp) -> Vec<ExceptionChange> {
+    /// Returns the exceptions on all pages, of owners whose texts begin like this.
+    fn all(exceptions: &Exceptions, beginning: &str, count: usize, now: Timestamp) -> Vec<ExceptionChange> {
         let (mut found, mut place) = (Vec::new(), None);
+        let owners = exceptions.owners_in_use();
         loop {
-            let (page, next) = exceptions.page(of, |_, _, _| true, place.as_ref(), count, now);
+            let of = owners.iter().filter(|owner| owner.starts_with(beginning)).map(|owner| (&**owner, ()));
+            let (page, next) = exceptions.page(of, |(), _, _| true, place.as_ref(), count, now);
             assert!(page.len() <= count);
             found.extend(page);
             let Some(next) = next else { return found };
@@ -626,7 +599,7 @@ mod tests {
                     let expected = model.keys().filter(|(owner, _)| Class::of(owner) == class).count();
                     prop_assert_eq!((exceptions.len(class), exceptions.room(class).used()), (expected, expected));
                 }
-                prop_assert_eq!(exceptions.has(&change), change.value.is_some());
+                prop_assert_eq!(exceptions.find_any(&change.owner, &change.actor), change.value);
             }
             prop_assert_eq!(exceptions.count(|owner| owner == "block:b"), model.keys().filter(|(owner, _)| owner == "block:b").count());
             let in_force: Vec<_> = model.iter().filter(|(_, value)| !is_over(value, at(now))).collect();
@@ -634,10 +607,10 @@ mod tests {
                 prop_assert_eq!(exceptions.find(owner, actor, at(now)), (!is_over(value, at(now))).then(|| value.clone()));
             }
             prop_assert_eq!(exceptions.find("limit:c", "a", at(0)), None);
-            for of in [Listed::ALL, Listed::Beginning("block:".into()), Listed::Beginning("limit:".into()), Listed::Owner("limit:a".into())] {
-                let mut listed = all(&exceptions, &of, count, at(now));
+            for of in ["", "block:", "limit:", "limit:a"] {
+                let mut listed = all(&exceptions, of, count, at(now));
                 listed.sort_by(|one, other| (&one.owner, &one.actor).cmp(&(&other.owner, &other.actor)));
-                let expected = in_force.iter().filter(|((owner, _), _)| of.has(owner));
+                let expected = in_force.iter().filter(|((owner, _), _)| owner.starts_with(of));
                 let expected = expected.map(|((owner, actor), value)| {
                     ExceptionChange { owner: owner.clone(), actor: actor.clone(), value: Some((*value).clone()) }
                 });
@@ -676,14 +649,15 @@ mod tests {
         for owner in ["limit:a", "limit:b", "limit:c"] {
             (0..2_500).for_each(|actor| limits.apply(&change(owner, &actor.to_string(), Some((5, None))), 1));
         }
-        let of_b = Listed::Owner("limit:b".into());
-        let listed = all(&limits, &of_b, 999, at(0));
+        let listed = all(&limits, "limit:b", 999, at(0));
         assert!(listed.len() == 2_500 && listed.iter().all(|listed| listed.owner == "limit:b"));
         assert!(listed.is_sorted_by(|one, other| one.actor < other.actor));
-        let after = |owner: &str| Cursor { owner: owner.into(), actor: "5".into() };
-        let first =
-            |cursor| limits.page(&of_b, |_, _, _| true, Some(cursor), 1, at(0)).0.pop().map(|found| found.actor);
-        assert_eq!([first(&after("limit:a")), first(&after("limit:c"))], [Some("0".to_owned()), None]);
+        let first = |owner: &str| {
+            let after = Cursor { owner: owner.into(), actor: "5".into() };
+            let of_b = std::iter::once(("limit:b", ()));
+            limits.page(of_b, |(), _, _| true, Some(&after), 1, at(0)).0.pop().map(|found| found.actor)
+        };
+        assert_eq!([first("limit:a"), first("limit:c")], [Some("0".to_owned()), None]);
     }
 
     #[test]
@@ -695,19 +669,6 @@ mod tests {
         limits.keep_read(2);
         let left = ["a", "b", "c"].map(|actor| limits.find("limit:r", actor, at(0)).is_some());
         assert_eq!((left, limits.len(Class::Limits)), ([true, false, true], 2));
-    }
-
-    #[test]
-    fn shards_are_searched_in_turn() {
-        let mut seen = Vec::new();
-        let mut after = 0;
-        for _ in 0..16 {
-            let shards = Exceptions::next_shards(after);
-            after = shards.end;
-            seen.extend(shards);
-        }
-        assert_eq!(seen, (0..SHARDS).collect::<Vec<_>>());
-        assert_eq!(Exceptions::next_shards(SHARDS).start, 0);
     }
 
     proptest! {

@@ -1,19 +1,20 @@
 //! Everything that counts the outcomes of a plan that was applied: metrics, the denials for the blocks that rules set, and the
-//! [sketches](crate::heavy_hitters) of each rule.
+//! [ranking](crate::heavy_hitters) of each rule's actors.
 //!
 //! A run of hits with the same rule and answer costs one atomic addition.
 //!
-//! On sketches, denials count one each, for every rule that denies. Credits count when they are taken: by an allowed hit, by a
+//! In rankings, denials count one each, for every rule that denies. Credits count when they are taken: by an allowed hit, by a
 //! charge, or by the commit of a reservation. A lease counts as one. Nothing is subtracted for refunds, and a repeated answer
 //! to an idempotent request counts nothing.
 
 use std::cell::Cell;
 use std::ops::Range;
 
+use tokio::sync::Notify;
+
 use super::Report;
 use crate::active_rules::ActiveRules;
 use crate::heavy_hitters::{Event, Order, Sampler, Top};
-use crate::penalties::{Denial, Denials};
 use crate::plan::{Group, Member, Purpose, Request, Source};
 use crate::store::{Action, record_key};
 use divvy_core::algorithm::{Ask, Limit, OutcomeSource, ReservationAsk, Resolution};
@@ -130,29 +131,28 @@ impl Report<'_> {
                 (ReservationAsk::Commit { .. }, Resolution::Late) => hits.commits.late.inc(),
                 (ReservationAsk::Commit { .. }, Resolution::Repeated) => hits.commits.repeated.inc(),
                 (ReservationAsk::Release { .. }, Resolution::Done) => hits.releases.inc(),
-                (
-                    ReservationAsk::Commit { .. } | ReservationAsk::Release { .. },
-                    Resolution::Gone | Resolution::Different,
-                )
-                | (ReservationAsk::Release { .. }, Resolution::Late | Resolution::Repeated)
-                | (ReservationAsk::Reserve { .. } | ReservationAsk::Renew { .. }, _) => {}
+                _ => {}
             }
         }
     }
 }
 
 impl<'a> Report<'a> {
-    /// Notes the denials by rules with a penalty.
-    pub(crate) fn note_denials(self, denials: &Denials, metrics: &Metrics) {
+    /// Notes the denials by rules with a penalty, and notifies the task that counts those by the store.
+    pub(crate) fn note_denials(self, has_denials: &Notify, metrics: &Metrics) {
         let Some(active) = self.active_rules().filter(|active| !active.penalties.is_empty()) else { return };
-        let denied =
-            self.plan.requests.iter().flat_map(|request| self.counting_members(request)).filter_map(|member| {
-                let penalty = active.penalties.get(member.rule)?.as_ref()?;
-                let (entry, source) = self.denying_entry(member)?;
-                let actor = self.actor_of_entry(active, member.rule, entry)?;
-                Some(Denial { penalty, actor, is_cached: source == OutcomeSource::DenialCache })
-            });
-        metrics.rule_blocks.lost_denials.inc_by(denials.note(denied, self.plan.now()));
+        for member in self.plan.requests.iter().flat_map(|request| self.counting_members(request)) {
+            if let Some(Some(penalty)) = active.penalties.get(member.rule)
+                && let Some((entry, source)) = self.denying_entry(member)
+                && let Some(actor) = self.actor_of_entry(active, member.rule, entry)
+            {
+                let is_cached = source == OutcomeSource::DenialCache;
+                metrics.rule_blocks.lost_denials.inc_by(u64::from(!penalty.note(actor, is_cached, self.plan.now())));
+                if !is_cached {
+                    has_denials.notify_one();
+                }
+            }
+        }
     }
 
     /// Returns the members of the request, unless a block denies it: otherwise a blocked client could get others blocked.
@@ -178,14 +178,9 @@ thread_local! {
     static SAMPLER: Cell<Sampler> = Cell::new(Sampler::new());
 }
 
-/// An amount that counts for the actor of a bucket, or of a member without one.
-struct Amount {
-    rule: usize,
-    order: Order,
-    amount: u64,
-    /// The entry whose key contains the actor.
-    entry: Option<usize>,
-}
+/// An amount that counts for the actor of a rule: the rule, the order, the amount, and the entry whose key contains the actor, if
+/// there is one.
+type Amount = (usize, Order, u64, Option<usize>);
 
 impl<'a> Report<'a> {
     /// Counts a sample of the plan's members and settlements.
@@ -194,25 +189,22 @@ impl<'a> Report<'a> {
         let end = self.plan.members.len() + self.plan.settled.len();
         let (mut sampler, mut first) = (SAMPLER.get(), 0);
         sampler.begin(self.plan.now());
-        while let Some(sample) = sampler.next(first, end) {
-            first = sample.position + 1;
-            self.count_sample(top, active, sample.position, sample.weight, &mut sampler);
+        while let Some((position, weight)) = sampler.next(first, end) {
+            first = position + 1;
+            self.count_sample(top, active, position, weight, &mut sampler);
         }
         SAMPLER.set(sampler);
     }
 
     fn count_sample(self, top: &Top, active: &ActiveRules, position: usize, weight: u64, sampler: &mut Sampler) {
-        let Some(Amount { rule, order, amount, entry }) = self.amount_at(position) else { return };
+        let Some((rule, order, amount, entry)) = self.amount_at(position) else { return };
         let Some(of_rule) = active.tops.get(rule) else { return };
         let actor = match entry {
             Some(entry) => self.actor_of_entry(active, rule, entry),
             None => self.plan.fixed_actors.get(position),
         };
         let event = Event { order, actor: actor.unwrap_or_default(), amount, weight };
-        let now = self.plan.now();
-        if !top.count(&of_rule.top, event, now, sampler) && top.should_drop_idle(now) {
-            active.tops.iter().for_each(|of_rule| of_rule.top.drop_idle(now));
-        }
+        top.count(&of_rule.top, event, self.plan.now(), sampler);
     }
 
     /// Returns the actor in the key of an entry.
@@ -237,7 +229,7 @@ impl<'a> Report<'a> {
             Source::Entry(entry) => Some(entry),
             Source::Fixed { .. } | Source::Blocked(_) => None,
         };
-        let of_rule = |order, amount| Some(Amount { rule: member.rule, order, amount, entry });
+        let of_rule = |order, amount| Some((member.rule, order, amount, entry));
         let allowed = self.allowed(member)?;
         if self.resolution(member).is_some_and(|resolution| resolution != Resolution::Done) {
             return None;
@@ -276,7 +268,7 @@ impl<'a> Report<'a> {
             Action::Reservation(ReservationAsk::Commit { cost, .. })
                 if cost > 0 && !matches!(asked.limit, Limit::Concurrency(_)) =>
             {
-                Some(Amount { rule, order: Order::Taken, amount: cost, entry: Some(entry) })
+                Some((rule, Order::Taken, cost, Some(entry)))
             }
             _ => None,
         }

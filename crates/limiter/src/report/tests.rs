@@ -7,7 +7,6 @@ use proptest::prelude::*;
 use super::*;
 use crate::plan::effects::Intent;
 use crate::plan::{PlanBuilder, Together};
-use crate::refusal::Refusal;
 use crate::store::StoreError;
 use crate::tests::{add_together, operation, parse_rules};
 use crate::{ActiveRules, CounterNames, DEFAULT_MAX_RESERVATION_TTL, Scope};
@@ -31,32 +30,6 @@ fn builder(metrics: &Metrics) -> PlanBuilder {
 
 fn allowed(allowed: bool) -> Result<Outcome, StoreError> {
     Ok(Outcome { allowed, left: 1, ..Outcome::default() })
-}
-
-#[test]
-fn strictest_member_of_a_stack_answers_and_only_denials_count() {
-    let metrics = Metrics::new();
-    let mut builder = builder(&metrics);
-    builder.add(&operation("key=a"), Intent::Hit, None);
-    let applied = Applied { plan: builder.build(), outcomes: vec![allowed(true), allowed(true), allowed(false)] };
-    let standing = applied.report().standing(0).unwrap();
-    assert_eq!((standing.place, standing.verdict.allowed), (2, false));
-    assert_eq!(applied.report().count(&metrics), 0);
-    assert_eq!(metrics.hits.stacks_denied.get(), 1);
-    let counted: u64 = metrics.hits.counted().iter().map(|counted| counted.hits).sum();
-    assert_eq!(counted, 2, "the canary's and the rule's that denies");
-}
-
-#[test]
-fn store_failure_answers_only_the_requests_it_affected() {
-    let metrics = Metrics::new();
-    let mut builder = builder(&metrics);
-    builder.add(&operation("key=a"), Intent::Peek, None);
-    builder.add(&operation("other=a"), Intent::Hit, None);
-    let applied = Applied { plan: builder.build(), outcomes: vec![allowed(true), Err(StoreError::new("gone"))] };
-    assert!(matches!(applied.report().verdict(0), Err(Refusal::Store(_))));
-    assert!(!applied.report().verdict(1).unwrap().allowed);
-    assert_eq!(applied.report().count(&metrics), 1);
 }
 
 fn intent() -> impl Strategy<Value = Intent> {

@@ -111,55 +111,14 @@ fn entry_of_a_rule_concerns_that_rule_only() {
 }
 
 #[test]
-fn allowed_actor_is_never_denied_by_any_request() {
+fn invalid_entries_are_refused() {
     let limiter = limiter_of(API);
-    set(&limiter, Allow, "api", "1.2.3.4");
-    const PAIRS: &str = "api=a ip=1.2.3.4 user=ann";
-    let applied = ask(&limiter, |builder| {
-        builder.add(&operation(PAIRS), Intent::Hit, Some(20));
-        builder.add_reservation(&operation(PAIRS), Reserve { credits: 20, ttl_seconds: Some(30), id: None });
-    });
-    let report = applied.report();
-    assert_eq!(answer_at(&applied, 0), Ok((true, 0)));
-    let reserved = report.reserved(1).unwrap();
-    assert!(
-        reserved.verdict.allowed && reserved.ends_ns.is_some(),
-        "the other rule has set credits aside: {reserved:?}"
-    );
-    assert_eq!(peek(&limiter, "api=a ip=1.2.3.4 user=bob"), Ok((true, 0)));
-    remove(&limiter, Allow, "api", "1.2.3.4");
-    assert_eq!(peek(&limiter, "api=a ip=1.2.3.4 user=bob"), Ok((false, 0)), "nothing is owed, and nothing is left");
-}
-
-#[test]
-fn block_ends_at_its_time() {
-    let mut at = TestLimiter::new(API);
-    let of = ExceptionTarget { kind: Block, rule: "user", actor: "ann" };
-    run(at.limiter.set_exception(of, lasting(900), &Scope::EVERYTHING)).unwrap();
-    at.started = at.limiter.now();
-    let hit_at = |at: &mut TestLimiter, seconds| {
-        at.seconds = seconds;
-        let hit = at.ask(|builder| builder.add(&operation("api=a user=ann"), Intent::Hit, None));
-        let verdict = hit.report().verdict(0).unwrap();
-        (verdict.allowed, verdict.reset_ns.div_ceil(NANOS_PER_SECOND), verdict.retry_ns == Some(verdict.reset_ns))
-    };
-    let answers = [0, 600, 899].map(|seconds| hit_at(&mut at, seconds));
-    assert_eq!(answers, [(false, 900, true), (false, 300, true), (false, 1, true)]);
-    assert!(hit_at(&mut at, 900).0);
-    set(&at.limiter, Block, "user", "ann");
-    assert_eq!(hit_at(&mut at, 1_000_000), (false, 0, false), "waiting does not help");
-}
-
-#[test]
-fn entries_are_listed_and_invalid_ones_are_refused() {
-    let limiter = limiter_of(API).with_max_overrides(4);
-    let all = Scope::EVERYTHING;
     for (rule, actor, reason, text) in [
         ("nobody", "a", None, "no rule is called 'nobody'"),
         ("free", "a", None, "counts nothing"),
         ("*", "ann", None, "field=value or field=network"),
-        ("*", "=ann", None, "the field's name is empty"),
-        ("*", "a b=ann", None, "the field's name is empty"),
+        ("*", "=ann", None, "field=value or field=network"),
+        ("*", "a b=ann", None, "field=value or field=network"),
         ("*", "ip=10.0.0.1/8", None, "write 10.0.0.0/8"),
         (
             "*",
@@ -176,40 +135,6 @@ fn entries_are_listed_and_invalid_ones_are_refused() {
         assert!(error.contains(text), "{error}");
     }
     assert!(try_block(&limiter, "user", "ann", Some(&"x".repeat(257))).is_err());
-    set(&limiter, Block, "user", "ann");
-    set(&limiter, Block, "*", "ip=::ffff:10.0.0.1");
-    set(&limiter, Allow, "*", "user=ann");
-    set(&limiter, Allow, "api", "1.2.3.4");
-    let full = try_block(&limiter, "user", "bob", None).unwrap_err();
-    assert!(full.contains("there are 4 blocks and allows, and the maximum is 4"), "{full}");
-    assert_eq!(try_block(&limiter, "user", "ann", None), Ok(()), "a known one may change");
-    let list = |kind, rule: Option<&str>, scope: &Scope| {
-        let of = ExceptionFilter { rule, ..ExceptionFilter::default() };
-        let page = limiter.exceptions(kind, of, None, 100, scope);
-        let mut listed: Vec<_> = page
-            .map_err(|error| error.to_string())?
-            .exceptions
-            .into_iter()
-            .map(|entry| entry.rule + " " + &entry.actor)
-            .collect();
-        listed.sort();
-        Ok::<_, String>(listed)
-    };
-    assert_eq!(list(Block, None, &all).unwrap(), ["* ip=10.0.0.1", "user ann"]);
-    assert_eq!(list(Allow, Some("*"), &all).unwrap(), ["* user=ann"]);
-    assert_eq!(list(Allow, Some("api"), &all).unwrap(), ["api 1.2.3.4"]);
-    assert!(list(Allow, Some("nobody"), &all).is_err());
-    // A user of one rule sees and changes nothing else.
-    let scope = Scope::new(["user"], []);
-    assert_eq!(list(Block, None, &scope).unwrap(), ["user ann"]);
-    assert!(list(Block, Some("*"), &scope).is_err() && list(Allow, Some("api"), &scope).is_err());
-    for (rule, actor) in [("*", "user=bob"), ("api", "1.2.3.4")] {
-        let of = ExceptionTarget { kind: Allow, rule, actor };
-        let error = run(limiter.remove_exception(of, None, &scope)).unwrap_err();
-        assert_eq!(error.to_string(), Refusal::OutOfScope.to_string());
-        assert!(limiter.exception_of(of, &scope).is_err());
-        assert!(run(limiter.set_exception(of, ExceptionTerms::default(), &scope)).is_err());
-    }
 }
 
 #[test]
@@ -273,21 +198,6 @@ fn status_shows_the_entry_that_decides() {
     remove(&limiter, Block, "user", "ann");
     remove(&limiter, Block, "*", "user=ann");
     assert_eq!(status(&limiter, "user=ann"), [""; 0]);
-}
-
-#[test]
-fn status_of_an_address_shows_the_network() {
-    let limiter = limiter_of(API);
-    set(&limiter, Block, "*", "ip=1.2.3.0/24");
-    let blocked = "api 5/5: blocked under all rules, as ip=1.2.3.0/24: block *";
-    assert_eq!(status(&limiter, "ip=1.2.3.4"), [blocked]);
-    assert_eq!(status(&limiter, "ip=1.2.4.4"), [""; 0]);
-    assert_eq!(status(&limiter, "ip=1.2.3.0/25"), [blocked]);
-    assert_eq!(status(&limiter, "ip=1.2.2.0/23"), [""; 0]);
-    let prefixed = limiter_of(&API.replace("actorField = ip;", "actorField = ip; actorPrefix = ip: 25, 56;"));
-    set(&prefixed, Block, "*", "ip=1.2.3.0/24");
-    assert_eq!(status(&prefixed, "ip=1.2.3.0/25"), [blocked]);
-    assert_eq!(status(&prefixed, "ip=1.2.3.4"), [blocked]);
 }
 
 #[test]
@@ -499,18 +409,6 @@ fn exceptions_get_the_spelling_of_checks() {
             remove(&limiter, ExceptionKind::Limit, rule, actor);
         }
     }
-}
-
-#[test]
-fn full_list_says_how_much_long_entries_use() {
-    let limiter = limiter_of(API).with_max_overrides(10);
-    for number in 0..5 {
-        assert_eq!(try_block(&limiter, "user", &format!("{number}{}", "x".repeat(600)), None), Ok(()));
-    }
-    assert_eq!(
-        try_block(&limiter, "user", "ann", None),
-        Err("there are 5 blocks and allows, and the maximum is 10 (long ones count as several: 10 are used): remove some".to_owned())
-    );
 }
 
 #[test]

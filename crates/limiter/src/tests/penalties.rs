@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::exceptions::ExceptionKind::{Allow, Block};
+use crate::exceptions::ExceptionKind::Block;
 use crate::register::owner::ExceptionOwner;
 use crate::store::Exception;
 use divvy_core::algorithm::OutcomeSource;
@@ -128,9 +128,10 @@ fn denials_are_noted_by_what_denied() {
     for (source, noted, cached) in [(Store, 1, 0), (DenialCache, 0, 1), (FailurePolicy, 0, 0)] {
         let plan = scene.plan(|builder| builder.add(&operation("path=/login user=eve"), Intent::Hit, None));
         let applied = Applied { plan, outcomes: vec![Ok(Outcome { source, ..Outcome::default() })] };
-        let denials = &scene.limiter.observers.denials;
-        applied.report().note_denials(denials, scene.limiter.metrics());
-        let found = [&denials.by_store, &denials.by_cache].map(|notes| notes.lock().take(9).len());
+        applied.report().note_denials(&scene.limiter.observers.has_denials, scene.limiter.metrics());
+        let active = scene.limiter.active_rules().unwrap();
+        let penalty = active.penalties[0].as_ref().unwrap();
+        let found = [false, true].map(|are_cached| penalty.notes(are_cached).lock().take().len());
         assert_eq!(found, [noted, cached], "{source:?}");
     }
 }
@@ -154,16 +155,6 @@ fn block_by_an_operator_stays_and_a_removed_block_is_forgiven() {
     // It is remembered.
     remove(&scene.limiter, Block, "login", "eve");
     assert_eq!(scene.blocked(), (3, 15 * MINUTE));
-}
-
-#[test]
-fn allowed_actor_is_never_blocked_by_a_rule() {
-    let scene = scene(LOGIN);
-    set(&scene.limiter, Allow, "login", "eve");
-    for _ in 0..20 {
-        assert!(scene.hit().allowed);
-    }
-    assert_eq!(scene.block_of("login", "eve"), None);
 }
 
 #[test]

@@ -260,27 +260,19 @@ fn id_chosen_by_the_client_is_repeated_or_conflicts() {
 #[test]
 fn invalid_reservation_is_refused_and_takes_nothing() {
     let at = TestLimiter::new(RULES);
-    for (credits, ttl, expected) in [
-        (0, 30, "at least 1 credit"),
-        (1, 0, "TTL 0 is below the minimum of 1 s"),
-        (1, DEFAULT_MAX_RESERVATION_TTL + 1, "TTL 601 exceeds the maximum of 600 s"),
+    for (pairs, credits, ttl, expected) in [
+        ("user=a", 0, 30, "at least 1 credit"),
+        ("user=a", 1, 0, "TTL 0 is not from 1 s"),
+        ("log=a", 1, 1, "`algorithm = sliding-window` can"),
     ] {
-        let error = at.try_reserve("user=a", credits, ttl, None).unwrap_err();
+        let error = at.try_reserve(pairs, credits, ttl, None).unwrap_err();
         assert!(error.contains(expected), "{error}");
-    }
-    for id in [String::new(), "x".repeat(MAX_CLIENT_ID + 1)] {
-        assert!(at.try_reserve("user=a", 1, 1, Some(&id)).unwrap_err().contains("1 to 255 bytes"));
+        assert_eq!(at.only_left(pairs), 100);
     }
     assert!(at.try_reserve("user=a", 1, 1, Some(&"x".repeat(MAX_CLIENT_ID))).unwrap().verdict.allowed);
-    let error = at.try_reserve("log=a", 1, 1, None).unwrap_err();
-    assert!(error.contains("sliding-log") && error.contains("sliding-window"), "{error}");
-    assert_eq!(at.only_left("log=a"), 100);
-    let long = format!("user={}", "x".repeat(MAX_ID_TEXT));
-    assert!(at.try_reserve(&long, 1, 1, None).unwrap_err().contains("8208 characters"));
-    assert_eq!(at.only_left(&long), 100);
     let (of_nothing, renewal) = (ReservationId::new([].into_iter()), Settlement::Renew { ttl_seconds: Some(601) });
     let renewed = at.ask(|builder| builder.settle(&of_nothing, renewal)).report().settled(0);
-    assert!(renewed.unwrap_err().to_string().contains("TTL 601 exceeds the maximum of 600 s"));
+    assert!(renewed.unwrap_err().to_string().contains("TTL 601 is not from 1 s"));
 }
 
 #[test]
@@ -301,15 +293,6 @@ fn reservation_is_settled_on_its_original_bucket() {
     assert_eq!(at.only_left("user=a"), 500, "and no actor is charged");
     replace_rules(&at.limiter, RULES);
     assert_eq!(at.commit(&ended, 15), Ok(("late", 70)), "the rule is back, and its counter");
-}
-
-#[test]
-fn server_without_rules_reserves_and_settles_nothing() {
-    let at = TestLimiter::new(RULES);
-    let id = at.id("user=a", 10);
-    at.limiter.active.store(None);
-    assert!(at.try_reserve("user=a", 10, 5, None).unwrap_err().contains("no rules"));
-    assert!(at.commit(&id, 10).unwrap_err().contains("no rules"));
 }
 
 /// Only a server can seal ids. Even with a valid seal, such an id could do no more than a charge.

@@ -19,8 +19,6 @@ label = trial
 [default]; creditLimit = 5; resetSeconds = 3600
 ";
 const REFUSED: &str = "this is outside the scope of your user";
-const EVERY_REQUEST: [&str; 6] =
-    ["api=upload user=ann", "api=upload user=ann tenant=x", "api=search user=ann", "job=x", "plain=x", "other=x"];
 
 fn scope(labels: &[&str]) -> Scope {
     Scope::new(labels.iter().copied(), [])
@@ -33,57 +31,6 @@ fn scope_of(actor: &[(&str, &str)]) -> Scope {
 
 fn verdict(limiter: &Limiter, scope: &Scope, pairs: &str, intent: Intent) -> Result<(bool, u64), String> {
     answer_at(&ask_within(limiter, scope, |builder| builder.add(&operation(pairs), intent, None)), 0)
-}
-
-/// Returns whether the scope covers a peek at each of these operations. No store is asked.
-fn covered<const N: usize>(active: &Arc<ActiveRules>, scope: &Scope, operations: [&str; N]) -> [bool; N] {
-    let mut builder = PlanBuilder::default();
-    builder.begin(Some(Arc::clone(active)), scope, Timestamp::EPOCH, (DEFAULT_MAX_RESERVATION_TTL, true), None);
-    operations.map(|pairs| {
-        builder.add(&operation(pairs), Intent::Peek, None);
-        let request = builder.plan().requests.last().unwrap();
-        !matches!(request, plan::Request::Refused(Refusal::OutOfScope))
-    })
-}
-
-#[test]
-fn patterns_cover_labels_and_the_star_covers_rules_without_one() {
-    let active = limiter_of(RULES).active_rules().unwrap();
-    let by = |labels: &[&str]| covered(&active, &scope(labels), EVERY_REQUEST);
-    assert_eq!(by(&["*"]), [true; 6]);
-    assert_eq!(by(&[]), [false; 6]);
-    assert_eq!(by(&["upload-*"]), [true, true, false, false, false, false]);
-    assert_eq!(by(&["upload-hour", "upload-minute"]), [true, false, false, false, false, false]);
-    assert_eq!(by(&["search"]), [false; 6], "a canary that matches counts, too");
-    assert_eq!(by(&["search", "tri*l"]), [false, false, true, false, false, false]);
-    assert_eq!(
-        by(&["**"]),
-        [true, true, true, false, false, false],
-        "only the exact text `*` covers rules without a label"
-    );
-    assert_eq!(by(&["d*", "default", "rule-*", "*t", ""]), [false; 6], "neither the label `default` nor [default]");
-}
-
-#[test]
-fn actor_covers_rules_by_exactly_its_fields() {
-    let active = limiter_of(RULES).active_rules().unwrap();
-    let operations = ["api=upload user=ann", "api=upload user=bob", "api=search user=ann", "plain=x", "other=x"];
-    let by = |actor: &[(&str, &str)]| covered(&active, &scope_of(actor), operations);
-    assert_eq!(by(&[("user", "ann")]), [true, false, true, false, false]);
-    assert_eq!(by(&[("user", "")]), [false; 5]);
-    let by_two = [("user", "ann"), ("tenant", "x")];
-    assert_eq!(by(&by_two), [false; 5], "each rule counts by the user alone");
-
-    let rules = "[api=a]\ncreditLimit=5\nresetSeconds=60\nactorField=tenant, user\nlabel=a\n[default]\ncreditLimit=0\n";
-    let active = limiter_of(rules).active_rules().unwrap();
-    let operations =
-        ["api=a user=ann tenant=x", "api=a tenant=x user=ann", "api=a user=ann tenant=y", "api=a user=ann"];
-    let by = |actor: &[(&str, &str)]| covered(&active, &scope_of(actor), operations);
-    assert_eq!(by(&by_two), [true, true, false, false]);
-    assert_eq!(by(&[("tenant", ""), ("user", "ann")]), [false, false, false, true], "a missing field is empty");
-    assert_eq!(by(&[("user", "ann")]), [false; 4]);
-    let narrow = Scope::new(["b*"], by_two);
-    assert_eq!(covered(&active, &narrow, operations), [false; 4], "labels count for an actor, too");
 }
 
 #[test]

@@ -112,23 +112,6 @@ fn peek_covers_the_whole_stack_and_a_reset_forgets_all_of_it() {
 }
 
 #[test]
-fn hits_of_a_batch_see_earlier_stacks() {
-    let limiter = limiter_of(STACK);
-    let hits: Vec<_> = (0..5).map(|_| ("key=a tenant=x", Intent::Hit)).collect();
-    let requests = apply(&limiter, &hits);
-    assert_eq!(answers(&requests), [(true, 2), (true, 1), (true, 0), (false, 0), (false, 0)]);
-    assert_eq!(left(&limiter, "key=a tenant=x"), lefts(&[("burst", 0), ("tenant", 1), ("daily", 97)]));
-}
-
-#[test]
-fn invalid_cost_for_one_rule_takes_nothing_from_any() {
-    let limiter = limiter_of(STACK);
-    let refused = hit(&limiter, "key=a tenant=x tokens=many").unwrap_err();
-    assert!(refused.contains("'tokens'"), "{refused}");
-    assert_eq!(left(&limiter, "key=a tenant=x"), lefts(&[("burst", 3), ("tenant", 4), ("daily", 100)]));
-}
-
-#[test]
 fn request_that_matches_too_many_rules_is_refused() {
     let rule = |key: usize| format!("[k{key}=*]\ncreditLimit=5\nresetSeconds=60\nmatchPolicy=and\n");
     let rules: String = (0..16).map(rule).collect();

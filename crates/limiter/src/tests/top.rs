@@ -169,18 +169,3 @@ fn users_see_what_is_in_scope() {
     assert_eq!((none.ranking.actors.len(), none.ranking.total), (0, 0));
     assert_eq!(ranked(&limiter, "none", Order::Taken, &label).unwrap_err(), "no rule is called 'none'");
 }
-
-#[test]
-fn nothing_is_counted_without_memory() {
-    let limiter = limiter_of(RULES).with_top_memory(0);
-    let applied = apply(&limiter, &[("blocked=eve", Intent::Hit), ("who=bob", Intent::Hit)]);
-    assert_eq!(applied.plan.fixed_actors.len(), 0);
-    let error = ranked(&limiter, "default", Order::Taken, &Scope::EVERYTHING).unwrap_err();
-    assert!(error.contains("--top-memory"), "{error}");
-    assert!(limiter.top_metrics().is_empty());
-    let tiny = limiter_of(RULES).with_top_memory(100);
-    apply(&tiny, &[("who=bob", Intent::Hit)]);
-    assert!(!ranked(&tiny, "default", Order::Taken, &Scope::EVERYTHING).unwrap().ranking.has_room);
-    let numbers = tiny.metrics().numbers(tiny.top_metrics());
-    assert!(numbers.contains(&("divvy_top_rules_without_room".to_owned(), 1.0)), "{numbers:?}");
-}

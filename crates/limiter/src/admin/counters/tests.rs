@@ -62,49 +62,6 @@ fn rule_without_a_label_is_listed_by_its_position_but_not_changed() {
 }
 
 #[test]
-fn single_actors_counter_is_listed_and_forgotten_alone() {
-    let limiter = limiter();
-    for user in ["ada", "bob", "cy"] {
-        hit(&limiter, &format!("api=upload user={user}")).unwrap();
-    }
-    let rule = RuleName::Name("uploads");
-    let of = |actor| CountersOf { actor: Some(actor), ..all(rule) };
-    assert_eq!(actors(&limiter, of("bob")), [("bob".to_owned(), 99)]);
-    assert_eq!(actors(&limiter, of("dan")), []);
-    assert_eq!(run(limiter.forget_counters(of("bob"), &Scope::EVERYTHING)).unwrap().content, 1);
-    assert_eq!(run(limiter.forget_counters(of("bob"), &Scope::EVERYTHING)).unwrap().content, 0);
-    assert_eq!(actors(&limiter, all(rule)), [("ada".to_owned(), 99), ("cy".to_owned(), 99)]);
-}
-
-#[test]
-fn pages_cover_every_counter_even_while_counters_are_forgotten() {
-    let limiter = limiter();
-    let users: Vec<_> = (0..250).map(|number| format!("{number:03}")).collect();
-    for user in &users {
-        hit(&limiter, &format!("api=upload user={user}")).unwrap();
-    }
-    let of = CountersOf { count: 40, ..all(RuleName::Name("uploads")) };
-    let (mut seen, mut cursor) = (Vec::new(), None);
-    while seen.is_empty() || cursor.is_some() {
-        let page = run(limiter.counters(CountersOf { cursor: cursor.as_deref(), ..of }, &Scope::EVERYTHING)).unwrap();
-        assert!((1..=40).contains(&page.content.len()));
-        seen.extend(page.content.into_iter().map(|counter| counter.actor));
-        cursor = page.next;
-    }
-    assert_eq!(seen, users);
-    let (mut forgotten, mut cursor) = (0, None);
-    while forgotten == 0 || cursor.is_some() {
-        let of = CountersOf { cursor: cursor.as_deref(), ..of };
-        let page = run(limiter.forget_counters(of, &Scope::EVERYTHING)).unwrap();
-        assert!(page.content > 0);
-        forgotten += page.content;
-        cursor = page.next;
-    }
-    assert_eq!(forgotten, 250);
-    assert_eq!(actors(&limiter, of), []);
-}
-
-#[test]
 fn missing_or_uncounted_rule_is_reported() {
     assert_eq!(error(all(RuleName::Name("nobody"))), "no rule is called 'nobody'");
     for (pairs, expected) in [

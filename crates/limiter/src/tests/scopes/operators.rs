@@ -31,26 +31,16 @@ fn used() -> Limiter {
 }
 
 #[test]
-fn counters_of_rules_in_scope_are_listed_and_forgotten() {
+fn rules_are_named_by_operations_in_scope() {
     let limiter = used();
-    let uploads = scope(UPLOADS);
-    assert_eq!(actors(&limiter, all("upload-hour"), &uploads), Ok(vec!["ann".into(), "bob".into()]));
-    let refused = Err(REFUSED.to_owned());
-    // Whether there is such a rule makes no difference.
-    for rule in ["search", "default", "rule-7", "rule-99", "no-such", "uploads"] {
-        assert_eq!(actors(&limiter, all(rule), &uploads), refused, "{rule}");
-        assert_eq!(forgotten(&limiter, all(rule), &uploads), refused.clone().map(|_: Vec<_>| 0), "{rule}");
-    }
-    let typo = actors(&limiter, all("upload-houl"), &uploads);
-    assert_eq!(typo, Err("no rule is called 'upload-houl'".to_owned()), "the scope covers the name");
     for (pairs, expected) in [("plain=*", false), ("no=such", false), ("api=upload user=* tenant=*", true)] {
         let operation = operation(pairs);
         let of = CountersOf { rule: RuleName::Operation(&operation), ..all("") };
-        assert_eq!(actors(&limiter, of, &uploads).is_ok(), expected, "{pairs}");
+        assert_eq!(actors(&limiter, of, &scope(UPLOADS)).is_ok(), expected, "{pairs}");
         assert!(actors(&limiter, of, &scope(&["*"])).is_ok() || pairs == "no=such");
     }
-    assert_eq!(forgotten(&limiter, all("upload-hour"), &uploads), Ok(2));
-    assert_eq!(actors(&limiter, all("search"), &scope(&["*"])), Ok(vec!["ann".into(), "bob".into()]));
+    let typo = actors(&limiter, all("upload-houl"), &scope(UPLOADS));
+    assert_eq!(typo, Err("no rule is called 'upload-houl'".to_owned()), "the scope covers the name");
 }
 
 #[test]
@@ -69,54 +59,16 @@ fn scope_of_an_actor_has_its_counters_alone() {
 }
 
 #[test]
-fn actor_of_several_fields_is_recognized_in_any_order() {
+fn limits_in_scope_are_changed() {
     let limiter = limiter_of(RULES);
-    for tenant in ["x", "y y"] {
-        let pairs = [("api", "upload"), ("user", "ann"), ("tenant", tenant)];
-        ask(&limiter, |builder| builder.add(&pairs.into_iter().collect(), Intent::Hit, None));
-    }
-    let own = scope_of(&[("user", "ann"), ("tenant", "y y")]);
-    let canonical = r#"tenant="y y" user=ann"#;
-    assert_eq!(actors(&limiter, all("upload-tenant"), &own), Ok(vec![canonical.to_owned()]));
-    for (actor, is_own) in
-        [(r#"user=ann tenant="y y""#, true), (canonical, true), ("user=ann tenant=x", false), ("ann", false)]
+    for (scope, rule, actor) in
+        [(scope(UPLOADS), "upload-hour", "bob"), (scope_of(&[("user", "ann")]), "search", "ann")]
     {
-        let of = CountersOf { actor: Some(actor), ..all("upload-tenant") };
-        assert_eq!(actors(&limiter, of, &own).is_ok(), is_own, "{actor}");
+        let of = ExceptionTarget::limit(rule, actor);
+        run(limiter.set_exception(of, with_credits(7), &scope)).unwrap();
+        assert_eq!(limiter.exception_of(of, &scope).unwrap().unwrap().credits, Some(7));
+        assert!(run(limiter.remove_exception(of, None, &scope)).unwrap());
     }
-}
-
-#[test]
-fn limits_in_scope_are_changed_and_others_are_refused() {
-    let limiter = limiter_of(RULES);
-    let (uploads, ann) = (scope(UPLOADS), scope_of(&[("user", "ann")]));
-    let set = |rule, actor, scope| {
-        run(limiter.set_exception(ExceptionTarget::limit(rule, actor), with_credits(7), scope))
-            .map_err(|e| e.to_string())
-    };
-    let get = |rule, actor, scope| {
-        limiter.exception_of(ExceptionTarget::limit(rule, actor), scope).map_err(|error| error.to_string())
-    };
-    let remove = |rule, actor, scope| {
-        run(limiter.remove_exception(ExceptionTarget::limit(rule, actor), None, scope)).map_err(|e| e.to_string())
-    };
-    set_limit(&limiter, "search", "bob", 9);
-    for (rule, actor, scope) in [
-        ("search", "bob", &uploads),
-        ("search", "bob", &ann),
-        ("no-such", "bob", &uploads),
-        ("default", "", &uploads),
-        ("default", "", &ann),
-    ] {
-        assert_eq!(set(rule, actor, scope), Err(REFUSED.to_owned()), "{rule} {actor}");
-        assert_eq!(get(rule, actor, scope).unwrap_err(), REFUSED, "{rule} {actor}");
-        assert_eq!(remove(rule, actor, scope), Err(REFUSED.to_owned()), "{rule} {actor}");
-    }
-    assert_eq!(hit(&limiter, "api=search user=bob"), Ok((true, 8)));
-    set("upload-hour", "bob", &uploads).unwrap();
-    set("search", "ann", &ann).unwrap();
-    assert_eq!(get("search", "ann", &ann).unwrap().unwrap().credits, Some(7));
-    assert_eq!((remove("upload-hour", "bob", &uploads), remove("search", "ann", &ann)), (Ok(true), Ok(true)));
 }
 
 /// Returns the labels and actors on all pages, one limit a page, with all cursors as text.

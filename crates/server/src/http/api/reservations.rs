@@ -77,7 +77,7 @@ impl Api {
         let report = applied.report();
         let place = |refusal: Refusal| match refusal {
             Refusal::NoCredits => Problem::from(refusal).at("/amount"),
-            Refusal::ZeroTtl | Refusal::LongTtl { .. } | Refusal::NoTtl { .. } => Problem::from(refusal).at("/ttl"),
+            Refusal::BadTtl { .. } | Refusal::NoTtl { .. } => Problem::from(refusal).at("/ttl"),
             Refusal::BadClientId | Refusal::DifferentReservation => Problem::from(refusal).at("/id"),
             refusal => refusal.into(),
         };
@@ -126,7 +126,7 @@ impl Api {
         let ttl_seconds = ttl.map(seconds);
         let renewed = self.apply(origin, |builder| builder.settle(&id, Settlement::Renew { ttl_seconds })).await;
         let settled = renewed.report().settled(0).map_err(|refusal| match refusal {
-            Refusal::ZeroTtl | Refusal::LongTtl { .. } => Problem::from(refusal).at("/ttl"),
+            Refusal::BadTtl { .. } => Problem::from(refusal).at("/ttl"),
             refusal => refusal.into(),
         })?;
         let gone = "this reservation has expired, or was committed or released";
