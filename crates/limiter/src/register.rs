@@ -17,7 +17,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::Mutex;
 use tokio::task::yield_now;
 
-use self::memory::{Exceptions, OwnerExceptions, is_forgotten, is_over};
+use self::memory::{Exceptions, is_forgotten, is_over};
 use self::overrides::{Everywhere, RuleExceptions};
 use self::owner::{Class, ExceptionOwner, OwnerName};
 use crate::store::{Backend, Changed, ExceptionChange, ExceptionCursor, ExceptionKind, Replaces, Store, StoreError};
@@ -84,12 +84,11 @@ impl Register {
 
     /// Returns the fields that overrides of all rules are about.
     pub(crate) fn fields(&self) -> BTreeSet<String> {
-        let owners = self.memory.all_owners();
-        let field = |values: &Arc<OwnerExceptions>| match ExceptionOwner::parse(values.owner())?.of {
+        let field = |owner: &Arc<str>| match ExceptionOwner::parse(owner)?.of {
             OwnerName::Field(field, _) => Some(field.to_owned()),
             OwnerName::Rule(_) => None,
         };
-        owners.iter().filter_map(field).collect()
+        self.memory.owners_in_use().iter().filter_map(field).collect()
     }
 
     /// Returns the overrides of all rules, if there are any.

@@ -227,9 +227,7 @@ impl PlanBuilder {
     pub fn add_refused(&mut self, refusal: impl Into<Refusal>) {
         self.plan.requests.push(Request::Refused(refusal.into()));
     }
-}
 
-impl PlanBuilder {
     /// Adds a hit, a charge or a refund under the client's idempotency `key`. If the key is invalid, the request is refused.
     pub fn add_idempotent(&mut self, operation: &Operation, intent: Intent, cost: Option<u64>, key: &[u8]) {
         let mut payload = Payload::new(intent);
@@ -263,17 +261,7 @@ impl PlanBuilder {
         self.key = None;
         Ok(added)
     }
-}
 
-/// Returns the scope under the rules of a plan.
-fn resolve(scope: &Scope, active: Option<&ActiveRules>) -> Option<ResolvedScope> {
-    match active {
-        Some(active) => scope.resolve(&active.rules),
-        None => scope.resolve(&RuleSet::default()),
-    }
-}
-
-impl PlanBuilder {
     /// Adds the requests of `add` as a group: they take effect together or not at all, and each reports its result in
     /// either case. `describe` returns the error for a request that is refused.
     ///
@@ -344,5 +332,13 @@ impl PlanBuilder {
             |(index, refusal): &(usize, &Refusal)| *index >= first && !matches!(refusal, Refusal::NothingToCharge(_));
         let (index, refusal) = self.plan.refusals().find(fails)?;
         Some(RefusedMember { index: index - first, refusal: refusal.clone() })
+    }
+}
+
+/// Returns the scope under the rules of a plan.
+fn resolve(scope: &Scope, active: Option<&ActiveRules>) -> Option<ResolvedScope> {
+    match active {
+        Some(active) => scope.resolve(&active.rules),
+        None => scope.resolve(&RuleSet::default()),
     }
 }

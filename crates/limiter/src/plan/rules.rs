@@ -148,9 +148,8 @@ impl Context<'_> {
         let credits = if self.intent == Intent::Forget { 0 } else { rule.cost(self.operation, self.cost)? };
         let (kind, cost) = (RuleKind::of(rule), Cost { credits, is_none: self.cost == Some(0) });
         let treatment = treatment(self.intent, kind, cost, self.modes);
-        match kind.counter {
-            Counter::Leases { .. } => self.check_hold(rule, treatment)?,
-            Counter::None | Counter::Credits | Counter::Log => self.check_ttl()?,
+        if let Counter::Leases { .. } = kind.counter {
+            self.check_hold(rule, treatment)?;
         }
         let action = match treatment {
             Treatment::Absent(ask) | Treatment::Ask(ask) => Action::Ask(ask),
@@ -173,23 +172,20 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Checks the TTL of a reservation.
-    fn check_ttl(&self) -> Result<(), Refusal> {
-        match self.terms {
-            Some(&Terms { ttl_seconds: Some(ttl_seconds), max_ttl_seconds: max, .. }) if ttl_seconds > max => {
-                Err(Refusal::BadTtl { ttl_seconds, max })
-            }
-            Some(_) | None => Ok(()),
-        }
-    }
-
+    /// Returns the TTL of what the request sets aside at the rule.
     fn ttl_seconds(&self, rule: &Rule) -> Result<u32, Refusal> {
-        match (rule.quota, self.terms.and_then(|terms| terms.ttl_seconds)) {
+        match (rule.quota, self.terms) {
             (Quota::Limited(Limit::Concurrency(limit)), _) => Ok(limit.ttl_seconds.get()),
-            (_, Some(seconds)) => Ok(seconds),
-            (Quota::Limited(_), None) => Err(Refusal::NoTtl(rule.to_string())),
+            (_, Some(&Terms { ttl_seconds: Some(ttl_seconds), max_ttl_seconds: max, .. })) => {
+                if ttl_seconds > max {
+                    Err(Refusal::BadTtl { ttl_seconds, max })
+                } else {
+                    Ok(ttl_seconds)
+                }
+            }
+            (Quota::Limited(_), _) => Err(Refusal::NoTtl(rule.to_string())),
             // Nothing is set aside.
-            (Quota::Never | Quota::Always { .. }, None) => Ok(0),
+            (Quota::Never | Quota::Always { .. }, _) => Ok(0),
         }
     }
 
