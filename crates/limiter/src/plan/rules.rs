@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 
 use super::builder::PlanBuilder;
-use super::effects::{Cost, Counter, Intent, Modes, RuleKind, Treatment, hit, treatment};
+use super::effects::{Cost, Intent, Modes, RuleKind, Treatment, hit, treatment};
 use super::entries::Entries;
 use super::{
     Block, FixedActors, Group, Member, Part, Plan, Purpose, Source, Terms, is_client_id, write_client_record_id,
@@ -148,9 +148,6 @@ impl Context<'_> {
         let credits = if self.intent == Intent::Forget { 0 } else { rule.cost(self.operation, self.cost)? };
         let (kind, cost) = (RuleKind::of(rule), Cost { credits, is_none: self.cost == Some(0) });
         let treatment = treatment(self.intent, kind, cost, self.modes);
-        if let Counter::Leases { .. } = kind.counter {
-            self.check_hold(rule, treatment)?;
-        }
         let action = match treatment {
             Treatment::Absent(ask) | Treatment::Ask(ask) => Action::Ask(ask),
             Treatment::Forget => Action::Forget,
@@ -161,15 +158,6 @@ impl Context<'_> {
             Treatment::Refused(reason) => return Err(reason(rule.to_string())),
         };
         Ok(Part { rule: index, action, is_absent: matches!(treatment, Treatment::Absent(_)) })
-    }
-
-    /// Checks that a gateway's request names its lease.
-    fn check_hold(&self, rule: &Rule, treatment: Treatment) -> Result<(), Refusal> {
-        let is_gateway = matches!(self.intent, Intent::Enter | Intent::EnterOrCharge | Intent::Leave);
-        if is_gateway && !matches!(treatment, Treatment::Absent(_) | Treatment::Refused(_)) {
-            hold(rule, self.operation)?;
-        }
-        Ok(())
     }
 
     /// Returns the TTL of what the request sets aside at the rule.
@@ -353,7 +341,7 @@ impl Context<'_> {
                 Some(terms) => Cow::Borrowed(terms.record_id.as_slice()),
                 None => {
                     let mut id = Vec::new();
-                    write_client_record_id(hold(rule, self.operation).unwrap_or_default(), &mut id);
+                    write_client_record_id(hold(rule, self.operation)?, &mut id);
                     Cow::Owned(id)
                 }
             };
