@@ -209,8 +209,8 @@ fn each_mistaken_data_directory_is_explained() {
     let place = Place::with("", &[("file", "mine")]);
     let nowhere = "serve --listen 127.0.0.1:0 --resp-listen none --http-listen none --grpc-listen none --data-dir";
     let texts = [
-        (place.path("file"), "is a file; choose a directory with --data-dir"),
-        (place.path("mistyped/data"), "mistyped does not exist; create that first, or correct --data-dir"),
+        (place.path("file"), "Not a directory"),
+        (place.path("mistyped/data"), "No such file or directory (os error 2); make it writable"),
         ("/proc/divvy".to_owned(), "cannot open the data directory /proc/divvy"),
         (place.path(""), "choose an empty or new directory with --data-dir"),
     ];

@@ -202,9 +202,7 @@ impl LimiterError for StoreError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::InvalidCursor(_) | Self::Impossible(_) => ErrorClass::BadRequest,
-            Self::Failed(_) | Self::Unreachable(_) | Self::Overloaded(_) | Self::Outdated(_) => {
-                ErrorClass::StoreFailure
-            }
+            Self::Failed(_) | Self::Unreachable(_) | Self::Overloaded(_) => ErrorClass::StoreFailure,
         }
     }
 }

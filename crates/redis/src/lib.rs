@@ -35,7 +35,6 @@ mod wire;
 
 use std::fmt;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use foldhash::fast::FixedState;
@@ -47,7 +46,6 @@ use self::scripts::names::{around_actor, tag_length};
 pub use self::scripts::window_script;
 use self::scripts::{exceptions, make_call, plan_calls, read_outcomes};
 use self::topology::Target;
-use self::topology::cluster::Shard;
 use self::wire::{Call, Failure, Reply};
 use divvy_core::clock::Timestamp;
 use divvy_store::{
@@ -67,8 +65,6 @@ pub struct RedisStore {
     target: Box<Target>,
     timeout: Duration,
     seal: Seal,
-    /// Whether Redis has been found to have no exceptions in a format of earlier builds.
-    has_checked_formats: AtomicBool,
 }
 
 impl RedisStore {
@@ -78,12 +74,7 @@ impl RedisStore {
     /// A URL is not valid, the URLs do not fit together, or a certificate is missing.
     pub fn open(options: RedisOptions) -> Result<Self, InvalidRedisTarget> {
         let target = Box::new(Target::new(&options)?);
-        Ok(Self {
-            target,
-            timeout: options.timeout,
-            seal: Seal::default(),
-            has_checked_formats: AtomicBool::new(false),
-        })
+        Ok(Self { target, timeout: options.timeout, seal: Seal::default() })
     }
 
     /// Returns the seal. It has a key once [`RedisStore::follow_seal`] has read it.
@@ -91,41 +82,10 @@ impl RedisStore {
         &self.seal
     }
 
-    /// Makes an attempt that has the same effect if it is carried out twice. Repeats it if the connection broke: a firewall or Redis
-    /// may end a connection that was idle, and an outage fails the second attempt, too.
-    async fn twice<T, F: Future<Output = Result<T, Failure>>>(&self, attempt: impl Fn() -> F) -> Result<T, StoreError> {
-        let mut result = attempt().await;
-        if result.as_ref().is_err_and(Failure::is_broken_connection) {
-            result = attempt().await;
-        }
-        result.map_err(|failure| self.describe(&failure))
-    }
-
-    /// Sends such a call, and reads its reply.
+    /// Sends a call, and reads its reply.
     async fn ask<T>(&self, call: Call, read: impl FnOnce(&Reply) -> Result<T, Failure>) -> Result<T, StoreError> {
-        let calls = [call];
-        let exchange =
-            || async { self.target.exchange(&calls, self.deadline()).await.pop().unwrap_or(Err(Failure::NoNode)) };
-        let reply = self.twice(exchange).await?;
-        read(&reply).map_err(|failure| self.describe(&failure))
-    }
-
-    /// Checks that Redis has no exceptions in a format of earlier builds. They would no longer be in force, and nobody would
-    /// notice.
-    async fn check_formats(&self) -> Result<(), StoreError> {
-        for key in exceptions::OUTDATED {
-            if self.ask(exceptions::find_outdated(key), exceptions::is_found).await? {
-                let error = format!(
-                    "Redis at {} has limits or blocks of actors in the key {key}, in a format of builds before the release of \
-                     0.2.0: set them again with `divvy limit`, `divvy block` and `divvy allow` after deleting this key and \
-                     those that begin with its name",
-                    self.target.name
-                );
-                return Err(StoreError::Outdated(error.into()));
-            }
-        }
-        self.has_checked_formats.store(true, Relaxed);
-        Ok(())
+        let reply = self.target.exchange(&[call], self.deadline()).await.pop().unwrap_or(Err(Failure::NoNode));
+        reply.and_then(|reply| read(&reply)).map_err(|failure| self.describe(&failure))
     }
 
     /// Reads the key for ids, or creates it if Redis has none.
@@ -153,12 +113,9 @@ impl RedisStore {
     async fn read_seal_key(&self) -> Result<Option<SealKey>, StoreError> {
         let read = |reply: &Reply| reply.decode("the key for reservation ids is not text");
         let stored: Option<String> = self.ask(Call::command_on_key(&[b"GET", SEAL.as_bytes()]), read).await?;
-        let unreadable = || {
-            StoreError::new(format!(
-                "{SEAL} in Redis is not a key for reservation ids that this version can read: delete it, unless a later version of divvy wrote it"
-            ))
-        };
-        stored.map(|text| SealKey::parse(&text).ok_or_else(unreadable)).transpose()
+        let unreadable =
+            || format!("this version cannot read {SEAL} in Redis: delete it, unless a later divvy wrote it");
+        stored.map(|text| SealKey::parse(&text).ok_or_else(|| StoreError::new(unreadable()))).transpose()
     }
 
     /// Returns the actors in a page of `SCAN`, and the cursor of the next page, if there is one.
@@ -170,9 +127,29 @@ impl RedisStore {
         let (shards, version) = self.target.shards(deadline).await?;
         let begin = Cursor::resume(listing.cursor.as_deref(), version)?;
         let shard = shards.get(begin.shard).ok_or(Failure::NoNode)?;
-        let (actors, next) =
-            begin.read_page(shard, listing, deadline).await.map_err(|failure| shard.locate(failure))?;
-        Ok((actors, (next.shard < shards.len()).then(|| next.to_string())))
+        // A name is an optional tag, which differs between actors, and a part before and a part after the actor.
+        let tag_length = tag_length(&listing.prefix);
+        let (before, after) = around_actor(&listing.prefix, &listing.limit);
+        let pattern = [b"?".repeat(tag_length), escaped(&before), b"*".to_vec(), escaped(&after)].concat();
+        let (position, count) = (begin.position.to_string(), listing.count.to_string());
+        let calls = [
+            Call::command(&[b"INFO", b"server"]),
+            Call::command(&[b"SCAN", position.as_bytes(), b"MATCH", &pattern, b"COUNT", count.as_bytes()]),
+        ];
+        let replies = shard.client.ask_all(calls, deadline).await;
+        let [info, page] = replies.map_err(|failure| shard.locate(failure))?;
+        let info: String = info.decode("INFO is not text")?;
+        let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap_or_default();
+        let process = FixedState::default().hash_one(run_id);
+        let (position, found): (u64, Vec<Vec<u8>>) = page.decode("a page of SCAN is not a cursor and names")?;
+        if !begin.is_known_to(process) {
+            return Err(Failure::Cursor(begin.to_string()));
+        }
+        let actor =
+            |name: &Vec<u8>| Some(name.get(tag_length..)?.strip_prefix(&*before)?.strip_suffix(&*after)?.to_vec());
+        let shard = if position == 0 { begin.shard + 1 } else { begin.shard };
+        let next = Cursor { shard, process, position, ..begin };
+        Ok((found.iter().filter_map(actor).collect(), (shard < shards.len()).then(|| next.to_string())))
     }
 
     /// Returns the deadline of a call that begins now.
@@ -235,7 +212,7 @@ impl Store for RedisStore {
     /// Checks the store. A cluster is ready as long as any of its masters takes hits. All servers see the same cluster,
     /// so a load balancer would otherwise remove all servers.
     async fn check(&self) -> Result<(), StoreError> {
-        self.twice(|| self.target.check(self.deadline())).await
+        self.target.check(self.deadline()).await.map_err(|failure| self.describe(&failure))
     }
 
     /// Sends all changes at once. If one fails, others may have been made.
@@ -252,9 +229,6 @@ impl Store for RedisStore {
     }
 
     async fn follow_exceptions(&self, known: ExceptionCursor, now: Timestamp) -> Result<ExceptionPage, StoreError> {
-        if !self.has_checked_formats.load(Relaxed) {
-            self.check_formats().await?;
-        }
         self.ask(exceptions::follow(&known), |reply| exceptions::page(&known, reply, now)).await
     }
 
@@ -269,14 +243,6 @@ impl Store for RedisStore {
     }
 }
 
-/// The names of the buckets to list: an optional tag, the part before the actor, the actor, and the part after the actor.
-struct Names {
-    /// The length of the tag that each name begins with, which differs between actors.
-    tag_length: usize,
-    before: Vec<u8>,
-    after: Vec<u8>,
-}
-
 /// The position of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Cursor {
@@ -289,50 +255,7 @@ struct Cursor {
     position: u64,
 }
 
-impl Names {
-    fn of(listing: &Listing) -> Self {
-        let (before, after) = around_actor(&listing.prefix, &listing.limit);
-        Self { tag_length: tag_length(&listing.prefix), before, after }
-    }
-
-    /// Returns the glob that matches the names.
-    fn pattern(&self) -> Vec<u8> {
-        [b"?".repeat(self.tag_length), escaped(&self.before), b"*".to_vec(), escaped(&self.after)].concat()
-    }
-
-    fn actor<'a>(&self, name: &'a [u8]) -> Option<&'a [u8]> {
-        let name = name.get(self.tag_length..)?;
-        name.strip_prefix(self.before.as_slice())?.strip_suffix(self.after.as_slice())
-    }
-}
-
 impl Cursor {
-    /// Returns the actors in a page that begins here, and the position after it.
-    async fn read_page(
-        self,
-        shard: &Shard,
-        listing: &Listing,
-        deadline: Instant,
-    ) -> Result<(Vec<Vec<u8>>, Self), Failure> {
-        let names = Names::of(listing);
-        let (position, count) = (self.position.to_string(), listing.count.to_string());
-        let calls = [
-            Call::command(&[b"INFO", b"server"]),
-            Call::command(&[b"SCAN", position.as_bytes(), b"MATCH", &names.pattern(), b"COUNT", count.as_bytes()]),
-        ];
-        let [info, page] = shard.client.ask_all(calls, deadline).await?;
-        let info: String = info.decode("INFO is not text")?;
-        let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap_or_default();
-        let process = FixedState::default().hash_one(run_id);
-        let (position, found): (u64, Vec<Vec<u8>>) = page.decode("a page of SCAN is not a cursor and names")?;
-        if !self.is_known_to(process) {
-            return Err(Failure::Cursor(self.to_string()));
-        }
-        let actors = found.iter().filter_map(|name| names.actor(name)).map(<[u8]>::to_vec).collect();
-        let shard = if position == 0 { self.shard + 1 } else { self.shard };
-        Ok((actors, Self { shard, process, position, ..self }))
-    }
-
     /// Parses a cursor, given the current version of the shards. Without a text, returns the start.
     fn resume(text: Option<&str>, shards: u64) -> Result<Self, Failure> {
         let Some(text) = text else { return Ok(Self { shards, shard: 0, process: 0, position: 0 }) };
@@ -372,32 +295,6 @@ mod tests;
 #[cfg(test)]
 mod scan_tests {
     use super::*;
-    use divvy_core::algorithm::{FixedWindow, LeakyBucket, Limit};
-    use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
-    use divvy_store::key::{Prefix, Space};
-
-    fn names(pairs: &[(&str, &str)], limit: Limit) -> Names {
-        let prefix = Prefix::new(Space::Rule, pairs.iter().copied(), &limit).as_bytes().into();
-        Names::of(&Listing { prefix, limit, cursor: None, count: 10, now: Timestamp::EPOCH })
-    }
-
-    #[test]
-    fn actor_is_parsed_from_the_name_of_a_window() {
-        let limit = Limit::FixedWindow(FixedWindow::new(5, 60 * NANOS_PER_SECOND).unwrap());
-        let names = names(&[("path", "/x/*"), ("method", "GET")], limit);
-        assert_eq!(names.actor(b"divvy:method=GET path=/x/*:1.2.3.4:5:60"), Some(b"1.2.3.4".as_slice()));
-        assert_eq!(names.actor(b"divvy:method=GET path=/x/*::5:60"), Some(b"".as_slice()));
-        assert_eq!(names.actor(b"divvy:method=GET path=/x/*:a:5:61"), None, "another limit");
-    }
-
-    #[test]
-    fn actor_is_parsed_from_the_name_of_any_other_bucket() {
-        let limit = Limit::LeakyBucket(LeakyBucket::new(5, 5, NANOS_PER_SECOND).unwrap());
-        let names = names(&[("a", "*")], limit);
-        let mut bucket = Vec::new();
-        Prefix::new(Space::Rule, [("a", "*")], &limit).write_key("me", &mut bucket);
-        assert_eq!(names.actor(&[b"divvy.leaky-bucket:".as_slice(), &bucket].concat()), Some(b"me".as_slice()));
-    }
 
     #[test]
     fn special_characters_of_globs_are_escaped() {

@@ -94,13 +94,11 @@ pub enum InvalidRedisTarget {
     NoUrl,
     // The URL may contain a password, so it is not repeated.
     /// A URL cannot be parsed, or names no address.
-    #[error(
-        "Redis URL {0} is not valid: {1}; write redis://[user:password@]host:port[/database], rediss:// for TLS, or redis+unix:///path"
-    )]
+    #[error("Redis URL {0} is not valid: {1}; write one such as redis://user:password@host:port/database")]
     Url(usize, RedisError),
     /// The URLs of a cluster's nodes contradict each other, or use features that a cluster does not have.
-    #[error("the Redis URLs do not fit together: {0}")]
-    Mixed(&'static str),
+    #[error("Redis URLs of a cluster need the same scheme, user and password, and no database or unix socket")]
+    Mixed,
     /// Certificates are given, but a URL does not use TLS.
     #[error("Redis URL {0} does not use TLS, so certificates have no effect: write rediss://, or leave them out")]
     NoTls(usize),

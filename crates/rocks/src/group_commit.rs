@@ -25,10 +25,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{self, AtomicBool, AtomicUsize};
 
-use crate::health::Timings;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::{Mutex, oneshot, yield_now};
-use divvy_core::clock::{NANOS_PER_MILLI, Timestamp};
+use divvy_core::clock::{Clock, NANOS_PER_MILLI, Timestamp};
 use divvy_store::StoreError;
 
 /// With fewer waiters than this, searching for those that have left is not worthwhile.
@@ -53,8 +52,6 @@ pub struct GroupCommit {
 
 struct Queue {
     waiters: Vec<Waiter>,
-    /// Waiters that have left are removed at this number of waiters: twice the number that the last sweep kept.
-    sweep_at: usize,
     /// Whether there is a leader.
     is_led: bool,
     is_closed: bool,
@@ -98,7 +95,7 @@ impl GroupCommit {
         Arc::new(Self {
             open: AtomicU64::new(last + 1),
             done: AtomicU64::new(last),
-            queue: Mutex::new(Queue { waiters: Vec::new(), sweep_at: MIN_SWEEP, is_led: false, is_closed: false }),
+            queue: Mutex::new(Queue { waiters: Vec::new(), is_led: false, is_closed: false }),
         })
     }
 
@@ -165,9 +162,9 @@ impl GroupCommit {
 
 impl Queue {
     fn add(&mut self, number: u64) -> oneshot::Receiver<Message> {
-        if self.waiters.len() >= self.sweep_at {
+        // Each time the number has doubled, waiters that have left are removed.
+        if self.waiters.len() >= MIN_SWEEP && self.waiters.len().is_power_of_two() {
             self.waiters.retain(|waiter| !waiter.release.is_closed());
-            self.sweep_at = MIN_SWEEP.max(self.waiters.len() * 2);
         }
         let (release, released) = oneshot::channel();
         self.waiters.push(Waiter { number, thread: ThreadId::current(), release });
@@ -281,8 +278,8 @@ pub struct Gathering {
 impl Gathering {
     /// Waits so that other connections of this thread get their changes into the next commit. Ends when a turn adds no
     /// more of them, when there are enough, or after [`LONGEST_NS`].
-    pub async fn wait(&self, commits: &GroupCommit, timings: &Timings) {
-        let begun = timings.now();
+    pub async fn wait(&self, commits: &GroupCommit, clock: &Clock) {
+        let begun = clock.now();
         let mut waiting = commits.waiting();
         if !self.is_worthwhile(begun, waiting) {
             return;
@@ -291,7 +288,7 @@ impl Gathering {
             yield_now().await;
             let before = std::mem::replace(&mut waiting, commits.waiting());
             let has_enough = waiting <= before || waiting >= ENOUGH_WAITERS;
-            if has_enough || timings.now().since(begun) >= LONGEST_NS {
+            if has_enough || clock.now().since(begun) >= LONGEST_NS {
                 break;
             }
         }

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::sync::Mutex;
 use super::sync::atomic::AtomicU8;
-use divvy_core::clock::{Clock, NANOS_PER_SECOND, Timestamp};
+use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_store::{Entry, StoreError};
 use divvy_telemetry::logging::{Escaped, LogThrottle};
 use divvy_telemetry::metrics::{Histogram, Unit};
@@ -140,22 +140,9 @@ impl Damage {
     }
 }
 
-/// Durations of commits and fsyncs, and the clock that measures them.
-pub struct Timings {
-    clock: Clock,
-    pub commits: Histogram,
-    pub fsyncs: Histogram,
-}
-
-impl Timings {
-    pub fn new(clock: Clock) -> Self {
-        let histogram = || Histogram::new(Unit::Seconds, &MICROS.map(|micros| micros * 1_000));
-        Self { clock, commits: histogram(), fsyncs: histogram() }
-    }
-
-    pub fn now(&self) -> Timestamp {
-        self.clock.now()
-    }
+/// Creates a histogram for the durations of commits or fsyncs.
+pub fn durations() -> Histogram {
+    Histogram::new(Unit::Seconds, &MICROS.map(|micros| micros * 1_000))
 }
 
 #[cfg(test)]

@@ -186,8 +186,8 @@ pub struct SortedChanges<'a> {
     order: Vec<SortKey>,
 }
 
-/// The position of a change in the order, which compares the fields one by one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// The position of a change in the order.
+#[derive(Debug, Clone, Copy)]
 struct SortKey {
     /// The key's bytes after those that all keys share.
     word: u64,
@@ -204,12 +204,12 @@ impl<'a> SortedChanges<'a> {
             order.push(SortKey { word: word_at(key, shared), offset });
             offset += 2 * LENGTH + key.len() + value.len();
         }
-        order.sort_unstable();
-        // Keys with the same word are sorted by all their bytes. The last change of each comes first, and stays.
+        // The last change of each key comes first, and stays.
         let key = |sort_key: &SortKey| change_at(changes, *sort_key).map(|change| change.key);
-        for tied in order.chunk_by_mut(|one, other| one.word == other.word).filter(|tied| tied.len() > 1) {
-            tied.sort_by(|one, other| key(one).cmp(&key(other)).then(other.offset.cmp(&one.offset)));
-        }
+        order.sort_unstable_by(|one, other| {
+            let by_key = one.word.cmp(&other.word).then_with(|| key(one).cmp(&key(other)));
+            by_key.then(other.offset.cmp(&one.offset))
+        });
         order.dedup_by(|later, kept| later.word == kept.word && key(later) == key(kept));
         Self { changes, order }
     }
@@ -539,18 +539,6 @@ mod tests {
             let read: Vec<_> = sorted.iter().map(|change| (change.key.to_vec(), change.value.to_vec())).collect();
             prop_assert_eq!(read, model.into_iter().collect::<Vec<_>>());
         }
-    }
-
-    #[test]
-    fn change_is_clean_once_its_segment_is() {
-        let marks = SegmentMarks::default();
-        assert!(marks.is_clean(marks.clean_mark()));
-        let mark = marks.open() as Mark;
-        assert!(!marks.is_clean(mark));
-        assert_eq!(marks.close(), 1);
-        assert!(!marks.is_clean(mark) && !marks.is_clean(marks.open() as Mark));
-        marks.set_clean(1);
-        assert!(marks.is_clean(mark) && !marks.is_clean(marks.open() as Mark));
     }
 
     #[test]

@@ -25,14 +25,14 @@ use std::thread::{self, JoinHandle};
 
 use parking_lot::{Condvar, Mutex};
 
-use self::disk::backup::Backups;
+use self::disk::backup;
 pub use self::disk::backup::{RestoreError, restore};
-use self::disk::database::Database;
+use self::disk::database::{Database, FAMILIES};
 pub use self::disk::directory::OpenError;
 use self::disk::expiry_filter::Swept;
 use self::disk::{Decoder, directory};
 use self::engine::Engine;
-use self::upkeep::StoreCore;
+use self::upkeep::{HEAL_INTERVAL, LAZY_INTERVAL, StoreCore};
 use divvy_core::clock::Timestamp;
 use divvy_store::{
     BackupError, Batch, Changed, Durability, ExceptionChange, ExceptionCursor, ExceptionPage, Listing, Page, Replaces,
@@ -45,7 +45,7 @@ pub struct RocksStore {
     core: Arc<StoreCore>,
     /// The last one enforces the bounds.
     threads: Mutex<Vec<JoinHandle<()>>>,
-    backups: Backups,
+    backup_dir: Option<PathBuf>,
 }
 
 impl RocksStore {
@@ -59,16 +59,11 @@ impl RocksStore {
         let swept = Arc::<Swept>::default();
         let database = Database::open(path, options.clock, Arc::clone(&swept))?;
         let last_commit = database.last_commit;
-        // The estimate may be 0 even if there are counters.
-        let is_empty = last_commit == 0 && database.records().next().is_none();
         let engine = Engine::new(database, last_commit, &options);
         let damaged = |error: StoreError| OpenError::damaged(path, &error);
         engine.load_records(options.clock.now()).map_err(damaged)?;
         engine.replay().map_err(damaged)?;
         engine.table.sweep_records(options.clock.now(), false);
-        if is_empty {
-            engine.table.noted_records();
-        }
         let seal = Seal::new(directory::read_or_make_seal_key(path)?);
         let core = Arc::new(StoreCore {
             engine: Arc::new(engine),
@@ -77,26 +72,21 @@ impl RocksStore {
             swept,
             _lock: lock,
             bounds: options.bounds,
-            clock: options.clock,
             stopping: Mutex::new(false),
             stop: Condvar::new(),
         });
-        if !is_empty {
-            core.engine.context.counters.estimated(core.estimate().unwrap_or_default());
-        }
+        core.engine.context.counters.estimated(core.estimate().unwrap_or_default());
         let mut threads = vec![
             spawn("divvy-write-back", &core, StoreCore::write_back_loop)?,
             spawn("divvy-fsync", &core, StoreCore::sync_loop)?,
-            spawn("divvy-heal", &core, StoreCore::heal_loop)?,
-            spawn("divvy-load", &core, StoreCore::load_loop)?,
+            spawn("divvy-heal", &core, |core| core.every(HEAL_INTERVAL, || core.heal()))?,
         ];
         if options.durability == Durability::Lazy {
-            threads.push(spawn("divvy-commit", &core, StoreCore::lazy_commit_loop)?);
+            let commit = |core: &StoreCore| core.every(LAZY_INTERVAL, || core.engine.commit_unless_led());
+            threads.push(spawn("divvy-commit", &core, commit)?);
         }
         threads.push(spawn("divvy-bound", &core, StoreCore::bound_loop)?);
-        let backups = Backups::new(options.backup_dir);
-        backups.tidy();
-        Ok(Self { core, threads: Mutex::new(threads), backups })
+        Ok(Self { core, threads: Mutex::new(threads), backup_dir: options.backup_dir })
     }
 
     /// Returns the key for ids, which is in the data directory and its backups.
@@ -116,7 +106,7 @@ impl RocksStore {
     pub fn compact(&self) -> Result<(), StoreError> {
         self.core.engine.write_back()?;
         self.core.engine.with_disk(|database| {
-            database.compact();
+            database.compact(&FAMILIES);
             Ok(())
         })
     }
@@ -126,7 +116,7 @@ impl RocksStore {
     /// # Errors
     /// See [`BackupError`].
     pub async fn backup(&self, name: &str) -> Result<PathBuf, BackupError> {
-        let backup = self.backups.begin(name)?;
+        let backup = backup::begin(self.backup_dir.as_deref(), name)?;
         // With `lazy`, there may be hits that were answered and are not committed yet.
         let committed = self.core.engine.check().await;
         let core = Arc::clone(&self.core);
@@ -138,12 +128,11 @@ impl RocksStore {
     /// Calls `work` on a thread that may block.
     async fn blocking<T: Send + 'static>(
         &self,
-        what: &'static str,
         work: impl FnOnce(&StoreCore) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let core = Arc::clone(&self.core);
         let worked = tokio::task::spawn_blocking(move || work(&core)).await;
-        worked.unwrap_or_else(|e| Err(StoreError::new(format!("cannot {what}: {e}"))))
+        worked.unwrap_or_else(|error| Err(StoreError::new(format!("the store's work was aborted: {error}"))))
     }
 
     /// Returns the durability of acknowledged hits.
@@ -171,9 +160,9 @@ impl Store for RocksStore {
         if listing.cursor.is_none() {
             // The listing finds only counters that have a record, and only committed counters can be written back.
             self.core.engine.check().await?;
-            self.blocking("write back", |core| core.engine.write_back()).await?;
+            self.blocking(|core| core.engine.write_back()).await?;
         }
-        self.blocking("list counters", move |core| core.list(&listing)).await
+        self.blocking(move |core| core.list(&listing)).await
     }
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {
@@ -186,7 +175,7 @@ impl Store for RocksStore {
 
     /// Waits for a commit, to detect a disk that hangs as well as one that fails.
     async fn check(&self) -> Result<(), StoreError> {
-        self.core.engine.damage.check(self.core.clock.now())?;
+        self.core.engine.damage.check(self.core.engine.clock.now())?;
         self.core.engine.check().await
     }
 
@@ -197,7 +186,7 @@ impl Store for RocksStore {
         _now: Timestamp,
     ) -> Result<Vec<Changed>, StoreError> {
         let made = vec![Changed::Made; changes.len()];
-        self.blocking("change exceptions", move |core| {
+        self.blocking(move |core| {
             let sync = core.engine.durability == Durability::Sync;
             core.engine.with_disk(|database| database.write_exceptions(&changes, sync))
         })
@@ -206,7 +195,7 @@ impl Store for RocksStore {
     }
 
     async fn forget_exceptions(&self, over: Vec<ExceptionChange>) -> Result<(), StoreError> {
-        self.blocking("forget exceptions", move |core| {
+        self.blocking(move |core| {
             // An expired exception stays expired, so this does not wait for stable storage.
             core.engine.with_disk(|database| database.write_exceptions(&over, false))
         })
@@ -214,8 +203,7 @@ impl Store for RocksStore {
     }
 
     async fn follow_exceptions(&self, known: ExceptionCursor, _now: Timestamp) -> Result<ExceptionPage, StoreError> {
-        self.blocking("read exceptions", move |core| core.engine.with_disk(|database| database.read_exceptions(&known)))
-            .await
+        self.blocking(move |core| core.engine.with_disk(|database| database.read_exceptions(&known))).await
     }
 
     fn metrics(&self) -> Vec<Metric> {
@@ -224,7 +212,7 @@ impl Store for RocksStore {
 
     async fn close(&self) -> Result<(), StoreError> {
         let threads = std::mem::take(&mut *self.threads.lock());
-        self.blocking("close the store", move |core| core.shut_down(threads)).await
+        self.blocking(move |core| core.shut_down(threads)).await
     }
 }
 

@@ -1,15 +1,15 @@
 //! The store's core, which its public handle and its threads share: listings, backups, metrics, and the end of the store.
 //!
-//! The threads write back, fsync, commit changes that no hit waits for, load counters after a start, reopen the
-//! database after a disk failure, and enforce the bounds. Hits wait only for commits.
+//! The threads write back, fsync, commit changes that no hit waits for, reopen the database after a disk failure, and load and bound
+//! the counters. Hits wait only for commits.
 //!
-//! After a start, a thread reads all records once, while hits are served. If all counters found room, the table is then complete: a
+//! After a start, the last thread reads all records once, while hits are served. If all counters found room, the table is then complete: a
 //! counter that is not in it does not exist. The first hit of a new actor then needs no look-up. The thread also records which
 //! counters have records, because the count of counters depends on it. Until it has finished, hits look up the records that they
 //! need. A stripe that a counter has left for lack of room needs look-ups until the next start, even if all counters would fit again.
 //! To find that out would take another pass over all records, and room that expired counters still occupy.
 //!
-//! To enforce the bounds, a thread measures the disk, counts the counters after a start, and reclaims expired ones when little room is
+//! To enforce the bounds, the same thread measures the disk, counts the counters after a start, and reclaims expired ones when little room is
 //! left. The [budget](divvy_store::CounterBudget) counts each counter that is made or forgotten. It has no count of
 //! the counters that an earlier process left, and does not know which ones compactions drop. RocksDB's own estimate
 //! cannot decide about hits: it includes each version of a counter and all records of reservations and answers, and it
@@ -20,7 +20,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -28,14 +28,12 @@ use parking_lot::{Condvar, Mutex};
 use rocksdb::properties::{
     ACTUAL_DELAYED_WRITE_RATE, BACKGROUND_ERRORS, BLOCK_CACHE_USAGE, CUR_SIZE_ALL_MEM_TABLES, ESTIMATE_NUM_KEYS,
     ESTIMATE_PENDING_COMPACTION_BYTES, ESTIMATE_TABLE_READERS_MEM, IS_WRITE_STOPPED, LIVE_SST_FILES_SIZE,
-    NUM_RUNNING_COMPACTIONS, NUM_RUNNING_FLUSHES,
 };
 
-use super::disk::database::{Database, MAX_WAL_BYTES};
+use super::disk::database::{COUNTERS, Database, MAX_WAL_BYTES};
 use super::disk::expiry_filter::Swept;
 use super::disk::{self, Decoder, directory};
 use super::engine::Engine;
-use divvy_core::clock::Clock;
 use divvy_store::{Bounds, Listing, Outage, Page, RoomLog, Seal, StoreError};
 use divvy_telemetry::metrics::Metric;
 
@@ -44,11 +42,9 @@ const WRITE_BACK_INTERVAL: Duration = Duration::from_millis(50);
 /// Pause between fsyncs of the write-ahead log.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
 /// Time that an acknowledged hit may wait for its commit with [`Durability::Lazy`](divvy_store::Durability::Lazy).
-const LAZY_INTERVAL: Duration = Duration::from_millis(100);
+pub const LAZY_INTERVAL: Duration = Duration::from_millis(100);
 /// Pause between checks whether the disk has failed, and whether it takes writes again.
-const HEAL_INTERVAL: Duration = Duration::from_millis(200);
-/// Pause between checks whether counters have to be loaded.
-const LOADING_INTERVAL: Duration = Duration::from_secs(1);
+pub const HEAL_INTERVAL: Duration = Duration::from_millis(200);
 /// Number of records that are noted at once, while there is no write-back: 64 a stripe, about 5 MB.
 const LOADED_AT_ONCE: usize = 64 << 10;
 /// Pause between measurements of the disk. A flood must not write much in between.
@@ -61,8 +57,8 @@ const RECORD_BYTES: u64 = 48;
 const WAL_ALLOWANCE: u64 = MAX_WAL_BYTES + (64 << 20);
 /// The pause after a survey, as a multiple of the survey's duration.
 const SURVEY_PAUSE: u32 = 20;
-/// Number of records between two checks whether the store is being closed.
-const CHECK_INTERVAL: u64 = 4096;
+/// Number of records that are counted between two checks whether the store is being closed.
+const CHECK_INTERVAL: u64 = 64 << 10;
 
 /// The open store.
 pub struct StoreCore {
@@ -74,7 +70,6 @@ pub struct StoreCore {
     /// Kept while the database is reopened, because another process may be waiting for it.
     pub _lock: Option<File>,
     pub bounds: Bounds,
-    pub clock: Clock,
     pub stopping: Mutex<bool>,
     pub stop: Condvar,
 }
@@ -108,7 +103,7 @@ impl StoreCore {
             }
             Ok(())
         });
-        listed.inspect_err(|error| engine.damage.note_read(error, self.clock.now()))?;
+        listed.inspect_err(|error| engine.damage.note_read(error, self.engine.clock.now()))?;
         Ok(page)
     }
 
@@ -151,51 +146,24 @@ impl StoreCore {
 
     pub fn metrics(&self) -> Vec<Metric> {
         let (engine, usage) = (&self.engine, self.engine.table.usage());
+        let (gauge, counter, load) = (Metric::gauge, Metric::counter, |count: &AtomicU64| count.load(Relaxed));
         let mut metrics = vec![
-            Metric::histogram(
-                "divvy_commit_duration_seconds",
-                "Time of commits to the write-ahead log, each of many hits; includes the fsync with --durability sync.",
-                &engine.timings.commits,
-            ),
-            Metric::histogram(
-                "divvy_fsync_duration_seconds",
-                "Time of the fsyncs of the write-ahead log that run every second, outside commits.",
-                &engine.timings.fsyncs,
-            ),
-            Metric::gauge("divvy_commits_failing", "1 while commits fail.", u64::from(!engine.is_well())),
-            Metric::gauge(
-                "divvy_journal_bytes",
-                "Size of the journal: changes that are kept until their counters are written back.",
-                engine.journal_bytes(),
-            ),
-            Metric::gauge("divvy_hot_counters", "Counters in the hot table.", usage.counters),
-            Metric::gauge("divvy_hot_table_bytes", "Memory of the hot table.", usage.bytes),
-            Metric::counter("divvy_hot_table_hits_total", "Actions on counters in the hot table.", usage.hits),
-            Metric::counter(
-                "divvy_hot_table_misses_total",
-                "Actions on counters that had to be looked up in RocksDB.",
-                usage.misses,
-            ),
-            Metric::counter(
-                "divvy_expired_dropped_total",
-                "Expired counters that compactions and write-backs have dropped.",
-                self.expired_dropped(),
-            ),
-            Metric::counter(
+            Metric::histogram("divvy_commit_duration_seconds", "Commits to the write-ahead log.", &engine.commit_times),
+            Metric::histogram("divvy_fsync_duration_seconds", "Fsyncs outside of commits.", &engine.fsync_times),
+            gauge("divvy_commits_failing", "1 while commits fail.", u64::from(!engine.is_well())),
+            gauge("divvy_journal_bytes", "Size of the journal.", engine.journal_bytes()),
+            gauge("divvy_hot_counters", "Counters in the hot table.", usage.counters),
+            gauge("divvy_hot_table_bytes", "Memory of the hot table.", usage.bytes),
+            counter("divvy_hot_table_hits_total", "Actions on counters in the hot table.", usage.hits),
+            counter("divvy_hot_table_misses_total", "Actions on counters looked up on disk.", usage.misses),
+            counter("divvy_expired_dropped_total", "Expired counters that were dropped.", self.expired_dropped()),
+            counter(
                 "divvy_unreadable_kept_total",
-                "Records that a compaction could not read, and kept.",
-                self.swept.unreadable.load(Relaxed),
+                "Records that a compaction could not read.",
+                load(&self.swept.unreadable),
             ),
-            Metric::counter(
-                "divvy_failed_reads_total",
-                "Failed reads of counters: a damaged file or a failing disk.",
-                engine.damage.reads.load(Relaxed),
-            ),
-            Metric::counter(
-                "divvy_damaged_records_total",
-                "How often a hit or a listing encountered a damaged record.",
-                engine.damage.records.load(Relaxed),
-            ),
+            counter("divvy_failed_reads_total", "Failed reads of counters.", load(&engine.damage.reads)),
+            counter("divvy_damaged_records_total", "Reads of damaged records.", load(&engine.damage.records)),
         ];
         metrics.extend(engine.context.counters.metrics());
         metrics.extend(engine.context.records.metrics());
@@ -208,34 +176,16 @@ impl StoreCore {
     }
 }
 
-fn rocksdb_metrics(database: &Database) -> [Metric; 9] {
+fn rocksdb_metrics(database: &Database) -> [Metric; 7] {
     let number = |name, help, property| Metric::gauge(name, help, database.number(property));
     let sum = |name, help, property| Metric::gauge(name, help, database.sum(property));
     [
         sum("divvy_rocksdb_block_cache_bytes", "Memory of RocksDB's block caches.", BLOCK_CACHE_USAGE),
         sum("divvy_rocksdb_write_buffer_bytes", "Memory of RocksDB's write buffers.", CUR_SIZE_ALL_MEM_TABLES),
-        sum(
-            "divvy_rocksdb_table_reader_bytes",
-            "Approximate memory of RocksDB's indexes and filters outside of the block caches.",
-            ESTIMATE_TABLE_READERS_MEM,
-        ),
-        sum(
-            "divvy_rocksdb_pending_compaction_bytes",
-            "Approximate bytes that compactions have yet to rewrite.",
-            ESTIMATE_PENDING_COMPACTION_BYTES,
-        ),
-        number(
-            "divvy_rocksdb_delayed_write_bytes_per_second",
-            "Rate to which RocksDB slows down writes because it is behind; 0: not slowed down.",
-            ACTUAL_DELAYED_WRITE_RATE,
-        ),
-        number(
-            "divvy_rocksdb_writes_stopped",
-            "1 while RocksDB accepts no writes because it is behind.",
-            IS_WRITE_STOPPED,
-        ),
-        number("divvy_rocksdb_running_compactions", "Running compactions.", NUM_RUNNING_COMPACTIONS),
-        number("divvy_rocksdb_running_flushes", "Running flushes.", NUM_RUNNING_FLUSHES),
+        sum("divvy_rocksdb_table_reader_bytes", "Memory of RocksDB's indexes and filters.", ESTIMATE_TABLE_READERS_MEM),
+        sum("divvy_rocksdb_pending_compaction_bytes", "Bytes yet to compact.", ESTIMATE_PENDING_COMPACTION_BYTES),
+        number("divvy_rocksdb_delayed_write_bytes_per_second", "Limit on writes; 0: none.", ACTUAL_DELAYED_WRITE_RATE),
+        number("divvy_rocksdb_writes_stopped", "1 while RocksDB accepts no writes.", IS_WRITE_STOPPED),
         Metric::counter(
             "divvy_rocksdb_background_errors_total",
             "Errors of RocksDB's background work.",
@@ -269,9 +219,9 @@ impl StoreCore {
             if !engine.is_well() || done == synced {
                 continue;
             }
-            let begun = engine.timings.now();
+            let begun = engine.clock.now();
             let result = engine.sync();
-            engine.timings.fsyncs.observe(engine.timings.now().since(begun), 1);
+            engine.fsync_times.observe(engine.clock.now().since(begun), 1);
             outage.note(&result);
             if result.is_ok() {
                 synced = done;
@@ -279,15 +229,10 @@ impl StoreCore {
         }
     }
 
-    pub fn lazy_commit_loop(&self) {
-        while !self.stopped_within(LAZY_INTERVAL) {
-            self.engine.commit_unless_led();
-        }
-    }
-
-    pub fn heal_loop(&self) {
-        while !self.stopped_within(HEAL_INTERVAL) {
-            self.heal();
+    /// Calls `work` after each `interval`, until the store is being closed.
+    pub fn every(&self, interval: Duration, work: impl Fn()) {
+        while !self.stopped_within(interval) {
+            work();
         }
     }
 
@@ -295,7 +240,7 @@ impl StoreCore {
     pub fn heal(&self) {
         let takes_writes = || directory::probe(&self.path).is_ok();
         let open = || {
-            Database::open(&self.path, self.clock, Arc::clone(&self.swept))
+            Database::open(&self.path, self.engine.clock, Arc::clone(&self.swept))
                 .map_err(|error| StoreError::new(format!("cannot reopen the database: {error}")))
         };
         self.engine.heal(takes_writes, open);
@@ -310,21 +255,12 @@ impl StoreCore {
         *stopping
     }
 
-    pub fn load_loop(&self) {
-        let mut outage = Outage::of("loading counters", "counters are looked up in RocksDB when they are needed");
-        loop {
-            if !self.engine.table.knows_records() && self.engine.is_well() {
-                outage.note(&self.load());
-            }
-            if self.stopped_within(LOADING_INTERVAL) {
-                return;
-            }
-        }
-    }
-
-    /// Notes every record in the table, and loads counters while there is room.
+    /// Notes every record in the table, and loads counters while there is room. Does nothing if the table knows all records.
     fn load(&self) -> Result<(), StoreError> {
         let (engine, table) = (&self.engine, &self.engine.table);
+        if table.knows_records() {
+            return Ok(());
+        }
         engine.with_disk(|database| {
             let mut records = engine.without_write_backs(|| {
                 table.forget_records();
@@ -347,28 +283,36 @@ impl StoreCore {
                     table.noted_records();
                     return Ok(());
                 }
-                // A database that has failed is not reopened before this ends.
-                if *self.stopping.lock() || !self.engine.is_well() {
+                if !self.goes_on() {
                     return Ok(());
                 }
             }
         })
     }
 
+    /// Measures the disk during a long read. Returns whether to go on: a database that has failed is not reopened before the read
+    /// ends.
+    fn goes_on(&self) -> bool {
+        self.measure();
+        !*self.stopping.lock() && self.engine.is_well()
+    }
+
     #[expect(clippy::disallowed_methods, reason = "paces a thread of its own")]
     pub fn bound_loop(&self) {
         let counters = &self.engine.context.counters;
         let mut room_log = RoomLog::default();
-        let mut outage = Outage::of("counting the counters", "expired counters are not reclaimed");
+        let mut outage =
+            Outage::of("loading the counters", "they are looked up when they are needed, and not reclaimed");
         let mut next = Instant::now();
         loop {
-            if (!counters.is_counted() || self.is_room_short()) && Instant::now() >= next {
+            let is_due = !self.engine.table.knows_records() || !counters.is_counted() || self.is_room_short();
+            if is_due && self.engine.is_well() && Instant::now() >= next {
                 let begun = Instant::now();
-                outage.note(&self.survey());
+                outage.note(&self.load().and_then(|()| self.survey()));
                 next = Instant::now() + begun.elapsed() * SURVEY_PAUSE;
             }
-            self.engine.sweep_records(self.clock.now());
-            room_log.note(counters, self.clock.now());
+            self.engine.sweep_records(self.engine.clock.now());
+            room_log.note(counters, self.engine.clock.now());
             let measured_until = Instant::now() + HOUSEKEEPING_INTERVAL;
             while Instant::now() < measured_until {
                 self.measure();
@@ -379,17 +323,15 @@ impl StoreCore {
         }
     }
 
+    /// Measures the counters in files, those to be written, and the write-ahead log.
     fn measure(&self) {
-        let is_full = self.engine.with_disk(|database| {
-            let log = database.wal_bytes().map_err(|error| StoreError::new(error.to_string()))?;
-            let unrecorded = u64::try_from(self.engine.table.usage().unrecorded).unwrap_or(0);
-            let counters = database.counters_number(LIVE_SST_FILES_SIZE)?;
-            let counters = counters.saturating_add(unrecorded.saturating_mul(RECORD_BYTES));
-            Ok(is_disk_full(counters, log, self.bounds.max_disk))
-        });
-        if let Ok(is_full) = is_full {
-            self.engine.context.counters.disk_is_full.store(is_full, Relaxed);
-        }
+        let is_log = |path: &Path| path.extension().is_some_and(|extension| extension == "log");
+        let Ok(log) = directory::size(&self.path, is_log) else { return };
+        let files = self.engine.with_disk(|database| Ok(database.counters_number(LIVE_SST_FILES_SIZE)));
+        let Ok(files) = files else { return };
+        let unrecorded = u64::try_from(self.engine.table.usage().unrecorded).unwrap_or(0).saturating_mul(RECORD_BYTES);
+        let bytes = files.saturating_add(unrecorded).saturating_add(log.saturating_sub(WAL_ALLOWANCE));
+        self.engine.context.counters.disk_is_full.store(bytes >= self.bounds.max_disk, Relaxed);
     }
 
     /// Returns whether a bound is near or reached.
@@ -405,18 +347,15 @@ impl StoreCore {
     /// RocksDB cannot read or write. The number of counters is then as before.
     pub fn survey(&self) -> Result<(), StoreError> {
         let engine = &self.engine;
-        if let Some(fault) = engine.context.health.fault() {
-            return Err(fault);
-        }
         if !engine.table.knows_records() {
             return Ok(());
         }
         if self.is_room_short() {
             // Forgets expired counters with changes in the journal, so that all others have current records.
             engine.write_back()?;
-            let now = self.clock.now();
+            let now = self.engine.clock.now();
             engine.with_disk(|database| {
-                database.compact_counters();
+                database.compact(&[COUNTERS]);
                 Ok(())
             })?;
             engine.table.forget_expired(now);
@@ -435,8 +374,7 @@ impl StoreCore {
         for record in records {
             record?;
             counted += 1;
-            // A database that has failed is not reopened before this ends.
-            if counted.is_multiple_of(CHECK_INTERVAL) && (*self.stopping.lock() || !engine.is_well()) {
+            if counted.is_multiple_of(CHECK_INTERVAL) && !self.goes_on() {
                 return Ok(());
             }
         }
@@ -446,15 +384,9 @@ impl StoreCore {
 
     /// Estimates the number of counters from RocksDB's estimate.
     pub fn estimate(&self) -> Result<u64, StoreError> {
-        let entries = self.engine.with_disk(|database| database.counters_number(ESTIMATE_NUM_KEYS))?;
+        let entries = self.engine.with_disk(|database| Ok(database.counters_number(ESTIMATE_NUM_KEYS)))?;
         Ok(entries.saturating_add_signed(self.engine.table.usage().unrecorded))
     }
-}
-
-/// Returns whether the disk's bound is reached by the sum of counters in files, counters to be written, and the
-/// write-ahead log (bytes).
-fn is_disk_full(counters: u64, log: u64, max_disk: u64) -> bool {
-    counters.saturating_add(log.saturating_sub(WAL_ALLOWANCE)) >= max_disk
 }
 
 #[cfg(test)]

@@ -2,9 +2,8 @@
 //! them during the decision.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
-use crate::bounds::{CounterBudget, RecordBudgets, Share, Shares};
+use crate::bounds::{CounterBudget, RecordBudgets, Share};
 use crate::contract::{Action, Change, Entry, StoreError};
 use divvy_core::algorithm::record::Replay;
 use divvy_core::algorithm::{Outcome, Record, RecordChange, ReservationAsk, Resolution, State};
@@ -19,7 +18,7 @@ pub struct EntryDecision {
     /// The change of the record.
     pub record: RecordChange,
     /// The share of a new record.
-    pub share: Option<Arc<Share>>,
+    pub share: Option<Share>,
 }
 
 impl EntryDecision {
@@ -109,8 +108,6 @@ pub struct Budgets<'a> {
     pub counters: &'a CounterBudget,
     /// The bounds on records.
     pub records: &'a RecordBudgets,
-    /// The batch's shares.
-    pub shares: &'a Shares,
 }
 
 /// Decides a group's entries into `decisions`, and reserves budget for the buckets that they create. Call [`Room::keep`] once they
@@ -147,7 +144,9 @@ pub fn decide<'b>(
     if members.len() == 1 || is_granted {
         for (member, decision) in members.iter().zip(decisions.iter_mut()) {
             let is_new = member.bucket.is_none() && matches!(decision.change, Change::Set(_));
-            if is_new && !room.begin_counter() {
+            if is_new && budgets.counters.begin() {
+                room.counters += 1;
+            } else if is_new {
                 *decision = EntryDecision::unchanged(budgets.counters.refuse(member.entry)?);
                 is_granted &= !decision.denies(member.entry);
             }
@@ -173,7 +172,7 @@ pub fn decide<'b>(
         if let RecordChange::Set(record) = &decision.record
             && member.record.is_none()
         {
-            decision.share = Some(budgets.shares.begin(member.entry, record, budgets.records)?);
+            decision.share = Some(budgets.records.begin(record)?);
         }
     }
     Ok(room)
@@ -209,12 +208,6 @@ pub struct Room<'a> {
 }
 
 impl Room<'_> {
-    fn begin_counter(&mut self) -> bool {
-        let has_room = self.budgets.counters.begin();
-        self.counters += u64::from(has_room);
-        has_room
-    }
-
     fn give_back(&mut self) {
         (0..std::mem::take(&mut self.counters)).for_each(|_| self.budgets.counters.forget());
     }
@@ -256,12 +249,12 @@ mod tests {
         states: &[Option<State>],
         budget: &CounterBudget,
     ) -> Result<Vec<(bool, u64, bool)>, StoreError> {
-        let (records, shares) = (RecordBudgets::new(0, 0), Shares::default());
+        let records = RecordBudgets::new(Bounds::default());
         let member =
             |(entry, state): (_, &Option<State>)| Member { entry, bucket: state.clone().map(Cow::Owned), record: None };
         let members: Vec<_> = entries.iter().zip(states).map(member).collect();
         let mut decided = Vec::new();
-        decide(&members, Budgets { counters: budget, records: &records, shares: &shares }, &mut decided)?.keep();
+        decide(&members, Budgets { counters: budget, records: &records }, &mut decided)?.keep();
         let describe = |EntryDecision { outcome, change, .. }| (outcome.allowed, outcome.left, change != Change::Keep);
         Ok(decided.into_iter().map(describe).collect())
     }
@@ -295,12 +288,12 @@ mod tests {
         let settle = |ask| Entry { action: Action::Reservation(ask), ..take(0) };
         let commit = settle(ReservationAsk::Commit { cost: 2, charges: true, run: None });
         let gone = settle(ReservationAsk::Commit { cost: 2, charges: false, run: None });
-        let budgets = (budget(10, WhenFull::Error), RecordBudgets::new(1, 0));
+        let budgets =
+            (budget(10, WhenFull::Error), RecordBudgets::new(Bounds { max_reservations: 1, ..Bounds::default() }));
         let settled = |entries: &[Entry]| {
             let members: Vec<_> = entries.iter().map(|entry| Member { entry, bucket: None, record: None }).collect();
-            let shares = Shares::default();
             let mut decided = Vec::new();
-            let budgets = Budgets { counters: &budgets.0, records: &budgets.1, shares: &shares };
+            let budgets = Budgets { counters: &budgets.0, records: &budgets.1 };
             decide(&members, budgets, &mut decided)?.keep();
             Ok::<_, StoreError>(
                 decided.iter().map(|one| (one.outcome.resolution, one.outcome.left)).collect::<Vec<_>>(),

@@ -38,10 +38,7 @@ use divvy_core::clock::Clock;
 
 /// The error of a build without the embedded store.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "this divvy was built without RocksDB: choose --store redis or --store memory, or build it with the cargo feature \
-     `rocksdb`, which is on by default"
-)]
+#[error("this divvy was built without RocksDB: use --store redis or memory, or build it with the feature `rocksdb`")]
 pub struct NoRocksDb;
 
 /// Default memory for counters (bytes): ten million fixed windows.

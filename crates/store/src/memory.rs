@@ -6,7 +6,7 @@ use std::ops::Bound;
 
 use parking_lot::Mutex;
 
-use crate::bounds::{Bounds, CounterBudget, RecordBudgets, Records, RoomLog, Shares};
+use crate::bounds::{Bounds, CounterBudget, RecordBudgets, Records, RoomLog};
 use crate::contract::{Batch, Change, Entry, Listing, Outcomes, Page, Store, StoreError, Unit};
 use crate::group::{self, Budgets, EntryDecision, Member};
 use crate::record_key;
@@ -35,7 +35,7 @@ impl MemoryStore {
     /// Creates a store with these bounds. While the store is full, the policy answers for new buckets until others have
     /// expired. A bucket in use is not dropped, because that would give its credits back.
     pub fn new(bounds: Bounds) -> Self {
-        let (budget, records) = (CounterBudget::new(bounds), bounds.records());
+        let (budget, records) = (CounterBudget::new(bounds), RecordBudgets::new(bounds));
         Self { buckets: Box::default(), budget, records, seal: Seal::of_process() }
     }
 
@@ -176,8 +176,7 @@ impl Store for MemoryStore {
         let mut buckets = self.buckets.lock();
         buckets.sweep(now, SWEPT_AT_ONCE.max(2 * batch.len()), &self.budget);
         buckets.records.advance(now);
-        let shares = Shares::default();
-        let budgets = Budgets { counters: &self.budget, records: &self.records, shares: &shares };
+        let budgets = Budgets { counters: &self.budget, records: &self.records };
         batch.outcomes.clear();
         batch.answer_on(|unit, outcomes| {
             match unit.entries {

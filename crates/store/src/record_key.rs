@@ -36,15 +36,11 @@ pub fn write<T>(space: RecordSpace, id: &[u8], out: &mut Vec<u8>, write_bucket: 
     written
 }
 
-/// The tag of exceptions for single actors, in place of the algorithm in a bucket's key. Never reuse it.
+/// The tag of exceptions for single actors, in place of the algorithm in a bucket's key. Never reuse it, or 9.
 const EXCEPTION: u8 = 10;
-/// The tag of blocks and allows in builds before the release of 0.2.0. Never reuse it.
-const OUTDATED_OVERRIDE: u8 = 9;
 
 /// The beginning of every exception's key.
 pub const EXCEPTIONS: &[u8] = &[VERSION, EXCEPTION];
-/// The beginning of the keys of blocks and allows in builds before the release of 0.2.0.
-pub const OUTDATED_OVERRIDES: &[u8] = &[VERSION, OUTDATED_OVERRIDE];
 
 /// Returns whether this is the key of a counter, and not of a record or an exception.
 pub fn is_counter(key: &[u8]) -> bool {

@@ -137,16 +137,6 @@ mod tests {
         assert_eq!(SealKey(bytes).seal(&bytes[..15]), expected);
     }
 
-    #[test]
-    fn key_is_known_once_it_is_set() {
-        let seal = Seal::default();
-        assert!(!seal.is_known() && seal.key().is_err());
-        let (one, other) = (SealKey([1; BYTES]), SealKey([2; BYTES]));
-        assert_eq!([seal.replace(one), seal.replace(other)], [None, Some(one)]);
-        assert!(seal.is_known());
-        assert_eq!(seal.key().unwrap(), other);
-    }
-
     proptest! {
         #[test]
         fn key_reads_back_from_its_text(key: [u8; BYTES]) {

@@ -281,12 +281,8 @@ fn words(bytes: &[u8]) -> Option<&[[u8; WORD]]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use divvy_core::algorithm::{Ask, FixedWindow, Kind, SlidingLog};
+    use divvy_core::algorithm::{Ask, Kind, SlidingLog};
     use proptest::prelude::*;
-
-    fn fixed_window() -> Limit {
-        Limit::FixedWindow(FixedWindow::new(1, 1).unwrap())
-    }
 
     /// Returns a limit of each algorithm that counts hits.
     fn limits() -> impl Iterator<Item = Limit> {
@@ -371,21 +367,6 @@ mod tests {
             for limit in limits() {
                 let _ = decode(&limit, &bytes);
             }
-        }
-
-        #[test]
-        fn value_reads_back(ends: u64, count: u64) {
-            let state = State::FixedWindow(WindowState { ends: Timestamp::from_nanos(ends), count });
-            let mut bytes = Vec::new();
-            encode(&state, Timestamp::from_nanos(ends), &mut bytes);
-            prop_assert_eq!(expiry(&bytes).ok(), Some(Timestamp::from_nanos(ends)));
-            prop_assert_eq!(decode(&fixed_window(), &bytes).ok(), Some(state));
-        }
-
-        #[test]
-        fn foreign_values_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
-            prop_assert!(decode(&fixed_window(), &bytes).is_ok() == (bytes.len() == 2 * WORD) || bytes.last() == Some(&RESERVED));
-            prop_assert_eq!(expiry(&bytes).is_ok(), bytes.len() >= WORD);
         }
     }
 }

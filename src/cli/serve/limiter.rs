@@ -72,7 +72,7 @@ pub async fn start(limiter: &Arc<Limiter>, draining: &CancellationToken) -> anyh
     let loaded = limiter.follow_exceptions().await;
     let is_behind = loaded.is_err();
     match loaded {
-        Err(error) if is_shared && !matches!(error, StoreError::Outdated(_)) => warn_of_error(
+        Err(error) if is_shared => warn_of_error(
             &error,
             "cannot read the limits and blocks of actors; until they can be read, their rules' limits apply",
         ),

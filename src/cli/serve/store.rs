@@ -28,7 +28,7 @@ const DEFAULT_DATA_DIR: &str = "./divvy-data";
 /// Interval for checking whether another process has released the data directory. There is no notification of that.
 const LOCK_POLL: Duration = Duration::from_millis(20);
 
-/// Upper bound for remembered denials: 240 MB, all of it allocated at the start.
+/// Upper bound for remembered denials: 560 MB, all of it allocated at the start.
 const MAX_DENIAL_CACHE: u64 = 10_000_000;
 
 /// Range of the memory for counters. The maximum is more than any machine has.
@@ -93,8 +93,8 @@ pub struct StoreArgs {
     /// of memory each [default: 100000]
     #[arg(long, value_name = "N", value_parser = units::count::<u64>(0..=MAX_RECORDS))]
     max_reservations: Option<u64>,
-    /// rocksdb, memory: maximum number of idempotency keys in a minute, about 200 bytes of memory for each rule that
-    /// counts the request [default: 1000000]
+    /// rocksdb, memory: maximum number of idempotency keys in a minute, one for each rule that counts the request, about
+    /// 200 bytes of memory each [default: 1000000]
     #[arg(long, value_name = "N", value_parser = units::count::<u64>(0..=MAX_RECORDS))]
     max_idempotency_keys: Option<u64>,
     /// redis: URL of the server: `redis://`, `rediss://` (TLS) or `redis+unix://`. Several URLs, repeated or separated

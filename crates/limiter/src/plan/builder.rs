@@ -111,9 +111,6 @@ impl PlanBuilder {
         terms: Option<&Terms>,
     ) {
         let (entries, first) = (self.plan.batch.len(), self.plan.members.len());
-        if let Some(key) = &mut self.key {
-            key.request = self.plan.requests.len();
-        }
         // The rules are taken out and put back, because a clone for each request would cost two atomic operations.
         let active = self.plan.active.take();
         let added = match &active {
@@ -254,7 +251,6 @@ impl PlanBuilder {
             intent: payload.intent,
             key: key.to_owned(),
             fingerprint: payload.fingerprint(),
-            request: self.plan.requests.len(),
             records: HashMap::new(),
         }));
         let added = add(self);
@@ -296,7 +292,7 @@ impl PlanBuilder {
         let entries = batch.take(&group.entries(batch).collect::<Vec<_>>());
         let OpenGroup { start, is_denied, record_id, apart, .. } = group;
         let first = batch.len();
-        batch.put_back(entries);
+        batch.entries.extend(entries);
         if is_denied {
             batch.only_look(first);
         }

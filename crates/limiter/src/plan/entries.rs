@@ -109,7 +109,7 @@ impl OpenGroup {
         let is_known = |entry: &usize| *entry != last && batch.key_at(*entry).is_some_and(is_same);
         let Some(known) = self.entries(batch).find(is_known) else { return last };
         batch.truncate(last);
-        if let Some(entry) = batch.entry_mut(known) {
+        if let Some(entry) = batch.entries.get_mut(known) {
             let is_new_limit = match (is_allowed(entry.action), is_allowed(action)) {
                 (true, false) => true,
                 (false, true) => false,
@@ -179,8 +179,6 @@ pub(super) struct IdempotencyKey {
     pub intent: Intent,
     pub key: Vec<u8>,
     pub fingerprint: u64,
-    /// Index of the request that is being added.
-    pub request: usize,
     /// Number of records for each counter.
     pub records: HashMap<Vec<u8>, u32>,
 }
@@ -200,8 +198,7 @@ impl IdempotencyKey {
         let number = self.records.entry(counter.clone()).or_default();
         let id = [&[letter(self.intent)][..], &number.to_be_bytes(), &self.key].concat();
         *number += 1;
-        let request = u32::try_from(self.request).unwrap_or(u32::MAX);
-        batch.push_idempotent(ask, (&id, self.fingerprint, request), |out| {
+        batch.push_idempotent(ask, (&id, self.fingerprint), |out| {
             out.extend_from_slice(&counter);
             Some(limit)
         })

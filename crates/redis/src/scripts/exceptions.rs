@@ -16,24 +16,9 @@ const CHANGES: &str = "divvy.exceptions:{exceptions}:changes";
 const ENDS: &str = "divvy.exceptions:{exceptions}:ends";
 const BORN: &str = "divvy.exceptions:{exceptions}:born";
 
-/// The hashes in which builds before the release of 0.2.0 kept exceptions.
-pub const OUTDATED: [&str; 2] = ["divvy.limits:{limits}", "divvy.overrides:{overrides}"];
-
 const TEXTS: &str = include_str!("lua/exceptions.lua");
 static CHANGE: LazyLock<Script> = LazyLock::new(|| Script::new("exception-change", section(TEXTS, "change")));
 static FOLLOW: LazyLock<Script> = LazyLock::new(|| Script::new("exception-changes", section(TEXTS, "follow")));
-
-/// Returns the call that asks whether Redis has this key. An earlier version's ACL allows the command.
-pub fn find_outdated(key: &str) -> Call {
-    Call::command_on_key(&[b"PTTL", key.as_bytes()])
-}
-
-/// Returns whether Redis has the key, by this reply to [`find_outdated`].
-pub fn is_found(reply: &Reply) -> Result<bool, Failure> {
-    /// Redis's reply about a key that does not exist.
-    const NO_KEY: i64 = -2;
-    Ok(reply.decode::<i64>("the time to live of a key is not a number")? != NO_KEY)
-}
 
 /// Returns the call that makes the change. The exception lasts as long after the change, by Redis's clock, as from `now`
 /// to its end.

@@ -17,15 +17,15 @@
 //! [`divvy_core::algorithm`] use the same numbers. Each has a `mode` (`lua/frames.lua`): a script of one bucket always applies, and the
 //! script of groups passes the mode to the function of each bucket.
 //!
-//! A batch is divided into calls: actions by bucket, and groups by the buckets that they share.
+//! A batch is divided into calls: without groups, by bucket; with groups, all actions are one call, or one for each slot of a cluster.
 
 pub mod exceptions;
 pub mod names;
 
-use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use hashbrown::HashMap;
+use redis::cluster_routing::Slot;
 
 use self::names::RESERVED;
 use super::topology::Layout;
@@ -100,7 +100,6 @@ impl BucketActions {
 
 /// Actions that take effect together, each on another bucket.
 type Step = Vec<BucketActions>;
-type Places<K> = HashMap<K, usize, foldhash::fast::RandomState>;
 
 /// Returns the calls of a batch. No two of them touch the same bucket, except the parts of a call for very many actions.
 pub fn plan_calls(batch: &Batch, layout: Layout) -> Vec<CallPlan> {
@@ -109,7 +108,7 @@ pub fn plan_calls(batch: &Batch, layout: Layout) -> Vec<CallPlan> {
         return vec![CallPlan::of_bucket(BucketActions::of_entry(0, entry.key_in(&batch.keys), entry))];
     }
     let without_groups = if batch.groups.is_empty() { by_bucket(batch.units(0).flat_map(step)) } else { None };
-    without_groups.unwrap_or_else(|| connected_sets(batch, layout).into_iter().flat_map(plan_set).collect())
+    without_groups.unwrap_or_else(|| sets(batch, layout).into_iter().flat_map(plan_set).collect())
 }
 
 fn plan_set(steps: Vec<Step>) -> Vec<CallPlan> {
@@ -138,7 +137,7 @@ fn steps(unit: Unit<'_>, layout: Layout) -> Vec<Step> {
 /// under two limits, because a script call has only one limit.
 fn by_bucket(actions: impl Iterator<Item = BucketActions>) -> Option<Vec<CallPlan>> {
     let mut buckets: Vec<BucketActions> = Vec::new();
-    let mut places: Places<Vec<u8>> = HashMap::default();
+    let mut places: HashMap<Vec<u8>, usize, foldhash::fast::RandomState> = HashMap::default();
     for new in actions {
         match places.get(&new.key).and_then(|place| buckets.get_mut(*place)) {
             Some(known) if known.limit != new.limit => return None,
@@ -155,39 +154,19 @@ fn by_bucket(actions: impl Iterator<Item = BucketActions>) -> Option<Vec<CallPla
     Some(buckets.into_iter().map(CallPlan::of_bucket).collect())
 }
 
-/// Returns the batch's steps in sets. Steps that share buckets, directly or through other steps, are in one set.
-fn connected_sets(batch: &Batch, layout: Layout) -> Vec<Vec<Step>> {
-    let steps: Vec<Step> = batch.units(0).flat_map(|unit| steps(unit, layout)).collect();
-    // The index of an earlier step of the same set, or the step's own index. The first step of a set is its root.
-    let mut parents: Vec<usize> = (0..steps.len()).collect();
-    let mut first_with: Places<&[u8]> = HashMap::default();
-    for (place, step) in steps.iter().enumerate() {
-        for member in step {
-            let first = *first_with.entry(&member.key).or_insert(place);
-            let (one, other) = (root(&mut parents, first), root(&mut parents, place));
-            if let Some(parent) = parents.get_mut(one.max(other)) {
-                *parent = one.min(other);
-            }
-        }
+/// Returns the batch's steps in sets without common buckets: all in one or, in a cluster, a set for each slot, because a call reaches
+/// the keys of one slot.
+fn sets(batch: &Batch, layout: Layout) -> Vec<Vec<Step>> {
+    let steps = batch.units(0).flat_map(|unit| steps(unit, layout));
+    if layout == Layout::OneServer {
+        return vec![steps.collect()];
     }
-    drop(first_with);
-    let mut sets: BTreeMap<usize, Vec<Step>> = BTreeMap::new();
-    for (place, step) in steps.into_iter().enumerate() {
-        sets.entry(root(&mut parents, place)).or_default().push(step);
+    let mut sets: HashMap<Slot, Vec<Step>, foldhash::fast::RandomState> = HashMap::default();
+    for step in steps {
+        let slot = Slot::for_key(step.first().map_or(&[][..], |member| &member.key));
+        sets.entry(slot).or_default().push(step);
     }
     sets.into_values().collect()
-}
-
-/// Returns the root of the step's set, and shortens the path to it.
-fn root(parents: &mut [usize], mut place: usize) -> usize {
-    while let Some(parent) = parents.get(place).copied().filter(|parent| *parent != place) {
-        let grandparent = parents.get(parent).copied().unwrap_or(parent);
-        if let Some(shortened) = parents.get_mut(place) {
-            *shortened = grandparent;
-        }
-        place = grandparent;
-    }
-    place
 }
 
 /// Returns the steps in one call, or in several if they have too many actions.
@@ -516,46 +495,9 @@ mod tests;
 #[cfg(test)]
 mod call_tests {
     use super::*;
-    use divvy_core::algorithm::{FixedWindow, LeakyBucket, ReservationAsk, SlidingLog};
+    use divvy_core::algorithm::ReservationAsk;
     use divvy_core::clock::Timestamp;
-    use divvy_store::key::{Prefix, Space};
     use divvy_store::testing::{TAKE, window};
-
-    fn plan(limit: Limit) -> (Batch, CallPlan) {
-        let mut batch = Batch::default();
-        let drain = Action::Ask(Ask::Drain { cost: 3, strict: true });
-        for (action, at) in [(drain, Timestamp::MAX), (Action::Forget, batch.now())] {
-            batch.push(limit, action, at, |key| key.push(b'a'));
-        }
-        let plan = plan_calls(&batch, Layout::OneServer).remove(0);
-        (batch, plan)
-    }
-
-    #[test]
-    fn arguments_are_decimals() {
-        let arguments = |limit| {
-            let (batch, mut plan) = plan(limit);
-            let call = make_call(&batch, &mut plan, Layout::OneServer);
-            call.arguments.into_iter().map(|argument| String::from_utf8(argument).unwrap()).collect::<Vec<_>>()
-        };
-        let (drain, forget) = ("strict 3 18446744073709551615", "forget 0 now");
-        let leaky = Limit::LeakyBucket(LeakyBucket::new(9, 4, 70).unwrap());
-        assert_eq!(arguments(leaky), ["9 4 70", drain, forget]);
-        let log = Limit::SlidingLog(SlidingLog::new(9, 70).unwrap());
-        assert_eq!(arguments(log), ["9 70", drain, forget]);
-    }
-
-    #[test]
-    fn window_of_a_rule_has_whole_milliseconds_and_the_time_of_redis() {
-        let limit = Limit::FixedWindow(FixedWindow::new(5, 1_500_001).unwrap());
-        let prefix = Prefix::new(Space::Rule, [("a", "b")], &limit);
-        let mut batch = Batch::default();
-        let take = Action::Ask(Ask::Take { cost: 1 });
-        batch.push(limit, take, Timestamp::MAX, |key| prefix.write_key("x", key));
-        let mut plan = plan_calls(&batch, Layout::OneServer).remove(0);
-        let call = make_call(&batch, &mut plan, Layout::OneServer);
-        assert_eq!(call.arguments, [b"5 2".to_vec(), b"take 1 now".to_vec()]);
-    }
 
     /// Returns the indices of each call's actions, and whether the call is for groups.
     fn planned(batch: &Batch, layout: Layout) -> Vec<(Vec<usize>, bool)> {
@@ -564,7 +506,7 @@ mod call_tests {
     }
 
     /// Returns the calls for units of one-letter buckets.
-    fn calls(units: &[&str]) -> Vec<(Vec<usize>, bool)> {
+    fn calls(units: &[&str], layout: Layout) -> Vec<(Vec<usize>, bool)> {
         let mut batch = Batch::default();
         for unit in units {
             let first = batch.len();
@@ -573,21 +515,21 @@ mod call_tests {
             }
             batch.group(first);
         }
-        planned(&batch, Layout::OneServer)
+        planned(&batch, layout)
     }
 
     #[test]
     fn each_bucket_has_a_call_if_there_are_no_groups() {
-        assert_eq!(calls(&["a"]), [(vec![0], false)]);
-        assert_eq!(calls(&["a", "b", "a"]), [(vec![0, 2], false), (vec![1], false)]);
+        assert_eq!(calls(&["a"], Layout::Cluster), [(vec![0], false)]);
+        assert_eq!(calls(&["a", "b", "a"], Layout::Cluster), [(vec![0, 2], false), (vec![1], false)]);
     }
 
     #[test]
-    fn actions_that_share_buckets_with_a_group_are_one_call_in_batch_order() {
-        assert_eq!(calls(&["ab"]), [(vec![0, 1], true)]);
-        assert_eq!(calls(&["a", "ab", "c", "b", "c"]), [(vec![0, 1, 2, 4], true), (vec![3, 5], false)]);
-        assert_eq!(calls(&["ab", "cd", "e"]), [(vec![0, 1], true), (vec![2, 3], true), (vec![4], false)]);
-        assert_eq!(calls(&["ab", "cd", "bc", "a"]), [(vec![0, 1, 2, 3, 4, 5, 6], true)]);
+    fn actions_of_a_batch_with_groups_are_one_call_for_each_slot() {
+        assert_eq!(calls(&["a", "ab", "c", "b", "c"], Layout::OneServer), [(vec![0, 1, 2, 3, 4, 5], true)]);
+        let mut calls = calls(&["c", "aa", "c", "a"], Layout::Cluster);
+        calls.sort_unstable();
+        assert_eq!(calls, [(vec![0, 3], false), (vec![1, 2, 4], true)]);
     }
 
     #[test]
@@ -597,7 +539,7 @@ mod call_tests {
             let limit = window(credits, 1).counting(window(1, 1).count_basis());
             batch.push(limit, TAKE, Timestamp::EPOCH, |key| key.push(bucket));
         }
-        assert_eq!(planned(&batch, Layout::OneServer), [(vec![0, 2, 3], true), (vec![1, 4], false)]);
+        assert_eq!(planned(&batch, Layout::OneServer), [(vec![0, 1, 2, 3, 4], true)]);
     }
 
     #[test]
@@ -610,8 +552,11 @@ mod call_tests {
             });
         }
         batch.group(0);
-        let calls =
-            |batch: &Batch, layout| planned(batch, layout).into_iter().map(|(call, _)| call).collect::<Vec<_>>();
+        let calls = |batch: &Batch, layout| {
+            let mut calls: Vec<_> = planned(batch, layout).into_iter().map(|(call, _)| call).collect();
+            calls.sort_unstable();
+            calls
+        };
         assert_eq!(calls(&batch, Layout::OneServer), [vec![0, 1, 2]]);
         assert_eq!(calls(&batch, Layout::Cluster), [vec![0], vec![1], vec![2]]);
         batch.truncate(2);
@@ -626,16 +571,5 @@ mod call_tests {
         let parts = in_parts((0..200).map(step).collect());
         let parts: Vec<_> = parts.iter().map(|part| (part.steps.len(), part.has_successor)).collect();
         assert_eq!(parts, [(64, true), (64, true), (64, true), (8, false)]);
-    }
-
-    #[test]
-    fn every_constant_of_the_preamble_is_used_and_declared_once() {
-        let script = group_text();
-        for line in preamble().lines() {
-            let name = line.split(' ').nth(1).unwrap();
-            let is_used = |line: &&str| !line.trim_start().starts_with("--") && line.contains(name);
-            assert!(script.lines().filter(is_used).count() > 1, "{name} is not used");
-            assert_eq!(script.matches(&format!("local {name}")).count(), 1, "{name}");
-        }
     }
 }

@@ -1,8 +1,8 @@
 //! The names of keys in Redis: buckets, their reservations, and the records of reservations and idempotent requests.
 //!
 //! A rule's fixed window has the name that Divvy 1.7.1 gives it:
-//! `divvy:<operation>:<actor>:<creditLimit>:<resetSeconds>`. The operation's pairs are sorted by key, as JavaScript
-//! sorts texts (by UTF-16 unit), and joined with spaces. The name of any other bucket is `divvy.<algorithm>:` and the
+//! `divvy:<operation>:<actor>:<creditLimit>:<resetSeconds>`. The operation's pairs are sorted by key, and joined
+//! with spaces. The name of any other bucket is `divvy.<algorithm>:` and the
 //! bytes of its key. No name in the original begins like this.
 //!
 //! In a Redis Cluster, buckets whose actors have the same value share a slot: see [`slot_value`].
@@ -95,24 +95,11 @@ pub fn around_actor(prefix: &[u8], limit: &Limit) -> (Vec<u8>, Vec<u8>) {
 /// Writes `divvy:<operation>:`.
 fn write_operation(bucket: &KeyParts, name: &mut Vec<u8>) {
     name.extend_from_slice(b"divvy:");
-    for (place, (key, value)) in in_utf16_order(&bucket.pairs).iter().enumerate() {
+    for (place, (key, value)) in bucket.pairs.iter().enumerate() {
         let before = if place > 0 { " " } else { "" };
         [before, key, "=", value].into_iter().for_each(|part| name.extend_from_slice(part.as_bytes()));
     }
     name.push(b':');
-}
-
-/// Sorts the pairs of a bucket's key, which are in the order of their UTF-8 bytes. The order of UTF-16 units differs only between
-/// a character beyond U+FFFF, which begins with a unit from 0xD800, and a character from U+E000 to U+FFFF.
-fn in_utf16_order<'a>(pairs: &'a [(&'a str, &'a str)]) -> Cow<'a, [(&'a str, &'a str)]> {
-    // The smallest first byte of characters from U+E000 on.
-    const FIRST_BYTE: u8 = 0xEE;
-    if pairs.iter().all(|(key, _)| key.bytes().all(|byte| byte < FIRST_BYTE)) {
-        return Cow::Borrowed(pairs);
-    }
-    let mut sorted = pairs.to_vec();
-    sorted.sort_by(|(one, _), (other, _)| one.encode_utf16().cmp(other.encode_utf16()));
-    Cow::Owned(sorted)
 }
 
 /// Writes `:<creditLimit>:<resetSeconds>`. The limit is always the rule's own, even if the actor has another limit. The seconds
@@ -215,13 +202,6 @@ mod tests {
         assert_eq!(window_name(&pairs, 60 * NANOS_PER_SECOND, "1.2.3.4"), "divvy:method=GET path=/x y:1.2.3.4:5:60");
         assert_eq!(window_name(&[], NANOS_PER_SECOND, ""), "divvy:::5:1");
         assert_eq!(window_name(&[], NANOS_PER_SECOND / 4, "é"), "divvy::é:5:0.25");
-    }
-
-    #[test]
-    fn keys_are_sorted_by_utf_16_units_like_in_buttons_divvy() {
-        // U+FFEE comes before U+10000 by code point, and after it by UTF-16 unit (0xD800 0xDC00).
-        let pairs = [("\u{ffee}", "1"), ("\u{10000}", "2"), ("a", "3")];
-        assert_eq!(window_name(&pairs, NANOS_PER_SECOND, ""), "divvy:a=3 \u{10000}=2 \u{ffee}=1::5:1");
     }
 
     #[test]

@@ -31,7 +31,7 @@ use crate::wire::{Call, Failure, Reply};
 
 /// The key that tests whether a server takes writes. In a cluster, a hash tag follows.
 pub const PROBE: &[u8] = b"divvy.probe";
-/// Maximum number of redirects of one call. No healthy cluster redirects a call as often.
+/// Maximum number of times that one call is sent again. No healthy cluster redirects a call as often.
 const MAX_REDIRECTS: usize = 4;
 /// Minimum time between two look-ups of the slots. While a master is unreachable, every batch wants one.
 const LOOK_UP_PAUSE: Duration = Duration::from_millis(100);
@@ -40,8 +40,6 @@ const NODES_ASKED: usize = 3;
 /// The last slot of every cluster.
 const LAST_SLOT: i64 = 16_383;
 
-/// Number of attempts that almost always suffice to find a key for a node with a single slot.
-const MOST_KEYS: u32 = 100_000;
 /// The number of slots of every cluster.
 const SLOTS: usize = 16_384;
 /// Enough numbers to have one in each slot, as a test checks.
@@ -133,8 +131,9 @@ impl Cluster {
         let mut replies = vec![Err(Failure::NoNode); calls.len()];
         let mut routed = Vec::with_capacity(calls.len());
         for ((index, call), reply) in calls.iter().enumerate().zip(&mut replies) {
-            if call.is_in_one_slot() {
-                routed.push(RoutedCall { call, index, slot: call.slot(), node: None, asking: false });
+            let slot = call.slot();
+            if call.keys.iter().all(|key| Slot::for_key(key) == slot) {
+                routed.push(RoutedCall { call, index, slot, node: None, asking: false });
             } else {
                 *reply = Err(Failure::ManySlots);
             }
@@ -167,7 +166,7 @@ impl Cluster {
         self.clients.lock().clear();
     }
 
-    /// Sends each call to its node. Returns the calls that were redirected or lost, and must be sent once more.
+    /// Sends each call to its node. Returns the calls that were not carried out, and must be sent once more.
     async fn dispatch<'a>(
         &self,
         routed: Vec<RoutedCall<'a>>,
@@ -175,12 +174,15 @@ impl Cluster {
         deadline: Instant,
     ) -> Vec<RoutedCall<'a>> {
         let map = self.slots.load_full();
-        let (mut redirected, mut lost) = (Vec::new(), Vec::new());
+        let (mut again, mut is_outdated) = (Vec::new(), false);
         let mut by_node: HashMap<Address, Vec<RoutedCall<'a>>, RandomState> = HashMap::default();
         for mut call in routed {
             match call.node.take().or_else(|| map.owner(call.slot).cloned()) {
                 Some(node) => by_node.entry(node).or_default().push(call),
-                None => lost.push(call),
+                None => {
+                    is_outdated = true;
+                    again.push(call);
+                }
             }
         }
         let sent = by_node.into_iter().map(|(node, routed)| async move {
@@ -192,11 +194,10 @@ impl Cluster {
         for (node, routed, results) in join_all(sent).await {
             for (call, result) in routed.into_iter().zip(results) {
                 let result = result.map_err(|failure| {
-                    if let Some((other, asking)) = failure.redirection() {
-                        let node = Address::parse(other, &node);
-                        redirected.push(RoutedCall { node, asking, ..call });
-                    } else if failure.was_not_done() {
-                        lost.push(RoutedCall { node: Some(node.clone()), ..call });
+                    let other = failure.redirection().map(|(other, asking)| (Address::parse(other, &node), asking));
+                    if let Some((node, asking)) = other.or(failure.was_not_done().then_some((None, false))) {
+                        is_outdated |= !asking;
+                        again.push(RoutedCall { node, asking, ..call });
                     }
                     Failure::AtNode(node.to_string().into(), failure.into())
                 });
@@ -205,21 +206,11 @@ impl Cluster {
                 }
             }
         }
-        if !lost.is_empty() || redirected.iter().any(|call| !call.asking) {
-            // If this fails, redirected calls still go to their new node, and lost calls are given up.
+        if is_outdated {
+            // If this fails, redirected calls still go to their new node, and the others to the same one.
             let _ = self.look_up(deadline).await;
         }
-        redirected.extend(self.found_again(lost));
-        redirected
-    }
-
-    /// Returns the lost calls whose slot is at another node by now.
-    fn found_again<'a>(&self, lost: Vec<RoutedCall<'a>>) -> impl Iterator<Item = RoutedCall<'a>> {
-        let map = self.slots.load_full();
-        lost.into_iter().filter_map(move |call| {
-            let owner = map.owner(call.slot)?;
-            (call.node.as_ref() != Some(owner)).then(|| RoutedCall { node: Some(owner.clone()), asking: false, ..call })
-        })
+        again
     }
 
     /// Returns the slots. Looks them up if that has not happened yet.
@@ -314,15 +305,19 @@ impl SlotMap {
     /// range is `[first, last, [host, port, …] of the master, replicas…]`.
     pub fn read(reply: &Value, answered_by: &Address) -> Option<Self> {
         let Value::Array(ranges) = reply else { return None };
-        let mut ranges: Vec<_> = ranges.iter().map(read_range).collect::<Option<_>>()?;
+        let mut ranges: Vec<_> = ranges.iter().map(|range| read_range(range, answered_by)).collect::<Option<_>>()?;
         ranges.sort_unstable_by_key(|(first, ..)| *first);
         let mut map = Self::default();
         let mut version = FixedState::default().build_hasher();
-        for (first, last, master) in ranges {
+        for (first, last, id, address) in ranges {
             // The node that answered may not know the address yet.
-            let Some(address) = read_node(master, answered_by) else { continue };
-            (first, last, identity(master)).hash(&mut version);
-            let master = map.place(address);
+            let Some(address) = address else { continue };
+            (first, last, id).hash(&mut version);
+            let known = map.masters.iter().position(|known| *known == address);
+            let master = known.unwrap_or_else(|| {
+                map.masters.push(address);
+                map.masters.len() - 1
+            });
             for slot in first.max(0)..=last.min(LAST_SLOT) {
                 map.owners.extend(u16::try_from(slot).ok().and_then(Slot::new).map(|slot| (slot, master)));
             }
@@ -337,45 +332,24 @@ impl SlotMap {
 
     /// Returns a key with this prefix in one of the node's slots.
     pub fn key_at(&self, node: &Address, prefix: &[u8]) -> Vec<u8> {
-        let key = |number: u32| [prefix, format!("{{{number}}}").as_bytes()].concat();
-        let is_there = |key: &Vec<u8>| self.owner(Slot::for_key(key)) == Some(node);
-        (0..MOST_KEYS).map(key).find(is_there).unwrap_or_else(|| prefix.to_vec())
-    }
-
-    fn place(&mut self, master: Address) -> usize {
-        let known = self.masters.iter().position(|known| *known == master);
-        known.unwrap_or_else(|| {
-            self.masters.push(master);
-            self.masters.len() - 1
-        })
+        let tag = TAGS.iter().find(|(slot, _)| self.owner(**slot) == Some(node)).map_or(0, |(_, number)| *number);
+        [prefix, format!("{{{tag}}}").as_bytes()].concat()
     }
 }
 
-/// Returns the first slot, the last slot and the master.
-fn read_range(range: &Value) -> Option<(i64, i64, &[Value])> {
+/// Returns the first slot, the last slot, and the id and the address of the master. Its form of the address may differ from that of
+/// other nodes. A host that is nil or empty stands for the host of the node that answered. `?` stands for an unknown host.
+fn read_range<'a>(range: &'a Value, answered_by: &Address) -> Option<(i64, i64, &'a [u8], Option<Address>)> {
     let Value::Array(parts) = range else { return None };
     let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = parts.as_slice() else { return None };
-    Some((*first, *last, master))
-}
-
-/// Returns the node's id. Other nodes may use another form of its address.
-fn identity(node: &[Value]) -> Option<&[u8]> {
-    match node {
-        [_, _, Value::BulkString(id), ..] => Some(id),
-        _ => None,
-    }
-}
-
-/// Reads `[host, port, …]`. A host that is nil or empty stands for the host of the node that answered. `?` stands for an unknown host.
-fn read_node(node: &[Value], answered_by: &Address) -> Option<Address> {
-    let [host, Value::Int(port), ..] = node else { return None };
+    let [host, Value::Int(port), Value::BulkString(id), ..] = master.as_slice() else { return None };
     let host = match host {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok()?,
-        Value::SimpleString(text) => text,
         Value::Nil => "",
         _ => return None,
     };
-    (host != "?").then_some(Address { host: host_or(host, answered_by), port: u16::try_from(*port).ok()? })
+    let address = Address { host: host_or(host, answered_by), port: u16::try_from(*port).ok()? };
+    Some((*first, *last, id, (host != "?").then_some(address)))
 }
 
 /// Returns the tag of the key's slot, with braces. Redis computes the slot from the text between the key's first

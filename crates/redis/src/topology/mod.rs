@@ -6,7 +6,7 @@ mod node_client;
 use std::sync::Arc;
 
 use futures_util::future::{select_ok, try_join_all};
-use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, TlsCertificates};
 use tokio::time::Instant;
 
 use self::cluster::{Address, Cluster, PROBE, Shard};
@@ -134,6 +134,9 @@ fn parse(
     certificates: Option<&TlsCertificates>,
 ) -> Result<ConnectionInfo, InvalidRedisTarget> {
     let info = url.into_connection_info().map_err(|reason| InvalidRedisTarget::Url(number, reason))?;
+    // The connection reads only replies of RESP 2.
+    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP2);
+    let info = info.set_redis_settings(settings);
     match (certificates, info.addr()) {
         (None, _) => Ok(info),
         (Some(certificates), ConnectionAddr::TcpTls { .. }) => {
@@ -146,30 +149,19 @@ fn parse(
 
 /// Returns the addresses to look the cluster up at.
 fn seeds(infos: &[ConnectionInfo], first: &ConnectionInfo) -> Result<Vec<Address>, InvalidRedisTarget> {
-    let mixed = |reason| Err(InvalidRedisTarget::Mixed(reason));
-    let credentials = |info: &ConnectionInfo| {
+    let terms = |info: &ConnectionInfo| {
         let settings = info.redis_settings();
-        (settings.username().map(str::to_owned), settings.password().map(str::to_owned))
+        (is_tls(info), settings.username().map(str::to_owned), settings.password().map(str::to_owned))
     };
-    let mut seeds = Vec::with_capacity(infos.len());
-    for info in infos {
-        if info.redis_settings().db() != 0 {
-            return mixed("a cluster has only database 0");
+    let seed = |info: &ConnectionInfo| match info.addr() {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. }
+            if info.redis_settings().db() == 0 && terms(info) == terms(first) =>
+        {
+            Ok(Address { host: host.clone(), port: *port })
         }
-        if is_tls(info) != is_tls(first) {
-            return mixed("write either redis:// or rediss:// for all nodes of a cluster");
-        }
-        if credentials(info) != credentials(first) {
-            return mixed("give all nodes of a cluster the same user and password");
-        }
-        match info.addr() {
-            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-                seeds.push(Address { host: host.clone(), port: *port });
-            }
-            _ => return mixed("several URLs name the nodes of a cluster, which cannot use unix sockets"),
-        }
-    }
-    Ok(seeds)
+        _ => Err(InvalidRedisTarget::Mixed),
+    };
+    infos.iter().map(seed).collect()
 }
 
 #[cfg(test)]

@@ -5,9 +5,8 @@
 //! connection whose runtime has ended. A separate task connects. It continues if the batch that began it gives up, because
 //! finding out which sentinels hang takes longer than a batch may wait.
 //!
-//! A circuit breaker ends outages early: after a failure, calls fail at once during a pause, which doubles each time. Without it,
-//! every hit during a long outage would wait for its whole timeout in vain. After each pause, one call is let through to test
-//! whether Redis is back.
+//! A circuit breaker: after a failure, calls fail at once during a pause. Without it, every hit during a long outage would wait for
+//! its whole timeout in vain. After each pause, one call is let through to test whether Redis is back.
 //!
 //! The actions in flight are bounded, because Redis carries out one command after the other. Without a bound, its queue would grow
 //! until every batch, even the first ones in the queue, exceeded its timeout. Redis would then work on results that no caller awaits.
@@ -33,10 +32,6 @@ use crate::wire::{Call, Failure, Reply};
 /// rest of the time on waiting for others, or on earlier calls.
 const TELLING_PART: u32 = 4;
 
-/// Maximum number of times that a batch sends the scripts that Redis has forgotten. Redis may forget them again in
-/// between.
-const MOST_LOADS: usize = 3;
-
 /// Initial capacity, which suffices for most commands.
 const COMMAND_BYTES: usize = 256;
 
@@ -45,9 +40,8 @@ const TOO_FEW: Failure = Failure::Foreign("fewer replies than calls");
 const LONGEST_ATTEMPT: Duration = Duration::from_secs(3);
 /// The result of the attempt.
 type Connected = Result<Arc<Connection>, Arc<RedisError>>;
-/// The pause after the first failure. It doubles with each further failure.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The pause after a failure.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Maximum number of actions in flight to Redis. At 25 µs each, Redis carries them out in less than a usual timeout.
 /// They are enough to keep Redis busy over any network: with round trips of 3 ms, they allow a million actions per
 /// second.
@@ -68,14 +62,6 @@ pub struct Request<'a> {
     pub asking: bool,
 }
 
-impl Request<'_> {
-    /// Takes the reply to the call, and the reply to ASKING before it.
-    fn take_reply(&self, replies: &mut impl Iterator<Item = Reply>) -> Result<Reply, Failure> {
-        let reply = replies.nth(usize::from(self.asking)).ok_or(TOO_FEW)?;
-        reply.error().map_or(Ok(reply), |error| Err(error.into()))
-    }
-}
-
 impl NodeClient {
     pub fn new(endpoint: Endpoint, timeout: Duration) -> Self {
         let server = Server { endpoint, timeout, breaker: Breaker::default(), last_reply: Arc::default() };
@@ -93,13 +79,11 @@ impl NodeClient {
             return vec![Err(self.out_of_time(deadline)); requests.len()];
         };
         let mut replies = self.send(requests, false, deadline).await;
-        for _ in 0..MOST_LOADS {
-            let is_forgotten = |reply: &Result<Reply, Failure>| reply.as_ref().is_err_and(Failure::is_forgotten_script);
-            let forgotten = requests.iter().zip(&mut replies).filter(|(_, reply)| is_forgotten(reply));
-            let (again, places): (Vec<_>, Vec<_>) = forgotten.unzip();
-            if again.is_empty() {
-                break;
-            }
+        let is_forgotten =
+            |reply: &Result<Reply, Failure>| reply.as_ref().is_err_and(|failure| failure.code() == Some("NOSCRIPT"));
+        let forgotten = requests.iter().zip(&mut replies).filter(|(_, reply)| is_forgotten(reply));
+        let (again, places): (Vec<_>, Vec<_>) = forgotten.unzip();
+        if !again.is_empty() {
             let answers = self.send(&again, true, deadline).await;
             places.into_iter().zip(answers).for_each(|(place, reply)| *place = reply);
         }
@@ -167,7 +151,12 @@ impl NodeClient {
         match answer {
             Ok(replies) => {
                 let mut replies = replies.into_iter();
-                let replies: Vec<_> = requests.iter().map(|request| request.take_reply(&mut replies)).collect();
+                // The reply to ASKING comes before that to the call.
+                let take = |request: &Request<'_>| {
+                    let reply = replies.nth(usize::from(request.asking)).ok_or(TOO_FEW)?;
+                    reply.error().map_or(Ok(reply), |error| Err(error.into()))
+                };
+                let replies: Vec<_> = requests.iter().map(take).collect();
                 self.note_answer(&replies, &connection);
                 Ok(replies)
             }
@@ -197,8 +186,8 @@ impl NodeClient {
 
     fn note_answer(&self, replies: &[Result<Reply, Failure>], connection: &Arc<SharedConnection>) {
         let mut refusals = replies.iter().filter_map(|reply| reply.as_ref().err());
-        match refusals.find(|failure| failure.is_wrong_server()) {
-            // The server is a replica by now. A new connection finds the master.
+        match refusals.find(|failure| failure.code() == Some("READONLY")) {
+            // The server takes no writes, because it is a replica by now. A new connection finds the master.
             Some(failure) => {
                 self.drop_connection(connection);
                 self.note_outage(failure.clone());
@@ -308,15 +297,8 @@ impl SharedConnection {
 pub struct Breaker {
     /// Whether there is an outage. Without one, a call checks nothing else.
     is_open: AtomicBool,
-    outage: Mutex<Option<Outage>>,
-}
-
-struct Outage {
-    failure: Arc<Failure>,
-    pause: Duration,
-    next_try: Instant,
-    /// Whether a call was let through and has not failed yet.
-    trying: bool,
+    /// The last failure, and the time of the next try.
+    outage: Mutex<Option<(Arc<Failure>, Instant)>>,
 }
 
 impl Breaker {
@@ -326,27 +308,19 @@ impl Breaker {
             return Ok(());
         }
         match &mut *self.outage.lock() {
-            Some(outage) if now < outage.next_try => Err(Failure::Suspended(Arc::clone(&outage.failure))),
-            Some(outage) => {
-                outage.trying = true;
-                outage.next_try = now + patience;
+            Some((failure, next_try)) if now < *next_try => Err(Failure::Suspended(Arc::clone(failure))),
+            Some((_, next_try)) => {
+                *next_try = now + patience;
                 Ok(())
             }
             None => Ok(()),
         }
     }
 
-    /// Records that Redis did not answer. A call that was sent before the outage began fails late, and does not prolong
-    /// the pause.
+    /// Records that Redis did not answer.
     pub fn failed(&self, failure: &Failure, now: Instant) {
         let mut outage = self.outage.lock();
-        let pause = match &*outage {
-            None => FIRST_PAUSE,
-            Some(outage) if outage.trying => (outage.pause * 2).min(LONGEST_PAUSE),
-            Some(_) => return,
-        };
-        let failure = Arc::new(failure.clone());
-        *outage = Some(Outage { failure, pause, next_try: now + pause, trying: false });
+        *outage = Some((Arc::new(failure.clone()), now + PAUSE));
         self.is_open.store(true, Relaxed);
     }
 
@@ -394,52 +368,22 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_millis(500);
 
-    fn fail(breaker: &Breaker, at: Instant) {
-        breaker.failed(&Failure::Timeout(PATIENCE), at);
-    }
-
-    fn admits(breaker: &Breaker, at: Instant) -> bool {
-        breaker.admit(at, PATIENCE).is_ok()
-    }
-
     #[test]
-    fn one_try_follows_each_pause_and_pauses_grow() {
+    fn one_try_follows_each_pause_and_makes_room_for_the_next() {
         let (breaker, mut now) = (Breaker::default(), Instant::now());
-        assert!(admits(&breaker, now) && admits(&breaker, now), "no outage, no limit");
-        fail(&breaker, now);
-        let mut pauses = Vec::new();
-        for _ in 0..7 {
-            let begin = now;
-            while !admits(&breaker, now) {
-                now += Duration::from_millis(1);
-            }
-            assert!(!admits(&breaker, now), "a second try at the same time");
-            pauses.push((now - begin).as_millis());
-            fail(&breaker, now);
+        let fail = |at| breaker.failed(&Failure::Timeout(PATIENCE), at);
+        let admits = |at| breaker.admit(at, PATIENCE).is_ok();
+        assert!(admits(now) && admits(now), "no outage, no limit");
+        for _ in 0..3 {
+            fail(now);
+            let reported = breaker.admit(now + PAUSE / 2, PATIENCE).unwrap_err();
+            assert!(reported.describe("x").to_string().contains("did not answer within 500 ms"), "{reported:?}");
+            now += PAUSE;
+            assert!(admits(now) && !admits(now), "one try");
         }
-        assert_eq!(pauses, [50, 100, 200, 400, 800, 1000, 1000]);
+        assert!(!admits(now + PATIENCE / 2) && admits(now + PATIENCE), "a try without a result");
         breaker.answered();
-        assert!(admits(&breaker, now) && admits(&breaker, now));
-    }
-
-    #[test]
-    fn late_failure_prolongs_no_pause_and_the_first_failure_is_reported() {
-        let (breaker, now) = (Breaker::default(), Instant::now());
-        fail(&breaker, now);
-        breaker.failed(&Failure::NoNode, now + FIRST_PAUSE / 2);
-        let reported = breaker.admit(now + FIRST_PAUSE / 2, PATIENCE).unwrap_err();
-        assert!(reported.describe("x").to_string().contains("did not answer within 500 ms"), "{reported:?}");
-        assert!(admits(&breaker, now + FIRST_PAUSE));
-    }
-
-    #[test]
-    fn try_without_a_result_makes_room_for_the_next() {
-        let (breaker, now) = (Breaker::default(), Instant::now());
-        fail(&breaker, now);
-        let first = now + FIRST_PAUSE;
-        assert!(admits(&breaker, first));
-        assert!(!admits(&breaker, first + PATIENCE / 2));
-        assert!(admits(&breaker, first + PATIENCE));
+        assert!(admits(now) && admits(now));
     }
 
     #[tokio::test]

@@ -115,9 +115,7 @@ impl Driver {
         let mut queue = self.queue.lock();
         let malformed = |_| RedisError::from((ErrorKind::Parse, "not a reply of Redis"));
         while let Some(reply) = Reply::take(&mut self.read).map_err(malformed)? {
-            if !reply.is_push() {
-                queue.take_reply(reply);
-            }
+            queue.take_reply(reply);
         }
         drop(queue);
         if self.read.len() < length {
@@ -274,26 +272,20 @@ impl Caller {
     }
 }
 
-/// The time of the last reply. Before the first one, it is the time when this was made.
-pub struct LastReply(Mutex<Instant>);
-
-impl Default for LastReply {
-    #[expect(clippy::disallowed_methods, reason = "how long ago Redis was heard")]
-    fn default() -> Self {
-        Self(Mutex::new(Instant::now()))
-    }
-}
+/// The time of the last reply.
+#[derive(Default)]
+pub struct LastReply(Mutex<Option<Instant>>);
 
 impl LastReply {
     /// Records that a reply has arrived.
     #[expect(clippy::disallowed_methods, reason = "how long ago Redis was heard")]
     pub fn note(&self) {
-        *self.0.lock() = Instant::now();
+        *self.0.lock() = Some(Instant::now());
     }
 
     /// Returns whether any reply has arrived since `begin`.
     pub fn is_since(&self, begin: Instant) -> bool {
-        *self.0.lock() > begin
+        self.0.lock().is_some_and(|last| last > begin)
     }
 }
 
@@ -336,8 +328,8 @@ mod tests {
         let asked = join(connection.ask(b"one;", 1, soon()), connection.ask(b"two;three;", 2, soon()));
         let answered = async {
             assert_eq!(written(&mut redis).await, "one;two;three;");
-            // The replies arrive in pieces, with a push in between.
-            for piece in [":1\r", "\n>1\r\n+push\r\n$2\r", "\n22\r\n:3\r\n"] {
+            // The replies arrive in pieces.
+            for piece in [":1\r", "\n$2\r", "\n22\r\n:3\r\n"] {
                 redis.write_all(piece.as_bytes()).await.unwrap();
                 tokio::task::yield_now().await;
             }

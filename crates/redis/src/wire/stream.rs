@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::future::select_ok;
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
@@ -18,7 +17,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
@@ -57,7 +56,7 @@ impl Endpoint {
         let builder = SentinelClientBuilder::new(addresses, &sentinel.master, SentinelServerType::Master);
         let mut builder = builder.map_err(InvalidRedisTarget::Sentinel)?;
         let master = first.redis_settings();
-        builder = builder.set_client_to_redis_db(master.db()).set_client_to_redis_protocol(master.protocol());
+        builder = builder.set_client_to_redis_db(master.db());
         if let Some(user) = master.username() {
             builder = builder.set_client_to_redis_username(user);
         }
@@ -129,14 +128,8 @@ pub async fn connect(info: &ConnectionInfo, certificates: Option<&TlsCertificate
     greet(stream, info.redis_settings()).await
 }
 
-/// Connects to the first address that answers. A name may stand for several addresses.
 async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
-    let attempts: Vec<_> =
-        lookup_host((host, port)).await?.map(|address| Box::pin(TcpStream::connect(address))).collect();
-    if attempts.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::NotFound, "no address found for the host"));
-    }
-    let (stream, _) = select_ok(attempts).await?;
+    let stream = TcpStream::connect((host, port)).await?;
     // A write contains all commands that are ready, so waiting for more gains nothing.
     stream.set_nodelay(true)?;
     Ok(stream)

@@ -10,74 +10,49 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio::sync::{Mutex, OwnedMutexGuard};
-
 use super::Disk;
 use super::database::{self, Database};
-use super::directory::{self, BACKUP_FILE, FORMAT, FORMAT_FILE, LOCK_FILE, OpenError};
+use super::directory::{self, BACKUP_FILE, FORMAT, FORMAT_FILE, LOCK_FILE};
 use divvy_core::clock::Clock;
 use divvy_store::{BackupError, MAX_BACKUP_NAME, StoreError, key, record_key, value};
 
 /// Suffix of an incomplete backup's name, which also begins with a '.'.
-const PARTIAL: &str = ".partial";
+const PARTIAL: &str = ".divvy-partial";
 /// Suffix that RocksDB appends to that.
 const COPYING: &str = ".tmp";
 
-/// The directory for backups.
-pub struct Backups {
-    dir: Option<PathBuf>,
-    one_at_a_time: Arc<Mutex<()>>,
-}
-
-/// A backup that is about to be made. Only one exists at a time.
+/// A backup that is about to be made.
 pub struct PendingBackup {
     path: PathBuf,
     /// Its path while it is incomplete.
     partial: PathBuf,
-    _alone: OwnedMutexGuard<()>,
-    /// The locked directory, so that no other process mistakes the incomplete backup for a leftover.
+    /// The locked directory for backups. Only one backup exists at a time, and no process mistakes it for a leftover.
     _lock: File,
 }
 
-impl Backups {
-    pub fn new(dir: Option<PathBuf>) -> Self {
-        Self { dir, one_at_a_time: Arc::default() }
+/// Begins the backup with this name in the directory for backups.
+pub fn begin(dir: Option<&Path>, name: &str) -> Result<PendingBackup, BackupError> {
+    let dir = dir.ok_or(BackupError::SwitchedOff)?;
+    if !is_name(name) {
+        return Err(BackupError::BadName);
     }
-
-    /// Begins the backup with this name, which may be a path to a name in the directory for backups.
-    pub fn begin(&self, name: &str) -> Result<PendingBackup, BackupError> {
-        let dir = self.dir.as_ref().ok_or(BackupError::SwitchedOff)?;
-        let name = name_within(dir, name).ok_or(BackupError::BadName)?;
-        let alone = Arc::clone(&self.one_at_a_time).try_lock_owned().map_err(|_| BackupError::Busy)?;
-        let (path, partial) = (dir.join(&name), dir.join(format!(".{name}{PARTIAL}")));
-        let locked = remove_leftovers(dir).and_then(|lock| lock.lock_shared().map(|()| lock));
-        let lock = locked.map_err(|error| BackupError::Failed(path.clone(), error.to_string()))?;
-        Ok(PendingBackup { path, partial, _alone: alone, _lock: lock })
+    let path = dir.join(name);
+    let failed = |error: io::Error| BackupError::Failed(path.clone(), error.to_string());
+    let lock = File::open(dir).map_err(failed)?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(BackupError::Busy),
+        Err(TryLockError::Error(error)) => return Err(failed(error)),
     }
-
-    /// Removes incomplete backups of processes that were killed. Their links keep files that the database has long
-    /// dropped.
-    pub fn tidy(&self) {
-        if let Some(Err(error)) = self.dir.as_deref().map(remove_leftovers) {
-            tracing::warn!(%error, "cannot check --backup-dir for unfinished backups");
-        }
-    }
+    remove_leftovers(dir).map_err(failed)?;
+    Ok(PendingBackup { partial: dir.join(format!(".{name}{PARTIAL}")), path, _lock: lock })
 }
 
-/// Returns the name of the backup, if it is directly in `dir`.
-fn name_within(dir: &Path, name: &str) -> Option<String> {
-    let (parent, name) = name.rsplit_once('/').map_or((None, name), |(parent, name)| (Some(Path::new(parent)), name));
+/// Returns whether a backup may have this name, which stays in the directory for backups.
+fn is_name(name: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     // A program would take the name "-rf" for an option.
-    if name.is_empty() || name.len() > MAX_BACKUP_NAME || name.starts_with(['.', '-']) || !name.chars().all(is_plain) {
-        return None;
-    }
-    // Paths are made canonical, so that `..` and links cannot lead elsewhere.
-    let is_dir = |parent: &Path| {
-        let same = fs::canonicalize(parent).and_then(|parent| Ok(parent == fs::canonicalize(dir)?));
-        parent.is_absolute() && same.unwrap_or(false)
-    };
-    parent.is_none_or(is_dir).then(|| name.to_owned())
+    (1..=MAX_BACKUP_NAME).contains(&name.len()) && !name.starts_with(['.', '-']) && name.chars().all(is_plain)
 }
 
 impl PendingBackup {
@@ -89,10 +64,6 @@ impl PendingBackup {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Ok(false) => return Err(BackupError::Exists),
             Err(error) => return Err(failed(error.to_string())),
-        }
-        // The directory exists only if another process is making a backup with this name.
-        if self.partial.exists() {
-            return Err(BackupError::Busy);
         }
         let copied = copy(&self.partial).map_err(|error| error.to_string());
         if let Err(reason) = copied.and_then(|()| self.finish().map_err(|error| error.to_string())) {
@@ -107,7 +78,8 @@ impl PendingBackup {
 
     fn finish(&self) -> io::Result<()> {
         directory::write_format(&self.partial)?;
-        directory::write_backup_mark(&self.partial)?;
+        let mark = "A backup by `divvy backup`. To use it: divvy restore THIS_DIRECTORY --data-dir DIR\n";
+        directory::write_file(&self.partial, BACKUP_FILE, mark)?;
         fs::rename(&self.partial, &self.path)?;
         match self.path.parent() {
             Some(parent) => File::open(parent)?.sync_all(),
@@ -123,41 +95,17 @@ fn copying(partial: &Path) -> PathBuf {
     name.into()
 }
 
-/// Removes incomplete backups in `dir`, unless a process may still be writing one. Returns the directory for the caller
-/// to lock.
-fn remove_leftovers(dir: &Path) -> io::Result<File> {
-    let lock = File::open(dir)?;
-    if let Err(TryLockError::WouldBlock) = lock.try_lock() {
-        return Ok(lock);
-    }
+/// Removes incomplete backups of killed processes in `dir`. Their links keep files that the database has long dropped.
+fn remove_leftovers(dir: &Path) -> io::Result<()> {
     for path in directory::files_in(dir)? {
-        let has_name = path.file_name().and_then(OsStr::to_str).is_some_and(is_partial);
-        if has_name && fs::symlink_metadata(&path)?.is_dir() && holds_a_copy(&path)? {
+        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        let is_partial = name.starts_with('.') && name.strip_suffix(COPYING).unwrap_or(name).ends_with(PARTIAL);
+        if is_partial && fs::symlink_metadata(&path)?.is_dir() {
             tracing::info!(path = %path.display(), "removing an unfinished backup");
             fs::remove_dir_all(path)?;
         }
     }
-    lock.unlock()?;
-    Ok(lock)
-}
-
-/// Returns whether a name has the form `.NAME.partial` or `.NAME.partial.tmp`.
-fn is_partial(name: &str) -> bool {
-    let name = name.strip_suffix(COPYING).unwrap_or(name);
-    name.strip_suffix(PARTIAL).and_then(|name| name.strip_prefix('.')).is_some_and(|name| !name.is_empty())
-}
-
-/// Returns whether the directory contains only files of a database, and so is one of divvy's backups.
-fn holds_a_copy(dir: &Path) -> io::Result<bool> {
-    const BEGINNINGS: [&str; 6] = ["CURRENT", "MANIFEST-", "OPTIONS-", FORMAT_FILE, BACKUP_FILE, directory::SEAL_FILE];
-    let is_known = |file: &PathBuf| {
-        let name = file.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
-        let is_numbered = name.split_once('.').is_some_and(|(number, extension)| {
-            number.bytes().all(|byte| byte.is_ascii_digit()) && ["sst", "log", "blob", "dbtmp"].contains(&extension)
-        });
-        is_numbered || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
-    };
-    Ok(directory::files_in(dir)?.iter().all(is_known))
+    Ok(())
 }
 
 /// The reason why a backup could not be restored. The backup is unchanged, and the data directory is empty.
@@ -169,17 +117,8 @@ pub enum RestoreError {
     /// This version of divvy does not read the backup's format.
     #[error("{0} is a backup in format {1}, and this divvy reads format {FORMAT}; use the divvy that made it")]
     UnknownFormat(PathBuf, String),
-    /// The backup has exceptions of single actors where this version does not look for them.
-    #[error(
-        "{0} has limits or blocks of actors in a format of builds before the release of 0.2.0; restore it with the build that made \
-         it, and delete them there, or use another backup"
-    )]
-    OutdatedExceptions(PathBuf),
     /// The data directory is not empty.
-    #[error(
-        "{0} already exists and is not empty; stop the server that uses it and move it away, or choose another --data-dir \
-         (nothing was changed)"
-    )]
+    #[error("{0} already exists and is not empty; stop the server that uses it and move it away")]
     Exists(PathBuf),
     /// A file cannot be copied.
     #[error("cannot copy {0} to {1}: {2}")]
@@ -195,23 +134,24 @@ pub enum RestoreError {
 /// See [`RestoreError`].
 pub fn restore(backup: &Path, data_dir: &Path, clock: Clock) -> Result<u64, RestoreError> {
     check(backup)?;
-    let is_new = match directory::is_empty(data_dir) {
-        Ok(true) => false,
-        Err(error) if error.kind() == ErrorKind::NotFound => true,
+    match directory::is_empty(data_dir) {
+        Ok(true) => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
         Ok(false) => return Err(RestoreError::Exists(data_dir.into())),
         Err(reason) => return Err(RestoreError::Copy(backup.into(), data_dir.into(), reason)),
-    };
+    }
     let restored = copy(backup, data_dir).and_then(|()| {
         let lock = directory::lock(data_dir);
         let opened = lock.and_then(|lock| Ok((lock, Database::open(data_dir, clock, Arc::default())?)));
-        let (_lock, database) = opened.map_err(|error| match error {
-            OpenError::OutdatedExceptions(_) => RestoreError::OutdatedExceptions(backup.into()),
-            error => RestoreError::Damaged(backup.into(), error.to_string()),
-        })?;
+        let (_lock, database) = opened.map_err(|error| RestoreError::Damaged(backup.into(), error.to_string()))?;
         read_all(&database).map_err(|error| RestoreError::Damaged(backup.into(), error.to_string()))
     });
     if restored.is_err() {
-        clear(data_dir, is_new);
+        // As long as a file cannot be removed, the directory can be neither served nor restored into. The caller needs the first
+        // failure, and not that one.
+        for file in directory::files_in(data_dir).into_iter().flatten() {
+            let _ = fs::remove_file(file);
+        }
     }
     restored
 }
@@ -270,18 +210,6 @@ fn read_all(database: &Database) -> Result<u64, StoreError> {
     closed.map(|()| counters)
 }
 
-/// Empties the data directory again. As long as a file cannot be removed, the directory can be neither served nor
-/// restored into. The caller needs the first failure, and not this one.
-fn clear(data_dir: &Path, is_new: bool) {
-    if is_new {
-        let _ = fs::remove_dir_all(data_dir);
-        return;
-    }
-    for file in directory::files_in(data_dir).into_iter().flatten() {
-        let _ = fs::remove_file(file);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,41 +217,35 @@ mod tests {
     #[test]
     fn client_chooses_only_the_name() {
         let dir = tempfile::tempdir().unwrap();
-        let place = |name: &str| Backups::new(Some(dir.path().into())).begin(name).map(|backup| backup.path);
-        let path = |name: &str| format!("{}/{name}", dir.path().display());
+        let place = |name: &str| begin(Some(dir.path()), name).map(|backup| backup.path);
         for name in ["monday", "2026-11-21", "a.b_c"] {
             assert_eq!(place(name).unwrap(), dir.path().join(name));
-            assert_eq!(place(&path(name)).unwrap(), dir.path().join(name));
         }
         let long = "x".repeat(101);
-        let link = path("link");
-        std::os::unix::fs::symlink("/tmp", &link).unwrap();
         let bad = ",.,..,.hidden,-rf,a/b,../a,/etc/cron.d/a,/tmp/a,a b,a\0b,é,./a".split(',');
-        for name in bad.chain([&*long, &path("../a"), &path("sub/a"), &path(""), &format!("{link}/a")]) {
+        for name in bad.chain([&*long, dir.path().join("a").to_str().unwrap()]) {
             assert!(matches!(place(name), Err(BackupError::BadName)), "{name:?}");
         }
-        assert!(matches!(Backups::new(None).begin("a"), Err(BackupError::SwitchedOff)));
+        assert!(matches!(begin(None, "a"), Err(BackupError::SwitchedOff)));
     }
 
     #[test]
     fn only_one_backup_runs_at_a_time() {
         let dir = tempfile::tempdir().unwrap();
-        let backups = Backups::new(Some(dir.path().into()));
-        let first = backups.begin("a").unwrap();
-        assert!(matches!(backups.begin("b"), Err(BackupError::Busy)));
+        let first = begin(Some(dir.path()), "a").unwrap();
+        assert!(matches!(begin(Some(dir.path()), "b"), Err(BackupError::Busy)));
         drop(first);
-        assert!(backups.begin("b").is_ok());
+        assert!(begin(Some(dir.path()), "b").is_ok());
     }
 
     #[test]
     fn failure_leaves_nothing_behind_and_keeps_existing_files() {
         let dir = tempfile::tempdir().unwrap();
-        let backups = Backups::new(Some(dir.path().into()));
         let half = |path: &Path| {
             fs::create_dir(path).unwrap();
             fs::write(path.join("000007.sst"), "a file").unwrap();
         };
-        let result = backups.begin("a").unwrap().take(|path| {
+        let result = begin(Some(dir.path()), "a").unwrap().take(|path| {
             half(path);
             half(&copying(path));
             Err(StoreError::new("no space left"))
@@ -332,7 +254,7 @@ mod tests {
         assert!(directory::is_empty(dir.path()).unwrap());
 
         half(&dir.path().join("kept"));
-        let result = backups.begin("kept").unwrap().take(|_| panic!("nothing is copied"));
+        let result = begin(Some(dir.path()), "kept").unwrap().take(|_| panic!("nothing is copied"));
         assert!(matches!(result, Err(BackupError::Exists)));
         assert_eq!(fs::read_to_string(dir.path().join("kept/000007.sst")).unwrap(), "a file");
     }
@@ -348,31 +270,14 @@ mod tests {
     #[test]
     fn only_leftovers_of_a_killed_process_are_removed() {
         let dir = tempfile::tempdir().unwrap();
-        let make = |name: &str, file: &str| {
+        let make = |name: &str| {
             fs::create_dir(dir.path().join(name)).unwrap();
-            fs::write(dir.path().join(name).join(file), "").unwrap();
+            fs::write(dir.path().join(name).join("000007.sst"), "").unwrap();
         };
-        let kept = [".mine.partial", ".partial", ".x.partial.tmp.d", "whole", "x.partial"];
-        make(kept[0], "a-download");
-        kept[1..].iter().for_each(|name| make(name, "000007.sst"));
-        let leave = || {
-            make(".monday.partial", "CURRENT");
-            make(".tuesday.partial.tmp", "000007.sst");
-        };
-        leave();
-        let backups = Backups::new(Some(dir.path().into()));
-        backups.tidy();
-        assert_eq!(names(dir.path()), kept);
-
-        leave();
-        let place = backups.begin("wednesday").unwrap();
-        assert_eq!(names(dir.path()), kept);
-        leave();
-        // Another process may be writing these files. In this test, this process is.
-        Backups::new(Some(dir.path().into())).tidy();
-        assert!(dir.path().join(".monday.partial").exists());
-        drop(place);
-        backups.tidy();
+        let kept = [".mine.partial", "whole", "x.divvy-partial"];
+        kept.into_iter().for_each(make);
+        [".monday.divvy-partial", ".tuesday.divvy-partial.tmp"].into_iter().for_each(make);
+        begin(Some(dir.path()), "wednesday").unwrap();
         assert_eq!(names(dir.path()), kept);
     }
 }

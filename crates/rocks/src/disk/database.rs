@@ -6,13 +6,11 @@
 //!
 //! Exceptions for single actors are among the counters' records, under a tag of their own, and not in a family of their own. So the
 //! compaction filter drops those that a killed server left and that have expired since, restoring a backup reads and checks them with
-//! everything else, and a start reads them as one range of keys. Builds before the release of 0.2.0 kept limits in RocksDB's default
-//! family, and blocks and allows under another tag. An exception's key consists of the tag, its owner, a zero byte and the actor.
+//! everything else, and a start reads them as one range of keys. An exception's key consists of the tag, its owner, a zero byte and the actor.
 //! A value consists of its expiry (nanoseconds since 1970, little-endian; all bits set means never) and its text.
 //!
 //! Reads evaluate a bucket's own state, so no outcome depends on a compaction.
 
-use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -24,7 +22,7 @@ use rocksdb::{
     ReadOptions, ReadTier, SstFileWriter, UniversalCompactOptions, WriteBatch, WriteOptions, properties,
 };
 
-use super::directory::{self, Content, OpenError, SyncMark};
+use super::directory::{self, OpenError, SyncMark};
 use super::expiry_filter::{ExpiryFilterFactory, Swept};
 use super::{Disk, EachCounter, EachRecord, Patience, Reach};
 use crate::journal::{self, Change, SortedChanges};
@@ -33,10 +31,12 @@ use divvy_store::{
     EXCEPTIONS_PER_PAGE, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, StoreError, record_key,
 };
 
-const COUNTERS: &str = "counters";
+/// The family of counters, exceptions, and records of reservations and answers.
+pub const COUNTERS: &str = "counters";
 const JOURNAL: &str = "journal";
 const DEFAULT: &str = "default";
-const FAMILIES: [&str; 3] = [DEFAULT, JOURNAL, COUNTERS];
+/// All families. Even in the smallest one, data that is only in memory keeps its write-ahead log alive, and all later ones.
+pub const FAMILIES: [&str; 3] = [DEFAULT, JOURNAL, COUNTERS];
 
 const MIB: usize = 1 << 20;
 /// Size of the write-ahead log beyond which RocksDB flushes the data that needs its oldest part (bytes).
@@ -81,21 +81,22 @@ impl Database {
     /// # Errors
     /// See [`OpenError`].
     pub fn open(path: &Path, clock: Clock, swept: Arc<Swept>) -> Result<Self, OpenError> {
-        let content = directory::claim(path)?;
+        directory::claim(path)?;
+        let is_new = !directory::has_database(path);
         let synced = SyncMark::open(path).map_err(|error| OpenError::unusable(path, &error))?;
         let families = || {
             [
-                ColumnFamilyDescriptor::new(DEFAULT, default_options()),
+                ColumnFamilyDescriptor::new(DEFAULT, Options::default()),
                 ColumnFamilyDescriptor::new(COUNTERS, counters_options(clock, Arc::clone(&swept))),
                 ColumnFamilyDescriptor::new(JOURNAL, journal_options()),
             ]
         };
-        let open = |mode| DB::open_cf_descriptors(&database_options(content, mode), path, families());
+        let open = |mode| DB::open_cf_descriptors(&database_options(is_new, mode), path, families());
         let failed = |error: rocksdb::Error| open_error(path, &error);
         let (db, is_torn) = match open(DBRecoveryMode::AbsoluteConsistency) {
             Err(error) if error.kind() == rocksdb::ErrorKind::Corruption => {
                 // This step changes nothing, so that a refused directory stays as it was.
-                let options = database_options(content, DBRecoveryMode::PointInTime);
+                let options = database_options(is_new, DBRecoveryMode::PointInTime);
                 let look = DB::open_cf_descriptors_read_only(&options, path, families(), false).map_err(failed)?;
                 synced.check(look.latest_sequence_number(), path)?;
                 drop(look);
@@ -105,9 +106,6 @@ impl Database {
         };
         let recovered = db.latest_sequence_number();
         synced.check(recovered, path)?;
-        if has_outdated_exceptions(&db).map_err(failed)? {
-            return Err(OpenError::OutdatedExceptions(path.into()));
-        }
         if let Err(error) = directory::remove_unfinished(path) {
             tracing::warn!(%error, "cannot remove files that a killed process left in the data directory");
         }
@@ -211,17 +209,8 @@ impl Database {
     }
 
     /// Returns a number that RocksDB keeps for the family of counters; 0 if it is unknown.
-    ///
-    /// # Errors
-    /// Fails if RocksDB cannot read it.
-    pub fn counters_number(&self, property: impl CStrLike) -> Result<u64, StoreError> {
-        let number = self.db.property_int_value_cf(self.counters(), property);
-        number.map(Option::unwrap_or_default).map_err(|e| store_error("measure the counters", &e))
-    }
-
-    /// Returns the size of the write-ahead log (bytes), from the files in the directory.
-    pub fn wal_bytes(&self) -> io::Result<u64> {
-        directory::size(self.db.path(), |path| path.extension().is_some_and(|extension| extension == "log"))
+    pub fn counters_number(&self, property: impl CStrLike) -> u64 {
+        self.number_of(COUNTERS, property)
     }
 
     /// Copies everything that is written into the new directory `dir`. Files that never change are linked if the
@@ -234,30 +223,28 @@ impl Database {
 
     /// Returns a number that RocksDB keeps for the whole database; 0 if it is unknown.
     pub fn number(&self, property: impl CStrLike) -> u64 {
-        self.db.property_int_value(property).ok().flatten().unwrap_or_default()
+        self.number_of(DEFAULT, property)
     }
 
     /// Returns the sum of a number that RocksDB keeps for each column family.
     pub fn sum(&self, property: impl CStrLike + Copy) -> u64 {
-        let number = |name| self.db.property_int_value_cf(self.family(name), property).ok().flatten();
-        FAMILIES.into_iter().filter_map(number).sum()
+        FAMILIES.into_iter().map(|name| self.number_of(name, property)).sum()
     }
 
-    /// Rewrites everything now, and drops expired counters and trimmed journal records. This includes the smallest
-    /// family, because data that is only in memory keeps its write-ahead log alive, and all later ones.
-    pub fn compact(&self) {
-        for family in FAMILIES {
-            self.db.compact_range_cf(self.family(family), None::<&[u8]>, None::<&[u8]>);
-        }
+    fn number_of(&self, family: &str, property: impl CStrLike) -> u64 {
+        self.db.property_int_value_cf(self.family(family), property).ok().flatten().unwrap_or_default()
     }
 
-    /// Rewrites the counters, and drops expired ones. RocksDB's own compactions continue at the same time.
-    pub fn compact_counters(&self) {
+    /// Rewrites these families, and drops expired counters and trimmed journal records. RocksDB's own compactions continue at the
+    /// same time.
+    pub fn compact(&self, families: &[&str]) {
         let mut options = CompactOptions::default();
         options.set_exclusive_manual_compaction(false);
         // The filter sees the lowest level only if that is also rewritten.
         options.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
-        self.db.compact_range_cf_opt(self.counters(), None::<&[u8]>, None::<&[u8]>, &options);
+        for family in families {
+            self.db.compact_range_cf_opt(self.family(family), None::<&[u8]>, None::<&[u8]>, &options);
+        }
     }
 
     pub fn stop_background_work(&self) {
@@ -276,15 +263,6 @@ impl Database {
     fn family(&self, name: &str) -> &ColumnFamily {
         self.db.cf_handle(name).expect("opened with this column family")
     }
-}
-
-/// Returns whether there are limits, blocks or allows where builds before the release of 0.2.0 kept them.
-fn has_outdated_exceptions(db: &DB) -> Result<bool, rocksdb::Error> {
-    let limit = db.iterator(IteratorMode::Start).next().transpose()?;
-    let Some(counters) = db.cf_handle(COUNTERS) else { return Ok(limit.is_some()) };
-    let first = IteratorMode::From(record_key::OUTDATED_OVERRIDES, Direction::Forward);
-    let next = db.iterator_cf(counters, first).next().transpose()?;
-    Ok(limit.is_some() || next.is_some_and(|(key, _)| key.starts_with(record_key::OUTDATED_OVERRIDES)))
 }
 
 /// Returns the number of the last commit in the journal; 0 if it is empty.
@@ -441,9 +419,9 @@ enum FileContent {
     Compacted,
 }
 
-fn database_options(content: Content, recovery: DBRecoveryMode) -> Options {
+fn database_options(is_new: bool, recovery: DBRecoveryMode) -> Options {
     let mut options = Options::default();
-    options.create_if_missing(content == Content::Nothing);
+    options.create_if_missing(is_new);
     options.create_missing_column_families(true);
     options.set_wal_recovery_mode(recovery);
     options.set_track_and_verify_wals_in_manifest(true);
@@ -516,16 +494,10 @@ fn block_cache() -> Cache {
     CACHE.get_or_init(|| Cache::new_hyper_clock_cache(BLOCK_CACHE_BYTES, 0)).clone()
 }
 
-fn default_options() -> Options {
-    let mut options = Options::default();
-    options.set_compression_type(DBCompressionType::None);
-    options.set_write_buffer_size(4 * MIB);
-    options
-}
-
 fn journal_options() -> Options {
+    let mut options = Options::default();
     // Records are packed already.
-    let mut options = default_options();
+    options.set_compression_type(DBCompressionType::None);
     options.set_write_buffer_size(8 * MIB);
     // With fewer buffers, RocksDB throttles writes to 16 MB/s whenever a flush falls behind.
     options.set_max_write_buffer_number(4);
@@ -539,23 +511,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    #[test]
-    fn exceptions_of_earlier_builds_are_refused() {
-        let limit = b"\x01login\0ann".to_vec();
-        let block = [record_key::OUTDATED_OVERRIDES, b"block:login\0ann"].concat();
-        for (family, key) in [(DEFAULT, limit), (COUNTERS, block)] {
-            let dir = tempfile::tempdir().unwrap();
-            let open = || Database::open(dir.path(), Clock::system(), Arc::default());
-            let database = open().unwrap();
-            database.db.put_cf(database.family(family), key, [0xff; 16]).unwrap();
-            drop(database);
-            for _ in 0..2 {
-                let error = open().err().unwrap();
-                assert!(matches!(&error, OpenError::OutdatedExceptions(path) if path == dir.path()), "{error}");
-            }
-        }
-    }
 
     proptest! {
         #[test]

@@ -11,7 +11,6 @@
 //! before this mark, because synced data does not vanish. The mark is written after a successful fsync, so it never claims too
 //! much. A missing, torn or old mark claims less.
 
-use std::ffi::OsStr;
 use std::fmt::Display;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::hash::Hasher;
@@ -51,25 +50,16 @@ const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// File of counters that are being written back, until RocksDB takes it over.
 pub const WRITE_BACK_FILE: &str = "DIVVY-WRITE-BACK";
-/// Suffix of RocksDB's files while it writes them.
-const TEMPORARY: &str = ".dbtmp";
+/// Extension of RocksDB's files while it writes them.
+const TEMPORARY: &str = "dbtmp";
 /// The format of data directories and backups. Builds before the first release wrote 1, which nothing reads.
 pub const FORMAT: u8 = 2;
-
-/// The content of a data directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Content {
-    /// A database of ours in this format.
-    Database,
-    /// Nothing yet. A database may be created here.
-    Nothing,
-}
 
 /// Creates the directory if it does not exist but its parent does. Claims it if it is empty.
 ///
 /// # Errors
 /// The directory is not divvy's, has another format, is damaged, or cannot be used.
-pub fn claim(path: &Path) -> Result<Content, OpenError> {
+pub fn claim(path: &Path) -> Result<(), OpenError> {
     let unusable = |error: io::Error| OpenError::unusable(path, &error);
     create(path)?;
     if path.join(BACKUP_FILE).exists() {
@@ -77,8 +67,8 @@ pub fn claim(path: &Path) -> Result<Content, OpenError> {
     }
     match fs::read_to_string(path.join(FORMAT_FILE)) {
         Ok(format) if is_known(&format) => {}
-        // The power failed before the file reached the disk. Nothing had been acknowledged.
-        Ok(format) if is_blank(&format) && fs::read_dir(path).map_err(unusable)?.count() <= 1 => {
+        // The power failed before the file reached the disk, and it contains zeros. Nothing had been acknowledged.
+        Ok(format) if format.chars().all(|char| char == '\0') && fs::read_dir(path).map_err(unusable)?.count() <= 1 => {
             fs::remove_file(path.join(FORMAT_FILE)).map_err(unusable)?;
             write_format(path).map_err(unusable)?;
         }
@@ -89,14 +79,16 @@ pub fn claim(path: &Path) -> Result<Content, OpenError> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Err(OpenError::NotOurs(path.into())),
         Err(error) => return Err(unusable(error)),
     }
-    if path.join(CURRENT).exists() {
-        return Ok(Content::Database);
-    }
     // RocksDB would create a new database here, and delete the rest of the old one at the next start.
-    if holds_data(path).map_err(unusable)? {
+    if !has_database(path) && holds_data(path).map_err(unusable)? {
         return Err(OpenError::damaged(path, &format_args!("the file {CURRENT} is missing")));
     }
-    Ok(Content::Nothing)
+    Ok(())
+}
+
+/// Returns whether the directory has a database.
+pub fn has_database(path: &Path) -> bool {
+    path.join(CURRENT).exists()
 }
 
 /// Creates the directory if it does not exist, and then logs a warning, because its name may be mistyped.
@@ -109,17 +101,8 @@ fn create(path: &Path) -> Result<(), OpenError> {
             );
             Ok(())
         }
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            let is_file = fs::metadata(path).is_ok_and(|metadata| !metadata.is_dir());
-            if is_file { Err(OpenError::NotADirectory(path.into())) } else { Ok(()) }
-        }
-        Err(error) => {
-            let is_missing = |parent: &&Path| !parent.as_os_str().is_empty() && !parent.exists();
-            match path.parent().filter(is_missing).filter(|_| error.kind() == ErrorKind::NotFound) {
-                Some(parent) => Err(OpenError::NoParent(path.into(), parent.into())),
-                None => Err(OpenError::unusable(path, &error)),
-            }
-        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(OpenError::unusable(path, &error)),
     }
 }
 
@@ -154,7 +137,7 @@ pub fn is_in_use(path: &Path) -> bool {
 /// that no other process writes such files.
 pub fn remove_unfinished(path: &Path) -> io::Result<()> {
     for file in files_in(path)? {
-        if file.file_name().and_then(OsStr::to_str).is_some_and(is_unfinished) {
+        if file.ends_with(WRITE_BACK_FILE) || file.extension().is_some_and(|extension| extension == TEMPORARY) {
             tracing::info!(file = %file.display(), "removing an unfinished file that a killed process left");
             fs::remove_file(file)?;
         }
@@ -165,14 +148,6 @@ pub fn remove_unfinished(path: &Path) -> io::Result<()> {
 /// Returns the paths of the files in a directory.
 pub fn files_in(path: &Path) -> io::Result<Vec<PathBuf>> {
     fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect()
-}
-
-/// Returns whether a file is unfinished: `OPTIONS-000007.dbtmp`, `000007.dbtmp`, or a write-back.
-fn is_unfinished(name: &str) -> bool {
-    let number = name.strip_suffix(TEMPORARY).map(|name| name.strip_prefix("OPTIONS-").unwrap_or(name));
-    let is_rocksdbs =
-        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()));
-    is_rocksdbs || name == WRITE_BACK_FILE
 }
 
 /// Returns whether the directory is empty.
@@ -213,11 +188,6 @@ pub fn is_known(format: &str) -> bool {
     format.trim() == FORMAT.to_string()
 }
 
-/// Returns whether nothing was written. A file that never reached the disk contains zeros.
-fn is_blank(text: &str) -> bool {
-    text.chars().all(|char| char == '\0')
-}
-
 fn holds_data(path: &Path) -> io::Result<bool> {
     let is_data = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "sst" || extension == "log");
     Ok(files_in(path)?.iter().any(is_data))
@@ -226,27 +196,6 @@ fn holds_data(path: &Path) -> io::Result<bool> {
 /// Writes the file that names the format to stable storage.
 pub fn write_format(path: &Path) -> io::Result<()> {
     write_file(path, FORMAT_FILE, &format!("{FORMAT}\n"))
-}
-
-/// Writes the file that marks the directory as a backup to stable storage.
-pub fn write_backup_mark(path: &Path) -> io::Result<()> {
-    write_file(
-        path,
-        BACKUP_FILE,
-        "A backup by `divvy backup`. To use it: divvy restore THIS_DIRECTORY --data-dir DIR\n",
-    )
-}
-
-/// Writes or replaces a file in the directory, on stable storage. A crash leaves either the old file or the new one.
-///
-/// # Errors
-/// The file cannot be written.
-pub fn replace_file(path: &Path, name: &str, content: &str) -> io::Result<()> {
-    let new = format!("{name}{NEW}");
-    remove_file(&path.join(&new))?;
-    write_file(path, &new, content)?;
-    fs::rename(path.join(&new), path.join(name))?;
-    File::open(path)?.sync_all()
 }
 
 /// Removes a file, if it exists.
@@ -260,7 +209,8 @@ pub fn remove_file(file: &Path) -> io::Result<()> {
     }
 }
 
-fn write_file(path: &Path, name: &str, content: &str) -> io::Result<()> {
+/// Writes a new file to stable storage.
+pub fn write_file(path: &Path, name: &str, content: &str) -> io::Result<()> {
     let mut options = File::options();
     options.write(true).create_new(true);
     // The key for reservation ids is a secret, and no other program reads the other files.
@@ -276,50 +226,25 @@ fn write_file(path: &Path, name: &str, content: &str) -> io::Result<()> {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another process holds the directory's lock.
-    #[error(
-        "{0} is in use by another process; stop that process (only one divvy may serve a data directory), or choose another --data-dir"
-    )]
+    #[error("{0} is in use by another process; stop that one, or choose another --data-dir")]
     InUse(PathBuf),
     /// The directory has files, but does not belong to divvy.
-    #[error(
-        "{0} holds files but no divvy database; choose an empty or new directory with --data-dir (nothing was changed)"
-    )]
+    #[error("{0} holds files but no divvy database; choose an empty or new directory with --data-dir")]
     NotOurs(PathBuf),
     /// This version of divvy does not read the directory's format.
     #[error(
-        "{0} was written in format {1}, and this divvy reads format {FORMAT}; run the divvy that wrote it, or choose another --data-dir (nothing was changed)"
+        "{0} has format {1}, and this divvy reads {FORMAT}; run the one that wrote it, or choose another --data-dir"
     )]
     UnknownFormat(PathBuf, String),
-    /// The directory has exceptions of single actors where this version does not look for them.
-    #[error(
-        "{0} has limits or blocks of actors in a format of builds before the release of 0.2.0; delete them with the build that wrote \
-         it and set them again with this one (`divvy limit`, `divvy block`, `divvy allow`), or choose another --data-dir \
-         (no counter was changed)"
-    )]
-    OutdatedExceptions(PathBuf),
     /// RocksDB or divvy cannot read the content.
-    #[error(
-        "the database in {0} is damaged ({1}); restore it from a backup, or move it away to start with empty counters (nothing was changed)"
-    )]
+    #[error("the database in {0} is damaged ({1}); restore a backup, or move it away to start with empty counters")]
     Damaged(PathBuf, String),
     /// The directory cannot be created, read or written.
-    #[error(
-        "cannot open the data directory {0}: {1}; make room there, make it writable for this user, or choose another --data-dir"
-    )]
+    #[error("cannot open the data directory {0}: {1}; make it writable, make room, or choose another --data-dir")]
     Unusable(PathBuf, String),
     /// The directory is a backup, which must be restored first.
-    #[error(
-        "{0} is a backup; create a data directory from it with `divvy restore {0} --data-dir DIR`, and serve that (nothing was changed)"
-    )]
+    #[error("{0} is a backup; serve a data directory that `divvy restore {0} --data-dir DIR` makes from it")]
     IsBackup(PathBuf),
-    /// The path is a file.
-    #[error("the data directory {0} is a file; choose a directory with --data-dir")]
-    NotADirectory(PathBuf),
-    /// The data directory's parent does not exist.
-    #[error(
-        "cannot create the data directory {0}, because {1} does not exist; create that first, or correct --data-dir"
-    )]
-    NoParent(PathBuf, PathBuf),
     /// The system does not start another thread.
     #[error("cannot start a thread for the store: {0}; raise the process limit (ulimit -u)")]
     NoThread(std::io::Error),
@@ -356,29 +281,30 @@ const LENGTH: usize = 3 * WORD;
 pub fn read_or_make_seal_key(data_dir: &Path) -> Result<SealKey, OpenError> {
     let file = data_dir.join(SEAL_FILE);
     let unusable = |reason: &dyn Display| OpenError::unusable(data_dir, &format_args!("{SEAL_FILE}: {reason}"));
-    let is_damaged = match regular_file::read(&file, MAX_BYTES).map(|text| parse(&text)) {
+    match regular_file::read(&file, MAX_BYTES).map(|text| parse(&text)) {
         Ok(Some(key)) => return Ok(key),
-        Err(error) if error.kind() == ErrorKind::NotFound => false,
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) if error.kind() != ErrorKind::FileTooLarge => return Err(unusable(&error)),
-        Ok(None) | Err(_) => true,
-    };
-    if is_damaged {
-        tracing::error!(
+        Ok(None) | Err(_) => tracing::error!(
             file = %file.display(),
             "the key for reservation ids is damaged: a new one replaces it, and earlier reservations expire on their own"
-        );
+        ),
     }
     let key = SealKey::random().map_err(|error| unusable(&error))?;
     write_seal_key(key, data_dir).map_err(|error| unusable(&error))?;
     Ok(key)
 }
 
-/// Writes the key into a data directory or a backup, on stable storage.
+/// Writes the key into a data directory or a backup, on stable storage. A crash leaves either the old key or the new one.
 ///
 /// # Errors
 /// The file cannot be written.
 pub fn write_seal_key(key: SealKey, dir: &Path) -> io::Result<()> {
-    replace_file(dir, SEAL_FILE, &to_text(key))
+    let new = format!("{SEAL_FILE}{NEW}");
+    remove_file(&dir.join(&new))?;
+    write_file(dir, &new, &to_text(key))?;
+    fs::rename(dir.join(&new), dir.join(SEAL_FILE))?;
+    File::open(dir)?.sync_all()
 }
 
 fn to_text(key: SealKey) -> String {
@@ -433,13 +359,13 @@ impl SyncMark {
     /// [`OpenError::Damaged`] if some are missing.
     pub fn check(&self, recovered: u64, path: &Path) -> Result<(), OpenError> {
         match self.sequence {
-            Some(synced) if synced > recovered => Err(OpenError::damaged(
-                path,
-                &format_args!(
-                    "the write-ahead log is complete up to change {recovered}, but changes up to {synced} had been synced \
-                     to the disk; to serve the rest anyway, remove the file {SYNCED_FILE} in it"
-                ),
-            )),
+            Some(synced) if synced > recovered => {
+                let reason = format!(
+                    "the write-ahead log ends at change {recovered}, but changes up to {synced} had been synced; to serve the rest \
+                     anyway, remove the file {SYNCED_FILE}"
+                );
+                Err(OpenError::damaged(path, &reason))
+            }
             _ => Ok(()),
         }
     }
@@ -483,22 +409,11 @@ mod tests {
     fn empty_directory_is_claimed_permanently() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new");
-        assert!(matches!(claim(&path), Ok(Content::Nothing)));
-        assert!(matches!(claim(&path), Ok(Content::Nothing)), "ended before the database was made");
+        claim(&path).unwrap();
+        claim(&path).unwrap();
+        assert!(!has_database(&path), "ended before the database was made");
         fs::write(path.join(CURRENT), "MANIFEST-000001\n").unwrap();
-        assert!(matches!(claim(&path), Ok(Content::Database)));
-    }
-
-    #[test]
-    fn directory_is_created_only_in_an_existing_one() {
-        let dir = tempfile::tempdir().unwrap();
-        let nested = dir.path().join("mistyped").join("data");
-        let error = claim(&nested).unwrap_err();
-        assert!(matches!(error, OpenError::NoParent(..)) && error.to_string().contains("mistyped does not exist"));
-        assert!(!dir.path().join("mistyped").exists());
-        let file = dir.path().join("file");
-        fs::write(&file, "mine").unwrap();
-        assert!(matches!(claim(&file), Err(OpenError::NotADirectory(_))));
+        claim(&path).unwrap();
     }
 
     #[test]
@@ -506,7 +421,7 @@ mod tests {
         for unfinished in ["", "\0\0"] {
             let dir = tempfile::tempdir().unwrap();
             fs::write(dir.path().join(FORMAT_FILE), unfinished).unwrap();
-            assert!(matches!(claim(dir.path()), Ok(Content::Nothing)));
+            claim(dir.path()).unwrap();
             fs::write(dir.path().join(FORMAT_FILE), unfinished).unwrap();
             fs::write(dir.path().join(CURRENT), "MANIFEST-000001\n").unwrap();
             assert!(matches!(claim(dir.path()), Err(OpenError::UnknownFormat(..))), "it had been finished");
@@ -526,9 +441,9 @@ mod tests {
     }
 
     #[test]
-    fn only_unfinished_files_of_rocksdb_are_removed() {
+    fn only_unfinished_files_are_removed() {
         let dir = tempfile::tempdir().unwrap();
-        let kept = ["OPTIONS-000007", "000012.sst", "mine.dbtmp", "OPTIONS-.dbtmp", "CURRENT"];
+        let kept = ["OPTIONS-000007", "000012.sst", "CURRENT"];
         for name in kept.iter().chain(&["OPTIONS-000009.dbtmp", "000011.dbtmp", WRITE_BACK_FILE]) {
             fs::write(dir.path().join(name), "").unwrap();
         }
@@ -611,18 +526,11 @@ mod tests {
     }
 
     #[test]
-    fn mark_reads_back_and_the_last_one_counts() {
+    fn last_mark_counts_and_a_damaged_one_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let mark = SyncMark::open(dir.path()).unwrap();
-        assert_eq!(mark.sequence, None);
-        mark.note(u64::MAX);
-        mark.note(7);
+        [u64::MAX, 7].into_iter().for_each(|sequence| mark.note(sequence));
         assert_eq!(SyncMark::open(dir.path()).unwrap().sequence, Some(7));
-    }
-
-    #[test]
-    fn damaged_mark_is_ignored() {
-        let dir = tempfile::tempdir().unwrap();
         let whole: [u8; LENGTH] = encode(123_456).try_into().unwrap();
         for at in 0..LENGTH {
             let mut bytes = whole;

@@ -19,7 +19,7 @@ impl<D: Disk> Engine<D> {
     /// The commit fails. The change stays in the table, and may become durable later.
     pub async fn settle(self: &Arc<Self>, number: u64) -> Result<(), StoreError> {
         let Some(leader) = self.context.commits.wait_for(number).await? else { return Ok(()) };
-        self.gathering.wait(&self.context.commits, &self.timings).await;
+        self.gathering.wait(&self.context.commits, &self.clock).await;
         let number = leader.begin();
         if let Some(result) = self.commit_quickly(number) {
             leader.finish(number, &result);
@@ -91,7 +91,7 @@ impl<D: Disk> Engine<D> {
     /// Makes every change so far durable. Returns `None` if that takes more than `patience`.
     fn commit(&self, number: u64, patience: Patience) -> Option<Result<(), StoreError>> {
         let committer = &mut *self.committer.lock();
-        let begun = self.timings.now();
+        let begun = self.clock.now();
         let barrier = self.table.wait_for_groups();
         self.table.take_journal(&barrier, &mut committer.packer, &mut committer.record);
         let result = match self.context.health.condition() {
@@ -104,7 +104,7 @@ impl<D: Disk> Engine<D> {
         };
         committer.outage.note(&result);
         if result.is_ok() && !committer.record.is_empty() {
-            self.timings.commits.observe(self.timings.now().since(begun), 1);
+            self.commit_times.observe(self.clock.now().since(begun), 1);
         }
         if result.is_err() || self.durability != Durability::Sync {
             self.unsynced.lock().push(&committer.record);
@@ -143,7 +143,7 @@ impl<D: Disk> Engine<D> {
             }
             // A single commit is longer than the journal may be.
             let (through, pending) = (self.close_segment(), self.pending_record());
-            self.on_well_disk(|disk| self.write_back_through(disk, self.timings.now(), through, &[record, &pending]))?;
+            self.on_well_disk(|disk| self.write_back_through(disk, self.clock.now(), through, &[record, &pending]))?;
         }
         Ok(())
     }

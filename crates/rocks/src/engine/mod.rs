@@ -18,16 +18,17 @@ use tokio::sync::Semaphore;
 
 use super::disk::{self, Disk, Reach};
 use super::group_commit::{Gathering, GroupCommit};
-use super::health::{Damage, Health, Timings};
+use super::health::{Damage, Health, durations};
 use super::hot_table::{ActionResult, CacheYield, ChangeContext, CounterRecord, HotTable, Lookups};
 use super::journal::{Packer, Segments, UnsyncedRecords};
 use super::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::sync::{Mutex, RwLock, run_blocking};
 use divvy_core::algorithm::Limit;
-use divvy_core::clock::Timestamp;
+use divvy_core::clock::{Clock, Timestamp};
 use divvy_store::{
-    Batch, CounterBudget, Durability, Entry, Outage, RecordCount, RocksOptions, Shares, StoreError, was_set_back,
+    Batch, CounterBudget, Durability, Entry, Outage, RecordBudgets, RecordCount, RocksOptions, StoreError, was_set_back,
 };
+use divvy_telemetry::metrics::Histogram;
 
 /// Share of the memory for counters that write-backs use: one byte in this many.
 const WRITE_BACK_SHARE: usize = 8;
@@ -60,7 +61,9 @@ pub struct Engine<D> {
     unsynced: Mutex<UnsyncedRecords>,
     /// A permit for the one large batch that makes room.
     making_room: Arc<Semaphore>,
-    pub timings: Timings,
+    pub clock: Clock,
+    pub commit_times: Histogram,
+    pub fsync_times: Histogram,
     pub durability: Durability,
     committer: Mutex<Committer>,
 }
@@ -82,7 +85,7 @@ impl<D: Disk> Engine<D> {
                 commits: GroupCommit::new(last_commit),
                 health: Health::default(),
                 counters: CounterBudget::new(options.bounds),
-                records: options.bounds.records(),
+                records: RecordBudgets::new(options.bounds),
             },
             gathering: Gathering::default(),
             records_swept_at: AtomicU64::new(0),
@@ -95,7 +98,9 @@ impl<D: Disk> Engine<D> {
             unsynced: Mutex::default(),
             making_room: Arc::new(Semaphore::new(1)),
             table,
-            timings: Timings::new(options.clock),
+            clock: options.clock,
+            commit_times: durations(),
+            fsync_times: durations(),
             durability: options.durability,
             committer: Mutex::new(Committer {
                 record: Vec::new(),
@@ -143,7 +148,6 @@ impl<D: Disk> Engine<D> {
         let mut durable_after = 0;
         let mut unsettled = std::mem::take(&mut batch.unsettled);
         let mut lookups = Lookups::default();
-        let shares = Shares::default();
         let mut decisions = Vec::new();
         batch.outcomes.clear();
         let mut needs_records = self.table.needs_records();
@@ -163,7 +167,7 @@ impl<D: Disk> Engine<D> {
                     }
                     _ => {
                         let load = |member, evictions| self.record_for(member, now, &mut lookups, evictions);
-                        self.table.act_together(unit, now, &self.context, (&shares, &mut decisions), outcomes, load)
+                        self.table.act_together(unit, now, &self.context, &mut decisions, outcomes, load)
                     }
                 };
                 match acted {

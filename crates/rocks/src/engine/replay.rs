@@ -5,7 +5,7 @@
 //! while the stripe is in the processor's caches. Nothing else happens in the store during the replay.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::thread;
 
 use super::Engine;
@@ -38,13 +38,17 @@ impl<D: Disk> Engine<D> {
             (0..threads).map(|part| Replay::new(&self.table, &self.context.records, (part, threads))).collect();
         thread::scope(|scope| {
             let started = replays.iter_mut().map(|replay| {
-                let (sender, records) = sync_channel(RECORDS_AHEAD);
-                (sender, scope.spawn(|| replay.read_all(records)))
+                let (sender, records) = sync_channel::<SegmentRecord>(RECORDS_AHEAD);
+                let read_all = move || {
+                    let read = records.into_iter().try_for_each(|(segment, record)| replay.read(segment, &record));
+                    read.map(|()| replay.load())
+                };
+                (sender, scope.spawn(read_all))
             });
             let (senders, threads): (Vec<_>, Vec<_>) = started.unzip();
             let read = self.with_disk(|disk| {
                 disk.read_journal(0, u64::MAX, &mut |number, record| {
-                    let shared: SegmentRecord = (self.table.marks.open(), record.into());
+                    let shared = (self.table.marks.open(), record.into());
                     // A thread that takes no more records has failed. Joining it returns its error.
                     if !senders.iter().all(|sender| sender.send(shared.clone()).is_ok()) {
                         return Err(ended());
@@ -83,12 +87,6 @@ impl<'a> Replay<'a> {
     fn new(table: &'a HotTable, budgets: &'a RecordBudgets, (part, parts): (usize, usize)) -> Self {
         let pending = (0..stripes()).map(|_| Vec::new()).collect();
         Self { table, budgets, part, parts, decoder: Decoder::default(), pending, count: 0, undecoded: Vec::new() }
-    }
-
-    fn read_all(&mut self, records: Receiver<SegmentRecord>) -> Result<(), StoreError> {
-        records.into_iter().try_for_each(|(segment, record)| self.read(segment, &record))?;
-        self.load();
-        Ok(())
     }
 
     fn read(&mut self, segment: u32, record: &[u8]) -> Result<(), StoreError> {

@@ -378,24 +378,6 @@ fn act_within(engine: &TestEngine, actor: &str, credits: u64, action: Action) ->
     apply(engine, &key, &Entry::new(0..0, limit, action, at(0))).unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn restart_replays_the_journal() {
-    let (before, disk) = engine(Durability::Wal, MEMORY);
-    for actor in ["a", "b", "a", "c"] {
-        act_within(&before, actor, 1_000, TAKE);
-    }
-    before.settle(act_within(&before, "c", 1_000, Action::Forget).durable_after).await.unwrap();
-    let last_commit = *disk.journal.lock().last_key_value().unwrap().0;
-
-    let after = started_on(&disk);
-    after.replay().unwrap();
-    assert_eq!(after.journal_bytes(), before.journal_bytes());
-    let left = |actor| act_within(&after, actor, 1_000, TAKE).outcome.left;
-    assert_eq!((left("a"), left("b"), left("c")), (997, 998, 999));
-    after.check().await.unwrap();
-    assert!(disk.journal.lock().last_key_value().unwrap().0 > &last_commit);
-}
-
 /// Several threads divide the records among them. The last change of each counter must still win.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restart_restores_the_newest_state_of_every_counter() {

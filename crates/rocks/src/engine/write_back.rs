@@ -75,7 +75,7 @@ impl<D: Disk> Engine<D> {
     /// # Errors
     /// The disk refuses reads or writes.
     pub fn write_back(&self) -> Result<(), StoreError> {
-        self.write_back_at(self.timings.now())
+        self.write_back_at(self.clock.now())
     }
 
     /// Writes back as [`Engine::write_back`] does, but forgets counters that have expired by `now`.
@@ -105,7 +105,7 @@ impl<D: Disk> Engine<D> {
     /// The disk refuses reads or writes. The journal is kept then.
     pub(super) fn write_back_oldest(&self) -> Result<bool, StoreError> {
         self.on_well_disk(|disk| {
-            let now = self.timings.now();
+            let now = self.clock.now();
             let _turn = self.write_back_turn.lock();
             let oldest = self.segments.lock().oldest();
             // The first commit after the segment may have some of its changes.

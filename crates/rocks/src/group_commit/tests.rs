@@ -39,21 +39,6 @@ fn successor_that_leaves_before_it_is_polled_passes_leadership_on() {
 }
 
 #[test]
-fn remaining_waiter_inherits_from_one_that_leaves() {
-    let group = GroupCommit::new(0);
-    let leader = group.try_lead().unwrap();
-    let mut stays = pin!(group.wait_for(1));
-    assert!(poll_once(stays.as_mut()).is_pending());
-    {
-        let mut leaves = pin!(group.wait_for(1));
-        assert!(poll_once(leaves.as_mut()).is_pending());
-        drop(leader);
-    }
-    assert!(matches!(poll_once(stays.as_mut()), Poll::Ready(Ok(Some(_)))));
-    assert!(group.try_lead().is_some(), "its leader was dropped with the result");
-}
-
-#[test]
 fn hundred_thousand_departed_waiters_are_skipped_without_recursion() {
     let group = GroupCommit::new(0);
     let leader = group.try_lead().unwrap();

@@ -5,7 +5,6 @@
 //! also change together.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -16,7 +15,7 @@ use crate::sync::MutexGuard;
 use divvy_core::algorithm::{RecordChange, State};
 use divvy_core::clock::Timestamp;
 use divvy_store::group::{self, Budgets, EntryDecision};
-use divvy_store::{Change, Entry, Outcomes, Share, Shares, StoreError, Unit, record_key, value};
+use divvy_store::{Change, Entry, Outcomes, Share, StoreError, Unit, record_key, value};
 
 /// A counter of the group.
 struct Member<'a> {
@@ -54,7 +53,7 @@ impl HotTable {
         group: Unit<'a>,
         now: Timestamp,
         context: &ChangeContext,
-        (shares, decisions): (&Shares, &mut Vec<EntryDecision>),
+        decisions: &mut Vec<EntryDecision>,
         outcomes: &mut Outcomes,
         mut load: impl FnMut((usize, &'a [u8], &'a Entry), u32) -> Result<Option<CounterRecord>, StoreError>,
     ) -> Result<Option<u64>, StoreError> {
@@ -78,7 +77,7 @@ impl HotTable {
                 *loaded = record.map(Box::new);
             }
         }
-        let mut durable_after = stripes.decide(&mut members, context, shares, decisions)?;
+        let mut durable_after = stripes.decide(&mut members, context, decisions)?;
         let mut has_added = false;
         // Decisions are large, so they stay in place.
         for (member, EntryDecision { outcome, change, record, share }) in members.iter_mut().zip(decisions) {
@@ -137,7 +136,7 @@ impl HotTable {
         stripe: &mut Stripe,
         (key, hash): (&[u8], KeyHash),
         change: RecordChange,
-        share: Option<Arc<Share>>,
+        share: Option<Share>,
         context: &ChangeContext,
     ) -> u64 {
         if change != RecordChange::Keep {
@@ -196,7 +195,6 @@ impl<'a> Stripes<'a> {
         &self,
         members: &mut [Member<'_>],
         ChangeContext { health, counters, records, .. }: &ChangeContext,
-        shares: &Shares,
         decisions: &mut Vec<EntryDecision>,
     ) -> Result<u64, StoreError> {
         let (mut durable_after, mut needs_disk) = (0, false);
@@ -213,7 +211,7 @@ impl<'a> Stripes<'a> {
             let record = record_key.and_then(|(_, hash)| stripe.records.get(&hash.high));
             found.push(group::Member { entry, bucket: state, record });
         }
-        let room = group::decide(&found, Budgets { counters, records, shares }, decisions)?;
+        let room = group::decide(&found, Budgets { counters, records }, decisions)?;
         // A refused entry leaves no trace, and a change that cannot be written is not made: see `HotTable::act`.
         if let Some(fault) = health.fault()
             && (needs_disk || decisions.iter().any(|decision| decision.change != Change::Keep))

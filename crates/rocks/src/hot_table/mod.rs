@@ -325,17 +325,16 @@ impl KeyHasher {
 /// Maximum number of times that a batch's records are read in advance. After that, records that are outdated are read
 /// under their stripes' locks.
 const ROUNDS: u32 = 3;
-/// RocksDB is asked for the records that are in its memory in one of `TRIED_EVERY` batches, and in every batch while at
-/// least `WORTH_PERCENT` of them are.
+/// RocksDB is asked for the records that are in its memory in one of `TRIED_EVERY` batches, and in every batch while most of them
+/// are.
 const TRIED_EVERY: u32 = 32;
-const WORTH_PERCENT: u32 = 75;
 
 /// Decides whether to ask RocksDB first only for records in its memory. If it does, RocksDB searches twice for the
 /// records that are not.
 #[derive(Debug, Default)]
 pub struct CacheYield {
-    /// Recent share of the records that were in memory (percent).
-    percent: AtomicU32,
+    /// Whether at least three quarters of the records were in memory at the last attempt.
+    found_most: AtomicBool,
     batches: AtomicU32,
 }
 
@@ -343,13 +342,11 @@ impl CacheYield {
     pub fn is_worth_a_try(&self) -> bool {
         // An occasional attempt detects a change.
         let is_due = self.batches.fetch_add(1, Relaxed).is_multiple_of(TRIED_EVERY);
-        is_due || self.percent.load(Relaxed) >= WORTH_PERCENT
+        is_due || self.found_most.load(Relaxed)
     }
 
     pub fn note(&self, found: usize, wanted: usize) {
-        let percent = u32::try_from(found * 100 / wanted.max(1)).unwrap_or(100);
-        let before = self.percent.load(Relaxed);
-        self.percent.store((before * 7 + percent).div_ceil(8), Relaxed);
+        self.found_most.store(found * 4 >= wanted * 3, Relaxed);
     }
 }
 
@@ -390,25 +387,18 @@ impl Lookups {
         self.rounds < ROUNDS
     }
 
-    /// Replaces the look-ups with those that `entries` need, and keeps records that are still current.
+    /// Replaces the look-ups with those that `entries` need.
     pub fn begin<'a>(&mut self, table: &HotTable, entries: impl Iterator<Item = (usize, &'a [u8], &'a Entry)>) {
         self.rounds += 1;
         self.keys.clear();
-        let mut earlier = std::mem::take(&mut self.lookups).into_iter().peekable();
+        self.lookups.clear();
         for (index, key, entry) in entries {
             let key = record_key::bucket(key);
             let Some(evictions) = table.evictions_if_absent(key) else { continue };
-            while earlier.next_if(|earlier| earlier.index < index).is_some() {}
-            let current = earlier.next_if(|earlier| earlier.index == index && earlier.evictions == evictions);
             let start = self.keys.len();
             self.keys.extend_from_slice(key);
-            self.lookups.push(Lookup {
-                index,
-                key: start..self.keys.len(),
-                limit: entry.limit,
-                evictions,
-                record: current.and_then(|lookup| lookup.record),
-            });
+            let key = start..self.keys.len();
+            self.lookups.push(Lookup { index, key, limit: entry.limit, evictions, record: None });
         }
     }
 
@@ -430,9 +420,9 @@ mod tests {
     fn memory_is_searched_first_while_it_has_most_records() {
         let cache = CacheYield::default();
         assert!(cache.is_worth_a_try() && !cache.is_worth_a_try());
-        (0..20).for_each(|_| cache.note(30, 30));
+        cache.note(30, 30);
         assert!(cache.is_worth_a_try() && cache.is_worth_a_try());
-        (0..20).for_each(|_| cache.note(10, 30));
+        cache.note(10, 30);
         assert!(!cache.is_worth_a_try());
         assert_eq!((0..TRIED_EVERY).filter(|_| cache.is_worth_a_try()).count(), 1);
     }

@@ -341,12 +341,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn slot_takes_24_bytes() {
-        assert_eq!(size_of::<Slot>(), 24);
-        assert!(Slot::default().is_empty() && Slot::fits(NUMBER_END - 1) && !Slot::fits(NUMBER_END));
-    }
-
     fn slot(hash: u64, left: u64) -> Slot {
         Slot::new(
             hash,

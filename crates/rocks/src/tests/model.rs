@@ -548,7 +548,7 @@ impl World {
         let batch = batch(|batch| {
             let take = Ask::Take { cost: USED };
             for key in GROUP {
-                batch.push_idempotent(take, (&[name], 7, 0), bucket(key));
+                batch.push_idempotent(take, (&[name], 7), bucket(key));
             }
         });
         if let Some(outcomes) = self.apply(batch).await {

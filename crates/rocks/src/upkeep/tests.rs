@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use super::{WAL_ALLOWANCE, is_disk_full};
 use crate::RocksStore;
-use crate::disk::database::Database;
+use crate::disk::database::{COUNTERS, Database};
 use divvy_core::algorithm::{Ask, Limit, TokenBucket};
 use divvy_core::clock::{Clock, NANOS_PER_SECOND, Timestamp};
 use divvy_store::key::{Space, write_client_key};
@@ -124,36 +123,6 @@ fn killed_store_is_counted_in_the_background_without_refusing_hits() {
     close(store);
 }
 
-#[test]
-fn versions_of_a_counter_are_one_counter() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = open(dir.path(), 90_000_000, 100);
-    for _ in 0..5 {
-        (0..50).for_each(|key| assert!(hit(&store, key, When::Now).is_some()));
-        write_back_all(&store);
-    }
-    assert_eq!(wait(store.approximate_len()).unwrap(), 50);
-    drop_without_closing(store);
-    let store = open(dir.path(), 90_000_000, 100);
-    assert_eq!(count(&store), 50);
-    close(store);
-}
-
-#[test]
-fn log_counts_beyond_its_allowance() {
-    const MAX_DISK: u64 = 20_000_000;
-    let documented = MAX_DISK + (192 << 20);
-    assert!(!is_disk_full(MAX_DISK - 1, WAL_ALLOWANCE, MAX_DISK));
-    assert!(is_disk_full(MAX_DISK, 0, MAX_DISK));
-    // The whole flood is still in the log.
-    assert!(is_disk_full(0, WAL_ALLOWANCE + MAX_DISK, MAX_DISK));
-    assert!(
-        WAL_ALLOWANCE + MAX_DISK + (60 << 20) < documented,
-        "room for data that arrives before the measurement and the flush"
-    );
-    assert!(!is_disk_full(u64::MAX / 2, u64::MAX / 2, u64::MAX) && is_disk_full(u64::MAX, u64::MAX, u64::MAX));
-}
-
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Hit(u8, When),
@@ -212,7 +181,7 @@ proptest! {
                 Step::Compact => {
                     store.core.engine.write_back().unwrap();
                     let compact = |database: &Database| {
-                        database.compact_counters();
+                        database.compact(&[COUNTERS]);
                         Ok(())
                     };
                     store.core.engine.with_disk(compact).unwrap();

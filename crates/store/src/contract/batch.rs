@@ -85,18 +85,15 @@ impl Batch {
     }
 
     /// Adds an idempotent ask with the record `id` of the bucket whose key `write_key` appends. `fingerprint`
-    /// identifies the request, and `request` is its number in this batch. Returns the entry's index. If `write_key`
-    /// returns no limit, adds nothing and returns `None`.
+    /// identifies the request. Returns the entry's index. If `write_key` returns no limit, adds nothing and returns `None`.
     pub fn push_idempotent(
         &mut self,
         ask: Ask,
-        (id, fingerprint, request): (&[u8], u64, u32),
+        (id, fingerprint): (&[u8], u64),
         write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
     ) -> Option<usize> {
-        let write_key = |out: &mut _| record_key::write(RecordSpace::Answers, id, out, write_key);
-        let index = self.push_if(Action::Idempotent { ask, fingerprint }, self.now, write_key)?;
-        self.entries.last_mut()?.request = request;
-        Some(index)
+        let action = Action::Idempotent { ask, fingerprint };
+        self.push_if(action, self.now, |out| record_key::write(RecordSpace::Answers, id, out, write_key))
     }
 
     /// Reduces the credits of the entry with this index to the most that its bucket can hold.
@@ -201,29 +198,12 @@ impl Batch {
         })
     }
 
-    /// Returns the entry with this index, for a change while the batch is built.
-    pub fn entry_mut(&mut self, index: usize) -> Option<&mut Entry> {
-        self.entries.get_mut(index)
-    }
-
     /// Removes the entries at `indexes`, in ascending order, while the batch is being built. Returns them.
     pub fn take(&mut self, indexes: &[usize]) -> Vec<Entry> {
         let taken = indexes.iter().filter_map(|index| self.entries.get(*index).cloned()).collect();
         let mut index = 0..;
         self.entries.retain(|_| index.next().is_some_and(|index| indexes.binary_search(&index).is_err()));
         taken
-    }
-
-    /// Adds entries that were taken out again, after the others.
-    pub fn put_back(&mut self, taken: Vec<Entry>) {
-        self.entries.extend(taken);
-    }
-
-    /// Adds a copy of an entry of another batch.
-    fn push_copy(&mut self, other: &Self, entry: &Entry) {
-        let start = self.keys.len();
-        self.keys.extend_from_slice(entry.key_in(&other.keys));
-        self.entries.push(Entry { key: start..self.keys.len(), ..entry.clone() });
     }
 
     /// Answers every entry with `answer`, in order. Ignores groups.
@@ -297,7 +277,7 @@ impl Batch {
         let mut part = Self { now: self.now, ..Self::default() };
         let mut groups = self.groups.iter().peekable();
         for (index, entry) in indexes.iter().filter_map(|index| Some((*index, self.entries.get(*index)?))) {
-            part.push_copy(self, entry);
+            part.push(entry.limit, entry.action, entry.at, |out| out.extend_from_slice(entry.key_in(&self.keys)));
             while groups.next_if(|group| group.end <= index).is_some() {}
             if let Some(group) = groups.next_if(|group| group.end == index + 1) {
                 part.group(part.len() - group.len());
@@ -346,20 +326,17 @@ pub type Outcomes = Vec<Result<Outcome, StoreError>>;
 pub fn outcome_at(outcomes: &Outcomes, index: usize) -> Result<Outcome, StoreError> {
     match outcomes.get(index) {
         Some(Ok(outcome)) => Ok(*outcome),
-        Some(Err(error)) => Err(failed(error)),
-        None => Err(unanswered()),
+        other => Err(failure(other)),
     }
 }
 
 // Apart, so that the ordinary case is small enough to be inlined into other crates.
 #[cold]
-fn failed(error: &StoreError) -> StoreError {
-    error.clone()
-}
-
-#[cold]
-fn unanswered() -> StoreError {
-    StoreError::new("the store returned no answer")
+fn failure(outcome: Option<&Result<Outcome, StoreError>>) -> StoreError {
+    match outcome {
+        Some(Err(error)) => error.clone(),
+        _ => StoreError::new("the store returned no answer"),
+    }
 }
 
 /// Time after which a denied client should retry if its remaining credit is unknown.
@@ -481,8 +458,6 @@ pub struct Entry {
     pub action: Action,
     /// The time of the decision: the batch's, or one that the client supplied.
     pub at: Timestamp,
-    /// Number of the idempotent request in the batch. All new records of one request count as one. 0 for other actions.
-    pub request: u32,
 }
 
 /// A decision about an action with a record: its outcome, and the changes of the bucket and of the record.
@@ -501,10 +476,10 @@ pub enum Change {
 }
 
 impl Entry {
-    /// Creates an entry of no idempotent request.
+    /// Creates an entry.
     #[inline]
     pub fn new(key: Range<usize>, limit: Limit, action: Action, at: Timestamp) -> Self {
-        Self { key, limit, action, at, request: 0 }
+        Self { key, limit, action, at }
     }
 
     /// Returns its key, which is a part of its batch's `keys`.
@@ -632,23 +607,6 @@ mod tests {
 
     use super::*;
     use crate::testing::window;
-
-    /// The bound on idempotency keys counts records by request.
-    #[test]
-    fn removed_entry_keeps_its_key_and_request_number() {
-        let write_key = |out: &mut Vec<u8>| {
-            out.extend_from_slice(b"key");
-            Some(window(1, 1))
-        };
-        let mut batch = Batch::default();
-        batch.push_idempotent(Ask::Take { cost: 1 }, (b"id", 5, 7), write_key).unwrap();
-        batch.push(window(1, 1), Action::Forget, Timestamp::EPOCH, |out| out.push(b'k'));
-        let key = batch.key_at(0).unwrap().to_vec();
-        let taken = batch.take(&[0]);
-        assert_eq!((batch.len(), batch.key_at(0)), (1, Some(&b"k"[..])));
-        batch.put_back(taken);
-        assert_eq!((batch.entries[1].request, batch.key_at(1)), (7, Some(&*key)));
-    }
 
     proptest! {
         #[test]

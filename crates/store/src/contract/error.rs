@@ -22,9 +22,6 @@ pub enum StoreError {
     /// The store is too busy to do the work in time. As far as is known, it works.
     #[error("{0}")]
     Overloaded(Arc<str>),
-    /// The store has data in a format of earlier builds, which would be lost if it were overlooked.
-    #[error("{0}")]
-    Outdated(Arc<str>),
     /// A mistake by the client: the store never issued a cursor that begins like this.
     #[error("{0:?} is not a cursor of this store, or the store has changed since; begin from the start")]
     InvalidCursor(String),
@@ -54,8 +51,7 @@ pub enum BackupError {
     NothingOfOurs(&'static str),
     /// The name is empty, too long, or points outside the directory.
     #[error(
-        "a backup needs a name of letters, digits, '-', '_' and '.', up to {MAX_BACKUP_NAME} of them and no '.' or '-' at its \
-         start; or the path of a directory with such a name directly in the server's --backup-dir"
+        "a backup needs a name of letters, digits, '-', '_' and '.', at most {MAX_BACKUP_NAME}, without '.' or '-' at its start"
     )]
     BadName,
     /// The target is not empty.

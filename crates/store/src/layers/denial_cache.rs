@@ -21,16 +21,13 @@ use divvy_core::algorithm::{Limit, Outcome, OutcomeSource, State};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_telemetry::metrics::Metric;
 
-/// Default number of windows that are remembered: 48 bytes each.
+/// Default number of windows that are remembered: 56 bytes each.
 pub const DEFAULT_DENIAL_CACHE: usize = 100_000;
 
 /// How long the cache trusts that a window has nothing left.
 const TRUST_NS: u64 = NANOS_PER_SECOND;
 
-/// Places for one hash. With eight, a full table seldom evicts a window while there are free places.
-const WAYS: usize = 8;
-
-/// A bucket's window that is used up. Its place is free once the window has ended.
+/// A bucket's window that is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Denial {
     /// The hash of the bucket's key.
@@ -48,8 +45,9 @@ struct Denial {
 /// Denials of a distant store.
 #[derive(Debug)]
 pub struct DenialCache {
-    /// Used-up windows by bucket key, in sets of [`WAYS`] places. All are allocated at the start.
-    sets: Box<[Mutex<[Denial; WAYS]>]>,
+    /// Used-up windows, each at a place that the hash of its bucket's key determines. A later one takes the place of an earlier
+    /// one. All are allocated at the start.
+    places: Box<[Mutex<Denial>]>,
     /// Its secret is random, so that no client can choose keys that collide.
     hasher: SipHasher13,
     /// Number of finished batches that forgot a bucket or gave credits back. If it changes while a batch is in the
@@ -60,11 +58,11 @@ pub struct DenialCache {
 }
 
 impl DenialCache {
-    /// Creates a cache of up to `entries` windows, rounded up to a multiple of eight. 0 switches it off.
+    /// Creates a cache of up to `entries` windows. 0 switches it off.
     pub fn new(entries: usize) -> Self {
         let secret = RandomState::new();
         Self {
-            sets: (0..entries.div_ceil(WAYS)).map(|_| Mutex::default()).collect(),
+            places: (0..entries).map(|_| Mutex::default()).collect(),
             hasher: SipHasher13::new_with_keys(secret.hash_one(0), secret.hash_one(1)),
             returns: AtomicU64::new(0),
             answered: AtomicU64::new(0),
@@ -74,7 +72,7 @@ impl DenialCache {
     /// Answers the entries that are known to be denied. `store` answers the others, and the cache learns from its
     /// outcomes.
     pub async fn apply(&self, batch: &mut Batch, store: &impl Store) {
-        if self.sets.is_empty() {
+        if self.places.is_empty() {
             return store.apply(batch).await;
         }
         let returns = self.returns.load(Ordering::SeqCst);
@@ -91,11 +89,8 @@ impl DenialCache {
     }
 
     pub fn metric(&self) -> Metric {
-        Metric::counter(
-            "divvy_denial_cache_answers_total",
-            "Hits and peeks denied from the denial cache, without asking Redis.",
-            self.answered.load(Ordering::Relaxed),
-        )
+        let answered = self.answered.load(Ordering::Relaxed);
+        Metric::counter("divvy_denial_cache_answers_total", "Denials from the denial cache.", answered)
     }
 
     /// Answers known denials, and returns the indexes of the other entries. It goes in order: if a batch forgets a
@@ -172,41 +167,33 @@ impl DenialCache {
 
     /// Returns the bucket's window, if it is known to be used up and not over at `now`.
     fn used_up(&self, key: &[u8], now: Timestamp) -> Option<Denial> {
-        let (set, hash) = self.place(key)?;
-        let set = set.lock();
-        set.iter().find(|denial| denial.hash == hash).filter(|known| now < known.until).copied()
+        let (place, hash) = self.place(key)?;
+        let known = *place.lock();
+        (known.hash == hash && now < known.until).then_some(known)
     }
 
-    /// Remembers that the bucket has nothing left, unless `is_stale` returns true once the set is locked. In a full set, the window
-    /// that ends first is evicted.
+    /// Remembers that the bucket has nothing left, unless `is_stale` returns true once the place is locked.
     fn remember(&self, key: &[u8], used_up: Denial, is_stale: impl FnOnce() -> bool) {
-        let Some((set, hash)) = self.place(key) else { return };
-        let mut set = set.lock();
-        if is_stale() {
-            return;
-        }
-        let known = set.iter().position(|denial| denial.hash == hash);
-        let place = match known {
-            Some(index) => set.get_mut(index),
-            None => set.iter_mut().min_by_key(|denial| denial.until),
-        };
-        if let Some(place) = place {
+        let Some((place, hash)) = self.place(key) else { return };
+        let mut place = place.lock();
+        if !is_stale() {
             *place = Denial { hash, ..used_up };
         }
     }
 
     /// Forgets the bucket's window.
     fn forget(&self, key: &[u8]) {
-        let Some((set, hash)) = self.place(key) else { return };
-        if let Some(denial) = set.lock().iter_mut().find(|denial| denial.hash == hash) {
-            *denial = Denial::default();
+        let Some((place, hash)) = self.place(key) else { return };
+        let mut known = place.lock();
+        if known.hash == hash {
+            *known = Denial::default();
         }
     }
 
-    fn place(&self, key: &[u8]) -> Option<(&Mutex<[Denial; WAYS]>, [u64; 2])> {
+    fn place(&self, key: &[u8]) -> Option<(&Mutex<Denial>, [u64; 2])> {
         let hash = self.hasher.hash(key);
-        let index = hash.h1.checked_rem(self.sets.len() as u64)?;
-        Some((self.sets.get(usize::try_from(index).ok()?)?, [hash.h1, hash.h2]))
+        let index = hash.h1.checked_rem(self.places.len() as u64)?;
+        Some((self.places.get(usize::try_from(index).ok()?)?, [hash.h1, hash.h2]))
     }
 }
 

@@ -4,7 +4,7 @@
 //! reach. A group fails as a whole, and is answered as a whole. Failures are counted by entry, and an outage is logged once. An
 //! overloaded store is not an outage, and the policy never lets such hits through.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
@@ -72,8 +72,6 @@ pub struct Fallback {
     /// Time when the store was last out of reach (nanoseconds). 0 once the end of that outage is logged.
     failed_at: AtomicU64,
     outage: Mutex<Outage>,
-    /// Whether the last check reached a store that refused it.
-    was_refused: AtomicBool,
 }
 
 impl Fallback {
@@ -88,7 +86,6 @@ impl Fallback {
             clock,
             failed_at: AtomicU64::new(0),
             outage: Mutex::new(Outage::of("the store", effect)),
-            was_refused: AtomicBool::new(false),
         }
     }
 
@@ -104,11 +101,18 @@ impl Fallback {
         if !self.note(batch) {
             return;
         }
-        let failed = failed_asks(batch, |error| match error {
+        let may_answer = |error: &StoreError| match error {
             StoreError::Impossible(_) => false,
             StoreError::Overloaded(_) => self.policy == FailurePolicy::Deny,
             _ => true,
-        });
+        };
+        let has_failed =
+            |index: &usize| batch.outcomes.get(*index).is_some_and(|outcome| outcome.as_ref().is_err_and(may_answer));
+        // Of a group, all entries are answered or none.
+        let is_policy_s = |entry: &Entry| entry.action != Action::Forget && !entry.action.needs_store();
+        let units = batch.units(0).filter(|unit| unit.entries.iter().all(is_policy_s));
+        let indexes = units.flat_map(|unit| unit.first..unit.first + unit.entries.len());
+        let failed: Vec<_> = indexes.filter(has_failed).collect();
         let mut part = batch.part(&failed);
         match self.policy {
             FailurePolicy::Error => return,
@@ -157,33 +161,22 @@ impl Fallback {
     /// Records the result of a check of the store. Returns whether hits can be answered, which is the case unless the
     /// policy is the error.
     pub fn check(&self, checked: Result<(), StoreError>) -> Result<(), StoreError> {
-        let is_refused = checked.as_ref().is_err_and(|error| !matches!(error, StoreError::Unreachable(_)));
-        let was_refused = self.was_refused.swap(is_refused, Relaxed);
         match &checked {
             Ok(()) => self.note_success(self.clock.now()),
             Err(error @ StoreError::Unreachable(_)) => self.note_outage(error, self.clock.now()),
-            // Logged once, and not at every check.
-            Err(error) if !was_refused => log_refusal(error),
-            Err(_) => {}
+            Err(error) => log_refusal(error),
         }
         if self.policy == FailurePolicy::Error { checked } else { Ok(()) }
     }
 
     pub fn metrics(&self) -> [Metric; 3] {
         let (policy, _) = self.policy.words();
+        let (failed, stood_in) = (self.failed.load(Relaxed), self.stood_in.load(Relaxed));
         [
-            Metric::counter(
-                "divvy_redis_failures_total",
-                "Actions on counters that Redis failed to perform.",
-                self.failed.load(Relaxed),
-            ),
+            Metric::counter("divvy_redis_failures_total", "Actions that Redis failed to perform.", failed),
             Metric::gauge("divvy_redis_outage", "1 while Redis fails.", self.is_out(self.clock.now()).into()),
-            Metric::counter(
-                "divvy_redis_stand_ins_total",
-                "Actions that --on-store-error answered in Redis's place.",
-                self.stood_in.load(Relaxed),
-            )
-            .labelled("policy", policy),
+            Metric::counter("divvy_redis_stand_ins_total", "Actions that --on-store-error answered.", stood_in)
+                .labelled("policy", policy),
         ]
     }
 }
@@ -192,16 +185,6 @@ fn log_refusal(error: &StoreError) {
     // The error may quote the other side.
     let error = error.to_string();
     REFUSED.say(|more| tracing::warn!(error = %Escaped::error(&error), more, "the store refused an action"));
-}
-
-/// Returns the indexes of the entries that failed with such an error and that a policy may answer. Of a group, it
-/// returns all or none.
-fn failed_asks(batch: &Batch, is_such: impl Fn(&StoreError) -> bool) -> Vec<usize> {
-    let failed =
-        |index: &usize| batch.outcomes.get(*index).is_some_and(|outcome| outcome.as_ref().is_err_and(&is_such));
-    let is_policy_s = |entry: &Entry| entry.action != Action::Forget && !entry.action.needs_store();
-    let units = batch.units(0).filter(|unit| unit.entries.iter().all(is_policy_s));
-    units.flat_map(|unit| unit.first..unit.first + unit.entries.len()).filter(failed).collect()
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! A distant store, with the layers between it and the limiter: a cache of denials, and a fallback for failures.
 //!
-//! Clients may hang up and timeouts may pass, but the distant store carries out what was sent to it. Its answer must
-//! reach the denial cache, the circuit breaker, the counts of hits and failures, and the bound on calls in flight. So a
-//! call whose caller has stopped waiting continues in a task of its own.
+//! Clients may hang up and timeouts may pass, but the distant store carries out what was sent to it. Its answer to a batch or a check
+//! must reach the denial cache, the circuit breaker, the counts of hits and failures, and the bound on calls in flight. So these
+//! continue in a task of their own if their caller has stopped waiting.
 
 mod denial_cache;
 mod failure_policy;
@@ -44,11 +44,6 @@ impl<S: Store + 'static> LayeredStore<S> {
     pub fn inner(&self) -> &S {
         &self.0.store
     }
-
-    /// Completes `work`, even if this future is dropped.
-    async fn finish<W: Work>(&self, work: impl FnOnce(Arc<Layers<S>>) -> W) -> W::Output {
-        Uninterrupted::new(work(Arc::clone(&self.0)), drop).await
-    }
 }
 
 impl<S: Store + 'static> Store for LayeredStore<S> {
@@ -64,17 +59,18 @@ impl<S: Store + 'static> Store for LayeredStore<S> {
     }
 
     async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
-        self.finish(|layers| async move { layers.store.list(listing).await }).await
+        self.0.store.list(listing).await
     }
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {
-        self.finish(|layers| async move { layers.store.approximate_len().await }).await
+        self.0.store.approximate_len().await
     }
 
     /// Checks the store even if the policy would answer in its place, so that an outage is noticed before the first
     /// hit.
     async fn check(&self) -> Result<(), StoreError> {
-        self.finish(|layers| async move { layers.fallback.check(layers.store.check().await) }).await
+        let layers = Arc::clone(&self.0);
+        Uninterrupted::new(async move { layers.fallback.check(layers.store.check().await) }, drop).await
     }
 
     async fn change_exceptions(
@@ -83,11 +79,11 @@ impl<S: Store + 'static> Store for LayeredStore<S> {
         replaces: Replaces,
         now: Timestamp,
     ) -> Result<Vec<Changed>, StoreError> {
-        self.finish(|layers| async move { layers.store.change_exceptions(changes, replaces, now).await }).await
+        self.0.store.change_exceptions(changes, replaces, now).await
     }
 
     async fn follow_exceptions(&self, known: ExceptionCursor, now: Timestamp) -> Result<ExceptionPage, StoreError> {
-        self.finish(|layers| async move { layers.store.follow_exceptions(known, now).await }).await
+        self.0.store.follow_exceptions(known, now).await
     }
 
     fn metrics(&self) -> Vec<Metric> {

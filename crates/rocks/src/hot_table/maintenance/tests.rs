@@ -159,7 +159,7 @@ fn reservation_over_the_bound_leaves_no_trace() {
 /// No request arrives that would detect the change.
 #[test]
 fn clock_set_back_keeps_no_record_longer_in_idle_stripes() {
-    let (table, budgets) = (HotTable::new(1 << 20), RecordBudgets::new(9, 9));
+    let (table, budgets) = (HotTable::new(1 << 20), RecordBudgets::new(Bounds::default()));
     for key in [b"a", b"b", b"c"] {
         let reservation = Reservation { credits: 1, ttl_seconds: 60, run: None };
         let content = Content::Open { reservation, ends: at(10_060), generation: 1, capacity: 9 };

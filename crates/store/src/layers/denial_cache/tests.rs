@@ -39,7 +39,7 @@ fn after_ms(millis: u64) -> Timestamp {
 
 #[test]
 fn cache_denies_for_a_second_and_until_the_window_ends() {
-    let cache = cache(8);
+    let cache = cache(10_000);
     let hit = |millis, key| hit_of(&cache, after_ms(millis), key, window(2, 60));
     assert_eq!(hit(0, "a"), ((true, 1, 60), true));
     assert_eq!(hit(1_000, "a"), ((true, 0, 59), true));
@@ -54,7 +54,7 @@ fn cache_denies_for_a_second_and_until_the_window_ends() {
 
 #[test]
 fn hit_after_a_refund_asks_the_store_and_so_does_every_charge() {
-    let cache = cache(8);
+    let cache = cache(10_000);
     let limit = window(2, 60);
     let ask_one = |one| {
         let (outcomes, asked) = ask(&cache, at(0), &[("a", limit, Action::Ask(one))]);
@@ -74,7 +74,7 @@ fn hit_after_a_refund_asks_the_store_and_so_does_every_charge() {
 
 #[test]
 fn store_answers_for_reservations_and_for_hits_after_they_free_credits() {
-    let cache = cache(8);
+    let cache = cache(10_000);
     let (limit, key) = (window(2, 60), record("a", "it"));
     let about = |one| {
         let (outcomes, asked) = ask(&cache, at(0), &[(&key, limit, Action::Reservation(one))]);
@@ -109,7 +109,7 @@ fn store_answers_for_reservations_and_for_hits_after_they_free_credits() {
 
 #[test]
 fn hit_after_a_group_that_frees_credits_asks_the_store() {
-    let (cache, limit) = (cache(8), window(2, 60));
+    let (cache, limit) = (cache(10_000), window(2, 60));
     let (of_a, of_b) = (record("a", "it"), record("b", "it"));
     let reserve = Action::Reservation(ReservationAsk::Reserve { credits: 2, ttl_seconds: 60 });
     let reserved = outcomes_together(&cache, at(0), &[(&of_a, limit, reserve), (&of_b, limit, reserve)]);
@@ -124,7 +124,7 @@ fn hit_after_a_group_that_frees_credits_asks_the_store() {
 
 #[test]
 fn denial_does_not_answer_for_a_larger_limit() {
-    let cache = cache(8);
+    let cache = cache(10_000);
     let (small, large) = (window(2, 60), window(3, 60).counting(window(2, 60).count_basis()));
     let hit = |limit| hit_of(&cache, at(0), "a", limit);
     hit(small);
@@ -137,7 +137,7 @@ fn denial_does_not_answer_for_a_larger_limit() {
 
 #[test]
 fn known_denial_denies_a_group_whose_other_members_answer_like_unused_buckets() {
-    let cache = cache(8);
+    let cache = cache(10_000);
     let (one, five) = (window(1, 60), window(5, 60));
     let hit = |millis, keys: [(&str, Limit, Action); 2]| {
         let before = cache.inner().asked.load(Relaxed);
@@ -161,35 +161,11 @@ fn cache_of_size_0_asks_the_store_each_time() {
     let answers: Vec<_> = (0..4).map(|_| hit(&cache, 0, "a")).collect();
     assert_eq!(answers[3], ((false, 0, 60), true));
     assert_eq!(cache.0.denials.answered.load(Relaxed), 0);
-    let denials = DenialCache::new(0);
-    denials.remember(b"one", until(60), || false);
-    assert_eq!(known(&denials, b"one", 1), None);
-    denials.forget(b"one");
-}
-
-#[test]
-fn denial_with_credits_left_is_not_remembered() {
-    let cache = cache(8);
-    let dear = Action::Ask(Ask::Take { cost: 2 });
-    hit(&cache, 0, "a");
-    assert!(!outcomes(&cache, at(1), &[("a", window(2, 60), dear)])[0].as_ref().unwrap().allowed);
-    assert_eq!(hit(&cache, 2, "a"), ((true, 0, 58), true));
-}
-
-#[test]
-fn hit_after_a_forget_in_the_same_batch_asks_the_store() {
-    let cache = cache(8);
-    let limit = window(1, 60);
-    outcomes(&cache, at(0), &[("a", limit, TAKE), ("b", limit, TAKE)]);
-    let batch = [("a", limit, TAKE), ("b", limit, TAKE), ("a", limit, Action::Forget), ("a", limit, TAKE)];
-    let answers = ask(&cache, after_ms(10), &batch).0.iter().map(|outcome| outcome.allowed).collect::<Vec<_>>();
-    assert_eq!(answers, [false, false, true, true]);
-    assert_eq!(cache.0.denials.answered.load(Relaxed), 2);
 }
 
 #[test]
 fn answer_from_before_a_forget_is_not_remembered() {
-    let cache = cache(8);
+    let cache = cache(10_000);
     let limit = window(1, 60);
     hit(&cache, 0, "a");
     hit(&cache, 0, "a");
@@ -205,7 +181,7 @@ fn answer_from_before_a_forget_is_not_remembered() {
 /// the bucket has left by then.
 #[tokio::test]
 async fn forget_reaches_the_cache_after_its_client_has_gone() {
-    let cache = cache(8);
+    let cache = cache(10_000);
     let limit = window(1, 60);
     let batch_of = |action| batch(at(0), &[("a", limit, action)]);
     let returns_before = cache.0.denials.returns.load(Ordering::SeqCst);
@@ -233,7 +209,7 @@ async fn forget_reaches_the_cache_after_its_client_has_gone() {
 
 #[test]
 fn store_answers_for_other_algorithms_and_supplied_times() {
-    let cache = cache(8);
+    let cache = cache(10_000);
     let bucket = Limit::TokenBucket(TokenBucket::new(1, 1, 60 * NANOS_PER_SECOND).unwrap());
     let mut batch = Batch::default();
     for _ in 0..3 {
@@ -275,7 +251,7 @@ proptest! {
 
 #[test]
 fn denial_does_not_outlive_its_window_when_the_clock_is_set_back() {
-    let cache = cache(8);
+    let cache = cache(10_000);
     hit(&cache, 3600, "a");
     hit(&cache, 3600, "a");
     assert_eq!(hit(&cache, 3600, "a"), ((false, 0, 60), false));
@@ -296,37 +272,12 @@ fn key(number: u64) -> [u8; 8] {
 }
 
 #[test]
-fn window_is_known_until_it_ends() {
-    let denials = DenialCache::new(8);
-    denials.remember(b"one", until(60), || false);
-    assert_eq!(known(&denials, b"one", 59), Some(at(60)));
-    assert_eq!(known(&denials, b"one", 60), None);
-    assert_eq!(known(&denials, b"other", 59), None);
-    denials.remember(b"one", until(70), || false);
-    assert_eq!(known(&denials, b"one", 60), Some(at(70)));
-    denials.forget(b"one");
-    assert_eq!(known(&denials, b"one", 60), None);
-    denials.remember(b"one", until(60), || true);
-    assert_eq!(known(&denials, b"one", 1), None, "a stale denial");
-}
-
-#[test]
-fn window_that_ends_first_is_evicted() {
-    let denials = DenialCache::new(WAYS);
-    for number in 0..=WAYS as u64 {
-        denials.remember(&key(number), until(100 + number), || false);
-    }
-    let known: Vec<_> = (0..=WAYS as u64).filter(|number| known(&denials, &key(*number), 1).is_some()).collect();
-    assert_eq!(known, (1..=WAYS as u64).collect::<Vec<_>>());
-}
-
-#[test]
 fn table_stays_bounded_and_never_confuses_buckets() {
     let denials = DenialCache::new(100);
     for number in 0..10_000 {
         denials.remember(&key(number), until(1_000 + number), || false);
     }
     let known: Vec<_> = (0..10_000).filter_map(|number| Some((number, known(&denials, &key(number), 1)?))).collect();
-    assert!((50..=104).contains(&known.len()), "{} are known", known.len());
+    assert_eq!(known.len(), 100);
     assert!(known.iter().all(|(number, until)| *until == at(1_000 + number)));
 }

@@ -42,18 +42,6 @@ async fn failure_counts_after_its_client_has_gone() {
     assert!(store.0.fallback.is_out(at(1)));
 }
 
-#[tokio::test]
-async fn batch_returns_with_its_outcomes() {
-    let store = fallback(FailurePolicy::Error);
-    let held = store.inner().hold_answers.write().await;
-    let mut batch = one_hit();
-    let mut applying = Box::pin(store.apply(&mut batch));
-    assert!(poll!(&mut applying).is_pending());
-    drop(held);
-    applying.await;
-    assert_eq!((batch.len(), batch.outcome(0).unwrap().left), (1, 2));
-}
-
 fn fallback(policy: FailurePolicy) -> LayeredStore<ScriptedStore> {
     LayeredStore::new(ScriptedStore::default(), 0, policy, Clock::system())
 }
@@ -62,21 +50,6 @@ fn fallback(policy: FailurePolicy) -> LayeredStore<ScriptedStore> {
 fn hit(store: &impl Store, seconds: u64, key: &str) -> Result<(bool, u64, u64), String> {
     let outcome = outcomes(store, at(seconds), &[(key, window(3, 60), TAKE)]).remove(0);
     outcome.map(|o| (o.allowed, o.left, o.reset_ns / NANOS_PER_SECOND)).map_err(|e| e.to_string())
-}
-
-#[test]
-fn store_that_works_answers_under_any_policy_and_a_policy_says_so() {
-    for policy in POLICIES {
-        let store = fallback(policy);
-        assert_eq!(hit(&store, 0, "a"), Ok((true, 2, 60)));
-        assert_eq!(hit(&store, 1, "a"), Ok((true, 1, 59)));
-        assert_eq!(store.0.fallback.failed.load(Relaxed), 0);
-        let source = || Some(outcomes(&store, at(0), &[("a", window(3, 60), TAKE)]).remove(0).ok()?.source);
-        assert_eq!(source(), Some(OutcomeSource::Store));
-        store.inner().is_down.store(true, Relaxed);
-        let stands_in = policy != FailurePolicy::Error;
-        assert_eq!(source(), stands_in.then_some(OutcomeSource::FailurePolicy), "{policy:?}");
-    }
 }
 
 #[test]
@@ -89,6 +62,8 @@ fn policy_answers_only_while_the_store_fails() {
         store.inner().is_down.store(false, Relaxed);
         assert_eq!(hit(&store, 1, "a"), Ok((true, 1, 59)), "the store goes on where it was");
         assert_eq!(store.0.fallback.failed.load(Relaxed), 2);
+        let stood_in = if policy == FailurePolicy::Error { 0 } else { 2 };
+        assert_eq!(store.0.fallback.stood_in.load(Relaxed), stood_in);
         answers
     };
     assert_eq!(down(FailurePolicy::Error), [Err("down".to_owned()), Err("down".to_owned())]);
@@ -176,14 +151,6 @@ fn outage_lasts_until_ten_seconds_after_the_last_failure() {
 }
 
 #[test]
-fn outage_of_an_idle_server_ends() {
-    let store = fallback(FailurePolicy::Deny);
-    assert!(!store.0.fallback.is_out(at(0)));
-    hit(&store, 1, "!").unwrap();
-    assert!(store.0.fallback.is_out(at(11)) && !store.0.fallback.is_out(at(12)));
-}
-
-#[test]
 fn only_a_store_out_of_reach_is_an_outage() {
     let store = fallback(FailurePolicy::Error);
     for key in ["?", "+"] {
@@ -223,10 +190,11 @@ fn check_notices_an_outage_before_the_first_hit_under_any_policy() {
 }
 
 #[test]
-fn failure_in_the_future_is_not_an_outage() {
+fn outage_of_an_idle_server_ends_and_a_failure_in_the_future_is_no_outage() {
     let store = fallback(FailurePolicy::Deny);
+    let is_out = |seconds| store.0.fallback.is_out(at(seconds));
     hit(&store, 3600, "!").unwrap();
-    assert!(store.0.fallback.is_out(at(3600)) && store.0.fallback.is_out(at(3595)) && !store.0.fallback.is_out(at(0)));
+    assert!(is_out(3600) && is_out(3595) && !is_out(0));
     hit(&store, 1, "!").unwrap();
-    assert!(store.0.fallback.is_out(at(2)) && !store.0.fallback.is_out(at(12)));
+    assert!(is_out(2) && is_out(11) && !is_out(12));
 }
