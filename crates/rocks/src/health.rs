@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use super::sync::Mutex;
 use super::sync::atomic::AtomicU8;
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
-use divvy_store::{Entry, StoreError};
+use divvy_store::StoreError;
 use divvy_telemetry::logging::{Escaped, LogThrottle};
 use divvy_telemetry::metrics::{Histogram, Unit};
 
@@ -67,12 +67,6 @@ impl Health {
     pub fn last_fault(&self) -> StoreError {
         let unknown = || StoreError::new("the disk failed; the database is being reopened");
         self.fault.lock().clone().unwrap_or_else(unknown)
-    }
-
-    /// Returns the error for an entry that would create a counter while the disk refuses writes. Such counters could
-    /// not be written, and would fill the memory.
-    pub fn refusal(&self, entry: &Entry) -> Option<StoreError> {
-        if entry.action.gives_back() { None } else { self.fault() }
     }
 
     /// Records that a write or an fsync failed.

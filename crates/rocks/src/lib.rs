@@ -135,6 +135,10 @@ impl RocksStore {
         worked.unwrap_or_else(|error| Err(StoreError::new(format!("the store's work was aborted: {error}"))))
     }
 
+    async fn write_exceptions(&self, changes: Vec<ExceptionChange>, sync: bool) -> Result<(), StoreError> {
+        self.blocking(move |core| core.engine.with_disk(|database| database.write_exceptions(&changes, sync))).await
+    }
+
     /// Returns the durability of acknowledged hits.
     pub fn durability(&self) -> Durability {
         self.core.engine.durability
@@ -186,20 +190,13 @@ impl Store for RocksStore {
         _now: Timestamp,
     ) -> Result<Vec<Changed>, StoreError> {
         let made = vec![Changed::Made; changes.len()];
-        self.blocking(move |core| {
-            let sync = core.engine.durability == Durability::Sync;
-            core.engine.with_disk(|database| database.write_exceptions(&changes, sync))
-        })
-        .await
-        .map(|()| made)
+        let sync = self.core.engine.durability == Durability::Sync;
+        self.write_exceptions(changes, sync).await.map(|()| made)
     }
 
     async fn forget_exceptions(&self, over: Vec<ExceptionChange>) -> Result<(), StoreError> {
-        self.blocking(move |core| {
-            // An expired exception stays expired, so this does not wait for stable storage.
-            core.engine.with_disk(|database| database.write_exceptions(&over, false))
-        })
-        .await
+        // An expired exception stays expired, so this does not wait for stable storage.
+        self.write_exceptions(over, false).await
     }
 
     async fn follow_exceptions(&self, known: ExceptionCursor, _now: Timestamp) -> Result<ExceptionPage, StoreError> {

@@ -57,8 +57,6 @@ const RECORD_BYTES: u64 = 48;
 const WAL_ALLOWANCE: u64 = MAX_WAL_BYTES + (64 << 20);
 /// The pause after a survey, as a multiple of the survey's duration.
 const SURVEY_PAUSE: u32 = 20;
-/// Number of records that are counted between two checks whether the store is being closed.
-const CHECK_INTERVAL: u64 = 64 << 10;
 
 /// The open store.
 pub struct StoreCore {
@@ -148,7 +146,7 @@ impl StoreCore {
         let (engine, usage) = (&self.engine, self.engine.table.usage());
         let (gauge, counter, load) = (Metric::gauge, Metric::counter, |count: &AtomicU64| count.load(Relaxed));
         let mut metrics = vec![
-            Metric::histogram("divvy_commit_duration_seconds", "Commits to the write-ahead log.", &engine.commit_times),
+            Metric::histogram("divvy_commit_duration_seconds", "Commits to the log.", &engine.commit_times),
             Metric::histogram("divvy_fsync_duration_seconds", "Fsyncs outside of commits.", &engine.fsync_times),
             gauge("divvy_commits_failing", "1 while commits fail.", u64::from(!engine.is_well())),
             gauge("divvy_journal_bytes", "Size of the journal.", engine.journal_bytes()),
@@ -157,11 +155,7 @@ impl StoreCore {
             counter("divvy_hot_table_hits_total", "Actions on counters in the hot table.", usage.hits),
             counter("divvy_hot_table_misses_total", "Actions on counters looked up on disk.", usage.misses),
             counter("divvy_expired_dropped_total", "Expired counters that were dropped.", self.expired_dropped()),
-            counter(
-                "divvy_unreadable_kept_total",
-                "Records that a compaction could not read.",
-                load(&self.swept.unreadable),
-            ),
+            counter("divvy_unreadable_kept_total", "Unreadable records that were kept.", load(&self.swept.unreadable)),
             counter("divvy_failed_reads_total", "Failed reads of counters.", load(&engine.damage.reads)),
             counter("divvy_damaged_records_total", "Reads of damaged records.", load(&engine.damage.records)),
         ];
@@ -179,6 +173,7 @@ impl StoreCore {
 fn rocksdb_metrics(database: &Database) -> [Metric; 7] {
     let number = |name, help, property| Metric::gauge(name, help, database.number(property));
     let sum = |name, help, property| Metric::gauge(name, help, database.sum(property));
+    let errors = database.number(BACKGROUND_ERRORS);
     [
         sum("divvy_rocksdb_block_cache_bytes", "Memory of RocksDB's block caches.", BLOCK_CACHE_USAGE),
         sum("divvy_rocksdb_write_buffer_bytes", "Memory of RocksDB's write buffers.", CUR_SIZE_ALL_MEM_TABLES),
@@ -186,11 +181,7 @@ fn rocksdb_metrics(database: &Database) -> [Metric; 7] {
         sum("divvy_rocksdb_pending_compaction_bytes", "Bytes yet to compact.", ESTIMATE_PENDING_COMPACTION_BYTES),
         number("divvy_rocksdb_delayed_write_bytes_per_second", "Limit on writes; 0: none.", ACTUAL_DELAYED_WRITE_RATE),
         number("divvy_rocksdb_writes_stopped", "1 while RocksDB accepts no writes.", IS_WRITE_STOPPED),
-        Metric::counter(
-            "divvy_rocksdb_background_errors_total",
-            "Errors of RocksDB's background work.",
-            database.number(BACKGROUND_ERRORS),
-        ),
+        Metric::counter("divvy_rocksdb_background_errors_total", "Errors of background work.", errors),
     ]
 }
 
@@ -374,7 +365,7 @@ impl StoreCore {
         for record in records {
             record?;
             counted += 1;
-            if counted.is_multiple_of(CHECK_INTERVAL) && !self.goes_on() {
+            if counted.is_multiple_of(LOADED_AT_ONCE as u64) && !self.goes_on() {
                 return Ok(());
             }
         }

@@ -34,8 +34,7 @@ use super::wire::{Call, Failure, Reply, Script};
 use divvy_core::algorithm::groups::{MAX_GROUPS, PARTS_OF_TTL, SHORTEST_STEP_MS};
 use divvy_core::algorithm::record::REMEMBERED_NS;
 use divvy_core::algorithm::{
-    Ask, CalendarId, CountBasis, Limit, MAX_LOG_CREDITS, Outcome, OutcomeSource, ReservationAsk, Resolution, Run,
-    run_of,
+    Ask, CountBasis, Limit, MAX_LOG_CREDITS, Outcome, OutcomeSource, ReservationAsk, Resolution, Run, run_of,
 };
 use divvy_core::calendar::Calendar;
 use divvy_core::clock::{MAX_STANDSTILL_NS, NANOS_PER_MILLI, Timestamp};
@@ -126,11 +125,15 @@ fn step(unit: Unit<'_>) -> Step {
 fn steps(unit: Unit<'_>, layout: Layout) -> Vec<Step> {
     let step = step(unit);
     let settles = unit.entries.iter().all(|entry| entry.action.settles_reservation());
-    let is_torn = || step.windows(2).any(|two| matches!(two, [one, next] if !share_slot(&one.key, &next.key)));
-    if layout == Layout::Cluster && settles && is_torn() {
+    if layout == Layout::Cluster && settles && is_torn(&step) {
         return step.into_iter().map(|member| vec![member]).collect();
     }
     vec![step]
+}
+
+/// Returns whether a cluster keeps the buckets in several slots.
+fn is_torn(step: &[BucketActions]) -> bool {
+    step.windows(2).any(|two| matches!(two, [one, next] if !share_slot(&one.key, &next.key)))
 }
 
 /// Returns a call for each bucket, in the order of their first actions. Returns `None` if there are actions on a bucket
@@ -155,18 +158,19 @@ fn by_bucket(actions: impl Iterator<Item = BucketActions>) -> Option<Vec<CallPla
 }
 
 /// Returns the batch's steps in sets without common buckets: all in one or, in a cluster, a set for each slot, because a call reaches
-/// the keys of one slot.
+/// the keys of one slot. A step that no call can apply is a set of its own.
 fn sets(batch: &Batch, layout: Layout) -> Vec<Vec<Step>> {
     let steps = batch.units(0).flat_map(|unit| steps(unit, layout));
     if layout == Layout::OneServer {
         return vec![steps.collect()];
     }
     let mut sets: HashMap<Slot, Vec<Step>, foldhash::fast::RandomState> = HashMap::default();
-    for step in steps {
+    let (torn, whole): (Vec<_>, Vec<_>) = steps.partition(|step| is_torn(step));
+    for step in whole {
         let slot = Slot::for_key(step.first().map_or(&[][..], |member| &member.key));
         sets.entry(slot).or_default().push(step);
     }
-    sets.into_values().collect()
+    sets.into_values().chain(torn.into_iter().map(|step| vec![step])).collect()
 }
 
 /// Returns the steps in one call, or in several if they have too many actions.
@@ -207,7 +211,13 @@ pub fn make_call(batch: &Batch, plan: &mut CallPlan, layout: Layout) -> Call {
 
 /// Returns the call that applies actions on one bucket, and takes the bucket's key.
 fn bucket_call(batch: &Batch, actions: &mut BucketActions, layout: Layout) -> Call {
-    let mut arguments = bucket_arguments(batch, actions);
+    let first_at = actions.entries(batch).next().map_or(batch.now(), |entry| entry.at);
+    let texts = actions.entries(batch).map(|entry| {
+        let at = batch.brought_time(entry).filter(|_| !actions.is_window).map(|at| at.as_nanos().to_string());
+        action_text(entry.action, at.as_deref().unwrap_or(NOW))
+    });
+    let numbers = numbers(actions, first_at);
+    let mut arguments: Vec<_> = std::iter::once(numbers).chain(texts).map(String::into_bytes).collect();
     let script = if actions.is_window { &*WINDOW } else { bucket_script(&actions.limit) };
     let keys = names::keys(std::mem::take(&mut actions.key), &actions.records, layout, &mut arguments);
     Call::script(script, keys, arguments, actions.indices.len())
@@ -228,16 +238,6 @@ pub fn read_outcomes(batch: &Batch, plan: &CallPlan, reply: &Reply) -> Result<Ve
 /// The argument that stands for Redis's own time.
 const NOW: &str = "now";
 
-/// Returns the arguments for actions on the bucket.
-fn bucket_arguments(batch: &Batch, actions: &BucketActions) -> Vec<Vec<u8>> {
-    let first_at = actions.entries(batch).next().map_or(batch.now(), |entry| entry.at);
-    let texts = actions.entries(batch).map(|entry| {
-        let at = batch.brought_time(entry).filter(|_| !actions.is_window).map(|at| at.as_nanos().to_string());
-        action_text(entry.action, at.as_deref().unwrap_or(NOW))
-    });
-    std::iter::once(numbers(actions, first_at)).chain(texts).map(String::into_bytes).collect()
-}
-
 /// Returns the limit's numbers as the algorithm's script reads them. Two more numbers may follow: the basis of the
 /// counters, if they do not count down from the limit's own credits, and the slowest refill, if it belongs to another
 /// limit on the same counters.
@@ -245,7 +245,10 @@ fn numbers(BucketActions { limit, is_window, .. }: &BucketActions, at: Timestamp
     let capacity = limit.capacity();
     let mut numbers = match (limit, limit.rate()) {
         (Limit::CalendarWindow(limit), _) => {
-            let [starts, ends, next] = boundaries(limit.calendar, at).map(Timestamp::as_nanos);
+            // The script selects a window by Redis's clock, which may be behind this process's clock or ahead of it.
+            let windows = Calendar::of(limit.calendar).map(|calendar| calendar.windows(at));
+            let [present, next] = windows.unwrap_or_default();
+            let [starts, ends, next] = [present.starts, present.ends, next.ends].map(Timestamp::as_nanos);
             format!("{capacity} {starts} {ends} {next}")
         }
         (Limit::TokenBucket(_) | Limit::LeakyBucket(_), Some((credits, time_ns))) => {
@@ -275,13 +278,6 @@ fn numbers(BucketActions { limit, is_window, .. }: &BucketActions, at: Timestamp
         numbers.push_str(&format!(" replaces {capacity}"));
     }
     numbers
-}
-
-/// Returns the beginning and the end of the window at that time, and the end of the next window. The script selects a
-/// window by Redis's clock, which may be behind this process's clock or ahead of it.
-fn boundaries(calendar: CalendarId, at: Timestamp) -> [Timestamp; 3] {
-    let [present, next] = Calendar::of(calendar).map(|calendar| calendar.windows(at)).unwrap_or_default();
-    [present.starts, present.ends, next.ends]
 }
 
 /// Returns the action as an argument of the scripts. `at` is its time.

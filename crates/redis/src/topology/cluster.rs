@@ -37,21 +37,16 @@ const MAX_REDIRECTS: usize = 4;
 const LOOK_UP_PAUSE: Duration = Duration::from_millis(100);
 /// Number of nodes that are asked for the slots at the same time, because some may be unreachable. The first answer is used.
 const NODES_ASKED: usize = 3;
-/// The last slot of every cluster.
-const LAST_SLOT: i64 = 16_383;
-
 /// The number of slots of every cluster.
 const SLOTS: usize = 16_384;
-/// Enough numbers to have one in each slot, as a test checks.
-const MOST_TAGS: u32 = 1 << 20;
 
 static TAGS: LazyLock<HashMap<Slot, u32, RandomState>> = LazyLock::new(|| {
     let mut tags = HashMap::with_capacity_and_hasher(SLOTS, RandomState::default());
-    for number in 0..MOST_TAGS {
-        tags.entry(Slot::for_key(itoa::Buffer::new().format(number))).or_insert(number);
+    for number in 0.. {
         if tags.len() == SLOTS {
             break;
         }
+        tags.entry(Slot::for_key(itoa::Buffer::new().format(number))).or_insert(number);
     }
     tags
 });
@@ -318,7 +313,7 @@ impl SlotMap {
                 map.masters.push(address);
                 map.masters.len() - 1
             });
-            for slot in first.max(0)..=last.min(LAST_SLOT) {
+            for slot in first.max(0)..=last.min(i64::from(u16::MAX)) {
                 map.owners.extend(u16::try_from(slot).ok().and_then(Slot::new).map(|slot| (slot, master)));
             }
         }

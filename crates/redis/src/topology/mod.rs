@@ -55,10 +55,7 @@ impl Target {
     }
 
     pub fn layout(&self) -> Layout {
-        match &self.servers {
-            Servers::One(_) => Layout::OneServer,
-            Servers::Cluster(_) => Layout::Cluster,
-        }
+        if matches!(self.servers, Servers::One(_)) { Layout::OneServer } else { Layout::Cluster }
     }
 
     /// Makes the calls in one round trip, or in one round trip per node of a cluster, all at once.

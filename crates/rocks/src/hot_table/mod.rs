@@ -114,8 +114,10 @@ impl HotTable {
         let found = stripe.state(index);
         let is_new = found.is_none();
         if is_new {
-            // A refused entry leaves no trace, and evicts no other counter.
-            if let Some(fault) = health.refusal(entry) {
+            // A refused entry leaves no trace, and evicts no other counter. Counters that could not be written would fill the memory.
+            if !entry.action.gives_back()
+                && let Some(fault) = health.fault()
+            {
                 return Err(fault);
             }
             if let Some(refusal) = counters.refusal(entry) {
