@@ -48,7 +48,7 @@ impl<D: Disk> Engine<D> {
             let (senders, threads): (Vec<_>, Vec<_>) = started.unzip();
             let read = self.with_disk(|disk| {
                 disk.read_journal(0, u64::MAX, &mut |number, record| {
-                    let shared = (self.table.marks.open(), record.into());
+                    let shared: SegmentRecord = (self.table.marks.open(), record.into());
                     // A thread that takes no more records has failed. Joining it returns its error.
                     if !senders.iter().all(|sender| sender.send(shared.clone()).is_ok()) {
                         return Err(ended());
