@@ -262,7 +262,7 @@ fn command_line_prints_a_table_or_json() {
     for (line, expected) in [
         ("user=bob", "this actor has all credits under every rule that counts by it"),
         ("user=bob --json", "this actor has all credits under every rule that counts by it"),
-        ("user=ann user=bob", "parameter 'user' is given twice"),
+        ("user=ann user=bob", "the field 'user' is given twice"),
         ("usr=ann", "no rule counts by exactly usr"),
     ] {
         let (code, out, error) = run_at(&server, &format!("actor {line}"));

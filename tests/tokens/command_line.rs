@@ -77,5 +77,5 @@ fn mistakes_are_named() {
     place.write("keys", "k4.local.x\n\nk4.local.y\n");
     let error = error(&format!("--actor user=ann --ttl 1h --token-key-file {file}"));
     assert_eq!(error.lines().count(), 2, "{error}");
-    assert!(error.starts_with(&format!("error: {file}:1: this key is damaged")), "{error}");
+    assert!(error.starts_with(&format!("error: {file}:1: this is not a key in PASERK's format")), "{error}");
 }

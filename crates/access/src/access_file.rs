@@ -6,10 +6,11 @@
 use std::collections::HashMap;
 use std::iter;
 use std::path::Path;
+use std::sync::Arc;
 
 use url::form_urlencoded;
 
-use super::user::{Categories, Category, DEFAULT_USER, Digest, SlowHash, UNSCOPED, User};
+use super::user::{Categories, Category, DEFAULT_USER, Digest, SlowHash, User};
 use divvy_core::config::{Problem, Problems, Report};
 use divvy_core::regular_file;
 
@@ -87,12 +88,9 @@ pub(super) fn numbered_lines(text: &str) -> impl Iterator<Item = (usize, &str)> 
 /// Parses a line; `None` if it does not name a user.
 fn parse_line(line: &str, number: usize, problems: &mut Problems) -> Option<User> {
     let mut parts = line.split_whitespace();
-    if !parts.next().is_some_and(|word| word.eq_ignore_ascii_case("user")) {
-        problems.error(number, "the line does not begin with `user`", "write `user NAME on …`, or # before a comment");
-        return None;
-    }
-    let Some(name) = parts.next() else {
-        problems.error(number, "the user has no name", "write `user NAME on …`");
+    let Some(name) = parts.next().filter(|word| word.eq_ignore_ascii_case("user")).and_then(|_| parts.next()) else {
+        let what = "the line does not begin with `user` and a name";
+        problems.error(number, what, "write `user NAME on …`, or # before a comment");
         return None;
     };
     check_name(name, number, problems);
@@ -103,29 +101,42 @@ fn parse_line(line: &str, number: usize, problems: &mut Problems) -> Option<User
             problems.error(number, what, fix);
         }
     }
-    finish(&mut user, is_on, |what, fix| problems.error(number, what, fix));
+    user.is_on = is_on.unwrap_or_else(|| {
+        let what = format!("the user {} is neither on nor off", safe(name));
+        problems.error(number, what, "write `on` after the name, or `off` to keep the user out");
+        false
+    });
+    let scope = &mut user.scope;
+    if scope.covers_everything && !(scope.labels.is_empty() && scope.actor.is_none()) {
+        let what = "~* covers everything, so the other ~ words have no effect";
+        problems.error(number, what, "remove ~*, or the others; ~label:* covers all rules");
+    }
+    // One actor, in all rules.
+    if scope.actor.is_some() && scope.labels.is_empty() {
+        scope.labels.push("*".to_owned());
+    }
     Some(user)
 }
 
+/// Checks a user's name. HTTP's Basic authentication ends it at the first colon, and one with characters that cannot be seen
+/// looks like another one.
 fn check_name(name: &str, number: usize, problems: &mut Problems) {
     let is_word =
         name.starts_with(['#', '$', '+', '-', '~', '>', '<', '!', '&', '%', '(']) || name == "on" || name == "off";
-    if is_word {
-        let what = format!("`{}` stands where the user's name belongs", safe(name));
-        problems.error(number, what, "write the name after `user`");
-    } else if name.contains(':') || name.chars().any(char::is_control) {
-        // HTTP's Basic authentication ends the name at the first colon.
-        problems.error(number, "the user's name contains a colon or a control character", "choose another name");
-    } else if has_invisible_characters(name) {
-        // Such a name looks like another one.
-        problems.error(number, "the user's name contains a character that cannot be seen", "choose another name");
+    let what = if is_word {
+        format!("`{}` stands where the user's name belongs", safe(name))
+    } else if name.contains(':') || has_invisible_characters(name) {
+        "the user's name contains a colon, or a character that cannot be seen".to_owned()
     } else if name.len() > MAX_NAME_BYTES {
-        problems.error(number, format!("the user's name is longer than {MAX_NAME_BYTES} bytes"), "shorten it");
-    }
+        format!("the user's name is longer than {MAX_NAME_BYTES} bytes")
+    } else {
+        return;
+    };
+    problems.error(number, what, "write another name after `user`");
 }
 
-/// Returns whether the name has characters that the standard library does not print, such as marks for the direction of
-/// text, and spaces without a width.
+/// Returns whether the name has characters that the standard library does not print, such as control characters, marks for the
+/// direction of text, and spaces without a width.
 fn has_invisible_characters(name: &str) -> bool {
     // These are escaped for other reasons, and an accent is only at the start.
     let others = name.chars().filter(|character| !matches!(character, '\\' | '\'' | '"'));
@@ -135,41 +146,19 @@ fn has_invisible_characters(name: &str) -> bool {
 
 /// Reports users, tokens and certificates that occur twice: they would be ambiguous.
 fn find_duplicates(lines: &[(usize, User)], problems: &mut Problems) {
-    let mut names: HashMap<&str, usize> = HashMap::new();
-    let mut digests: HashMap<&Digest, usize> = HashMap::new();
-    let mut certificates: HashMap<&str, usize> = HashMap::new();
+    let mut lines_by_word: HashMap<String, usize> = HashMap::new();
     for (number, user) in lines {
-        if let Some(first) = names.insert(&user.name, *number) {
-            let what = format!("the user {} is on line {first} already", safe(&user.name));
-            problems.error(*number, what, "write all words of a user on one line");
-        }
-        for digest in &user.digests {
-            match digests.insert(digest, *number) {
-                Some(first) if first == *number => {
-                    problems.error(*number, "the user has the same #hash twice", "remove one of the two");
-                }
-                Some(first) => {
-                    let what = format!("this #hash is on line {first} already: a bearer token would have two users");
-                    problems.error(*number, what, "give each user its own token");
-                }
-                None => {}
-            }
-        }
-        for name in &user.certificates {
-            if let Some(first) = certificates.insert(name, *number) {
-                let what = format!("the certificate {} is on line {first} already", safe(name));
-                problems.error(*number, what, "give each certificate one user");
+        let digests = user.digests.iter().map(|digest| (digest.to_word(), "this #hash".to_owned()));
+        let certificate = |name: &Arc<str>| (format!("cert:{name}"), format!("the certificate {}", safe(name)));
+        let name = (format!("user {}", user.name), format!("the user {}", safe(&user.name)));
+        for (word, what) in digests.chain(user.certificates.iter().map(certificate)).chain([name]) {
+            if let Some(first) = lines_by_word.insert(word, *number) {
+                let fix = "write each user on one line, with hashes and certificates that no other user has";
+                problems.error(*number, format!("{what} is on line {first} already"), fix);
             }
         }
     }
 }
-
-/// Categories that have an effect only on rules in scope.
-const SCOPED: [Category; 6] =
-    [Category::Hit, Category::Read, Category::Status, Category::Limits, Category::Block, Category::Forget];
-
-/// Kinds of names that tools print before the name in a certificate.
-const CERTIFICATE_KINDS: [&str; 3] = ["CN=", "DNS:", "URI:"];
 
 /// Reports the warnings for these users, each with its line. `password` is the hash of `--requirepass`.
 fn find_warnings(lines: &[(usize, User)], password: Option<&Digest>, problems: &mut Problems) {
@@ -181,27 +170,28 @@ fn find_warnings(lines: &[(usize, User)], password: Option<&Digest>, problems: &
             let what = format!("the #hash of {name} is that of --requirepass: as a bearer token, it logs {name} in");
             problems.warning(*line, what, "give the user another token");
         }
-        find_unmatchable(*line, user, problems);
+        let can_match = |c: char| c.is_ascii_alphanumeric() || ['*', '_', '-'].contains(&c);
+        if let Some(pattern) = user.scope.labels.iter().find(|pattern| !pattern.chars().all(can_match)) {
+            let what = format!("~label:{} matches no rule: labels have letters, digits, _ and - only", safe(pattern));
+            problems.warning(*line, what, "correct the pattern; for several patterns, write several ~label: words");
+        }
         if user.is_on && user.digests.is_empty() && user.slow_hashes.is_empty() && user.certificates.is_empty() {
             let what = format!("the user {name} cannot log in: it has no hash and no certificate");
             problems.warning(*line, what, "add what `divvy access hash` prints, or cert:NAME");
         }
-        if user.is_on && user.granted.with(Category::Connection) == Categories::NONE.with(Category::Connection) {
+        if user.is_on && user.granted.without(Category::Connection).is_empty() {
             let what = format!("the user {name} has no category: it can log in, and do nothing else");
             problems.warning(*line, what, "grant one, such as +@hit, after any -@all");
         }
-        if user.scope.is_empty()
-            && let Some(category) = SCOPED.into_iter().find(|category| user.granted.contains(*category))
-        {
-            let what = format!("the user {name} has +@{category}, but no rule in its scope");
+        let in_scope = user.rights().without(Category::Connection);
+        if user.scope.is_empty() && !in_scope.is_empty() {
+            let what = format!("the user {name} has {}, but no rule in its scope", words(in_scope));
             problems.warning(*line, what, "add ~* for everything, or ~label:PATTERN");
         }
-        let idle = UNSCOPED.into_iter().filter(|category| user.is_scoped() && user.granted.contains(*category));
-        let idle: Vec<_> = idle.map(|category| format!("@{category}")).collect();
-        if !idle.is_empty() {
-            let verb = if idle.len() == 1 { "has" } else { "have" };
-            let what = format!("+{} {verb} no effect for the user {name}, whose scope is not ~*", idle.join(", +"));
-            problems.warning(*line, what, format!("withdraw with -{}, or write ~*", idle.join(" -")));
+        let without_effect = user.granted.without_all(user.rights());
+        if !without_effect.is_empty() {
+            let what = format!("{}: without effect for the user {name}, whose scope is not ~*", words(without_effect));
+            problems.warning(*line, what, "withdraw them, or write ~*");
         }
     }
     let costs = |user: &User| user.slow_hashes.iter().map(SlowHash::cost).collect::<Vec<_>>();
@@ -212,22 +202,9 @@ fn find_warnings(lines: &[(usize, User)], password: Option<&Digest>, problems: &
     }
 }
 
-/// Warns of names and patterns that match nothing.
-fn find_unmatchable(line: usize, user: &User, problems: &mut Problems) {
-    for pattern in &user.scope.labels {
-        let can_match = |c: char| c.is_ascii_alphanumeric() || ['*', '_', '-'].contains(&c);
-        if !pattern.chars().all(can_match) {
-            let what = format!("~label:{} matches no rule: labels have letters, digits, _ and - only", safe(pattern));
-            problems.warning(line, what, "correct the pattern; for several patterns, write several ~label: words");
-        }
-    }
-    for certificate in &user.certificates {
-        let kind = CERTIFICATE_KINDS.into_iter().find(|kind| certificate.starts_with(kind));
-        if let Some(name) = kind.and_then(|kind| certificate.strip_prefix(kind)) {
-            let what = format!("cert:{} is compared with a name without its kind", safe(certificate));
-            problems.warning(line, what, format!("write cert:{}", safe(name)));
-        }
-    }
+/// Returns the words that grant these categories.
+fn words(categories: Categories) -> String {
+    categories.iter().map(|category| format!("+@{category}")).collect::<Vec<_>>().join(" ")
 }
 
 /// Maximum number of hashes of each kind, and of certificates, of one user.
@@ -237,32 +214,10 @@ const MAX_CREDENTIALS: usize = 16;
 const MAX_PATTERNS: usize = 256;
 
 /// Maximum length of a word that a message repeats (characters).
-const MAX_ECHOED: usize = 64;
+const MAX_ECHOED: usize = 32;
 
 /// A problem, and its fix.
 type Mistake = (String, String);
-
-/// Completes the user after its last word, and reports what is missing or contradictory. `is_on` is what the words say.
-fn finish(user: &mut User, is_on: Option<bool>, mut report: impl FnMut(String, String)) {
-    match is_on {
-        Some(is_on) => user.is_on = is_on,
-        None => report(
-            format!("the user {} is neither on nor off", safe(&user.name)),
-            "write `on` after the name, or `off` to keep the user out".to_owned(),
-        ),
-    }
-    let scope = &mut user.scope;
-    if scope.covers_everything && !(scope.labels.is_empty() && scope.actor.is_none()) {
-        report(
-            "~* covers everything, so the other ~ words have no effect".to_owned(),
-            "remove ~*, or the others; ~label:* covers all rules".to_owned(),
-        );
-    }
-    // One actor, in all rules.
-    if scope.actor.is_some() && scope.labels.is_empty() {
-        scope.labels.push("*".to_owned());
-    }
-}
 
 /// Applies a word to the user.
 ///
@@ -272,8 +227,8 @@ fn apply(word: &str, user: &mut User, is_on: &mut Option<bool>) -> Result<(), Mi
     match word.to_ascii_lowercase().as_str() {
         "on" => return set_on(true, is_on),
         "off" => return set_on(false, is_on),
-        "allcommands" => return grant("all", user),
-        "nocommands" => return withdraw("all", user),
+        "allcommands" => return change_rights("all", true, user),
+        "nocommands" => return change_rights("all", false, user),
         "allkeys" => return add_scope("*", user),
         _ => {}
     }
@@ -288,9 +243,9 @@ fn apply(word: &str, user: &mut User, is_on: &mut Option<bool>) -> Result<(), Mi
             name => bounded(&mut user.certificates, name.into(), "certificates"),
         }
     } else if let Some(category) = word.strip_prefix("+@") {
-        grant(category, user)
+        change_rights(category, true, user)
     } else if let Some(category) = word.strip_prefix("-@") {
-        withdraw(category, user)
+        change_rights(category, false, user)
     } else if let Some(scope) = word.strip_prefix('~') {
         add_scope(scope, user)
     } else {
@@ -299,22 +254,16 @@ fn apply(word: &str, user: &mut User, is_on: &mut Option<bool>) -> Result<(), Mi
 }
 
 fn set_on(value: bool, is_on: &mut Option<bool>) -> Result<(), Mistake> {
-    match is_on.replace(value) {
-        None => Ok(()),
-        Some(_) => Err(mistake("the user is on or off twice", "write `on` or `off` once")),
-    }
+    let before = is_on.replace(value);
+    before.map_or(Ok(()), |_| Err(mistake("the user is on or off twice", "write `on` or `off` once")))
 }
 
 fn add_digest(digits: &str, user: &mut User) -> Result<(), Mistake> {
-    if digits.is_empty() {
-        return Err(mistake(
-            "there is nothing after #",
-            "write 64 hexadecimal digits after it, and a comment on a line of its own",
-        ));
-    }
-    let what =
-        || mistake("the hash after # is not SHA-256", "write 64 hexadecimal digits: `divvy access hash --sha256`");
-    let digest = Digest::parse(digits).ok_or_else(what)?;
+    let digest = Digest::parse(digits).ok_or_else(|| {
+        let fix =
+            "write 64 hexadecimal digits, as `divvy access hash --sha256` does, and comments on lines of their own";
+        mistake("the text after # is not a SHA-256 hash", fix)
+    })?;
     bounded(&mut user.digests, digest, "#hashes")
 }
 
@@ -329,36 +278,21 @@ fn bounded<T>(list: &mut Vec<T>, item: T, what: &str) -> Result<(), Mistake> {
     Ok(())
 }
 
-fn grant(name: &str, user: &mut User) -> Result<(), Mistake> {
-    match name.eq_ignore_ascii_case("all") {
-        true => user.granted = Categories::ALL,
-        false => user.granted = user.granted.with_all(category(name)?.with_included()),
+/// Grants or withdraws a category, or all.
+fn change_rights(name: &str, is_granted: bool, user: &mut User) -> Result<(), Mistake> {
+    let changed = if name.eq_ignore_ascii_case("all") { Categories::ALL } else { category(name)?.with_included() };
+    if !is_granted && changed == Category::Connection.with_included() {
+        return Err(mistake("every user has the category connection", "remove -@connection"));
     }
+    user.granted = if is_granted { user.granted.with_all(changed) } else { user.granted.without_all(changed) };
     Ok(())
-}
-
-fn withdraw(name: &str, user: &mut User) -> Result<(), Mistake> {
-    if name.eq_ignore_ascii_case("all") {
-        user.granted = Categories::NONE;
-        return Ok(());
-    }
-    match category(name)? {
-        Category::Connection => Err(mistake("every user has the category connection", "remove -@connection")),
-        category => {
-            user.granted = user.granted.without_all(category.with_included());
-            Ok(())
-        }
-    }
 }
 
 fn category(name: &str) -> Result<Category, Mistake> {
     Category::parse(name).ok_or_else(|| {
-        let what = format!("there is no category {}", safe(name));
-        if name.contains(',') {
-            return mistake(what, "write a word for each category: +@hit +@read");
-        }
         let known: Vec<_> = Category::ALL.iter().map(|category| category.name()).collect();
-        mistake(what, format!("write all, or one of {}", known.join(", ")))
+        let what = format!("there is no category {}", safe(name));
+        mistake(what, format!("write a word for each category: all, or one of {}", known.join(", ")))
     })
 }
 
@@ -367,14 +301,9 @@ fn add_scope(text: &str, user: &mut User) -> Result<(), Mistake> {
     if text == "*" {
         scope.covers_everything = true;
     } else if let Some(pattern) = text.strip_prefix("label:") {
-        if pattern.is_empty() {
-            return Err(mistake(
-                "the pattern after ~label: is missing",
-                "write ~label:PATTERN; ~label:* covers all rules",
-            ));
-        }
-        if scope.labels.len() >= MAX_PATTERNS {
-            return Err(mistake(format!("the user has more than {MAX_PATTERNS} patterns"), "use * in a pattern"));
+        if pattern.is_empty() || scope.labels.len() >= MAX_PATTERNS {
+            let what = format!("the pattern after ~label: is missing, or the user has more than {MAX_PATTERNS}");
+            return Err(mistake(what, "write ~label:PATTERN, with * for any text; ~label:* covers all rules"));
         }
         scope.labels.push(pattern.to_owned());
     } else if let Some(fields) = text.strip_prefix("actor:") {
@@ -405,65 +334,14 @@ fn parse_actor(text: &str) -> Result<Vec<(String, String)>, Mistake> {
     if fields.len() > MAX_PATTERNS { Err(mistake("the actor has too many fields", fix)) } else { Ok(fields) }
 }
 
-/// Words that Redis has and divvy does not, words that are almost right, and any other word.
+/// Describes a word that has no meaning. One that may be a password, or a hash that a shell has changed, is not repeated.
 fn unknown(word: &str) -> Mistake {
-    let lower = word.to_ascii_lowercase();
-    if word.starts_with(['>', '<']) {
-        return mistake("a password in plain text", "write its hash instead: `divvy access hash` prints it");
-    }
-    if let Some(mistake) = almost_right(word) {
-        return mistake;
-    }
-    if lower == "nopass" {
-        return mistake("divvy has no users without a password", "remove nopass; --open opens parts of the server");
-    }
-    if word.starts_with(['+', '-']) {
-        let what = format!("`{}` names a command", safe(word));
-        return mistake(what, "grant categories: +@hit, +@read, …; `ACL CAT` lists them");
-    }
-    if lower.starts_with('&')
-        || ["resetchannels", "allchannels", "sanitize-payload", "skip-sanitize-payload"].contains(&&*lower)
-    {
-        return mistake(
-            format!("`{}` has no meaning here: divvy has no channels and no payloads", safe(word)),
-            "remove it",
-        );
-    }
-    if lower.starts_with("reset") || word.starts_with(['!', '(', ')', '%']) {
-        return mistake(
-            format!("`{}` is not supported", safe(word)),
-            "write the words that the user has, and no others",
-        );
-    }
+    let may_be_secret = word.starts_with(['>', '<', '=']) || word.len() > MAX_ECHOED;
+    let shown = if may_be_secret { "a word".to_owned() } else { format!("`{}`", safe(word)) };
     mistake(
-        format!("`{}` is not a word of an access file", safe(word)),
-        "use on, off, #HASH, an argon2id hash, cert:NAME, +@CATEGORY, -@CATEGORY and ~SCOPE",
+        format!("{shown} is not a word of an access file"),
+        "use on, off, #HASH or $HASH as `divvy access hash` prints them, cert:NAME, +@CATEGORY, -@CATEGORY and ~SCOPE",
     )
-}
-
-/// Describes a word that lacks its first character, or that a shell has changed. Such a hash is not repeated.
-fn almost_right(word: &str) -> Option<Mistake> {
-    let is_category = |name: &str| name.eq_ignore_ascii_case("all") || Category::parse(name).is_some();
-    if word.rsplit(':').next().is_some_and(|digits| Digest::parse(digits).is_some()) {
-        return Some(mistake("a SHA-256 hash without #", "write # before the 64 digits, and nothing else"));
-    }
-    if word.contains(",t=") && word.contains(",p=") {
-        return Some(mistake("a part of an argon2id hash", "write the whole hash; in a shell, in single quotes"));
-    }
-    if ["label:", "actor:"].iter().any(|kind| word.starts_with(kind)) {
-        return Some(mistake(format!("`{}` has no ~", safe(word)), "write ~ before it"));
-    }
-    for (sign, other) in [("@", "+@"), ("+", "+@"), ("-", "-@")] {
-        if let Some(name) = word.strip_prefix(sign)
-            && is_category(name)
-        {
-            let what = format!("`{}` is not a word of an access file", safe(word));
-            return Some(mistake(what, format!("write {other}{}", name.to_ascii_lowercase())));
-        }
-    }
-    word.contains('"').then(|| {
-        mistake(format!("`{}` contains a quote", safe(word)), "write names and words without quotes and without spaces")
-    })
 }
 
 /// Returns the start of a word for a message.

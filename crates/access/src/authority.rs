@@ -115,8 +115,15 @@ impl Authority {
     #[cold]
     fn renew(&self, identity: &mut ClientIdentity, revision: u64) {
         let users = self.users.load();
-        let user = identity.user.as_ref().and_then(|user| users.still(&user.name, &identity.credential));
-        identity.renew(user, revision);
+        let user = identity.user.as_ref().and_then(|user| users.still(&user.name, &identity.credential)).cloned();
+        let credential = identity.credential.clone();
+        match user.map(|user| Login { user, credential }) {
+            Some(login) => *identity = ClientIdentity::new(login, revision),
+            None => {
+                identity.revision = revision;
+                identity.revoke();
+            }
+        }
     }
 
     /// Returns the identity of a client with these credentials if they were verified before.
@@ -331,26 +338,14 @@ impl ClientIdentity {
         &self.scope
     }
 
-    /// Returns the version of the users since which the user is on and has the credential of the login.
+    /// Returns the version of the users since which the user is on and has the same credentials.
     pub fn login_since(&self) -> Option<u64> {
-        self.user.as_ref().map(|user| user.since(&self.credential))
+        self.user.as_ref().map(|user| user.since())
     }
 
     /// Takes all rights away.
     pub fn revoke(&mut self) {
         (self.rights, self.scope) = (Categories::NONE, Scope::nothing());
-    }
-
-    /// Takes over the user's state in this version of the users. Without one, the client has no rights anymore.
-    fn renew(&mut self, user: Option<&Arc<ActiveUser>>, revision: u64) {
-        self.revision = revision;
-        match user {
-            Some(user) => {
-                (self.rights, self.scope) = (user.rights(), user.compiled_scope.clone());
-                self.user = Some(Arc::clone(user));
-            }
-            None => self.revoke(),
-        }
     }
 }
 
@@ -359,7 +354,7 @@ pub const MAX_CHECKS: usize = 2;
 /// Maximum number of addresses with logins in the queue. Those whose last attempt failed get a place only while half of
 /// the places are free.
 const MAX_ADDRESSES: usize = 1_024;
-/// Number of failing addresses after which the older half of them is forgotten.
+/// Number of failing addresses after which all of them are forgotten.
 const MAX_SUSPECTS: usize = 65_536;
 /// Maximum number of different credentials in the queue from one address.
 const MAX_OF_ADDRESS: usize = 32;
@@ -378,14 +373,8 @@ pub struct CheckQueue {
 #[derive(Debug, Default)]
 struct State {
     addresses: HashMap<Option<IpAddr>, Address>,
-    suspects: Suspects,
-}
-
-/// The addresses whose last attempt failed, the newer and the older ones.
-#[derive(Debug, Default)]
-struct Suspects {
-    new: HashSet<Option<IpAddr>>,
-    old: HashSet<Option<IpAddr>>,
+    /// The addresses whose last attempt failed.
+    suspects: HashSet<Option<IpAddr>>,
 }
 
 /// The logins of one address.
@@ -416,24 +405,6 @@ pub struct Place {
 
 /// A thread for a check, until it is dropped, and that for suspects if it is theirs.
 type Thread = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
-
-impl Suspects {
-    fn contains(&self, address: &Option<IpAddr>) -> bool {
-        self.new.contains(address) || self.old.contains(address)
-    }
-
-    fn insert(&mut self, address: Option<IpAddr>) {
-        if self.new.len() >= MAX_SUSPECTS / 2 && !self.new.contains(&address) {
-            self.old = std::mem::take(&mut self.new);
-        }
-        self.new.insert(address);
-    }
-
-    fn remove(&mut self, address: &Option<IpAddr>) {
-        self.new.remove(address);
-        self.old.remove(address);
-    }
-}
 
 impl CheckQueue {
     /// Creates an empty queue.
@@ -508,7 +479,11 @@ impl Place {
     /// Records that the credentials are wrong.
     pub fn set_wrong(&self) {
         self.are_wrong.store(true, Relaxed);
-        self.queue.state.lock().suspects.insert(self.address);
+        let suspects = &mut self.queue.state.lock().suspects;
+        if suspects.len() >= MAX_SUSPECTS {
+            suspects.clear();
+        }
+        suspects.insert(self.address);
     }
 
     /// Records that the credentials are right.

@@ -172,21 +172,15 @@ impl TokenKeys {
     /// Every mistake in the text. The report contains no part of a key.
     pub fn parse(text: &str, file: &str) -> Result<Self, Report> {
         let mut problems = Problems::new(file);
-        let mut keys: Vec<(usize, TokenKey)> = Vec::new();
+        let mut keys: Vec<TokenKey> = Vec::new();
         for (number, line) in access_file::numbered_lines(text) {
-            match SymmetricKey::try_from(line).map(TokenKey::new) {
-                Err(_) => problems.error(number, describe_mistake(line), ADVICE),
-                Ok(None) => problems.error(number, "this key has no id", ADVICE),
-                Ok(Some(key)) => match keys.iter().find(|(_, earlier)| *earlier == key) {
-                    Some((first, _)) => {
-                        problems.error(number, format!("this key is on line {first} already"), "remove one of the two");
-                    }
-                    None if keys.len() >= MAX_KEYS => {
-                        let what = format!("there are more than {MAX_KEYS} keys");
-                        problems.error(number, what, "remove those whose tokens have expired");
-                    }
-                    None => keys.push((number, key)),
-                },
+            match SymmetricKey::try_from(line).ok().and_then(TokenKey::new) {
+                None => problems.error(number, "this is not a key in PASERK's format, k4.local.…", ADVICE),
+                Some(key) if keys.contains(&key) || keys.len() >= MAX_KEYS => {
+                    let what = format!("this key is on an earlier line, or there are more than {MAX_KEYS} keys");
+                    problems.error(number, what, "remove it, or keys whose tokens have expired");
+                }
+                Some(key) => keys.push(key),
             }
         }
         if access_file::numbered_lines(text).next().is_none() {
@@ -195,7 +189,7 @@ impl TokenKeys {
         if problems.has_errors() {
             return Err(problems.into());
         }
-        Ok(Self { keys: keys.into_iter().map(|(_, key)| key).collect() })
+        Ok(Self { keys })
     }
 
     /// Returns lines for a key file with a new key: a comment with its id, and the key.
@@ -259,21 +253,6 @@ impl TokenKey {
         let mut id = String::new();
         Id::from(&secret).fmt(&mut id).ok()?;
         Some(Self { id, secret })
-    }
-}
-
-/// Describes a line that is not a key, without its text.
-fn describe_mistake(line: &str) -> &'static str {
-    if line.split_whitespace().nth(1).is_some() {
-        "there is more than one word on this line"
-    } else if line.starts_with("k4.local.") {
-        "this key is damaged: 43 characters of base64url follow k4.local."
-    } else if line.starts_with("k4.lid.") {
-        "this is the id of a key, and not the key"
-    } else if line.starts_with('k') && line.contains('.') {
-        "this key is for another version or purpose than k4.local"
-    } else {
-        "this is not a key in PASERK's format, k4.local.…"
     }
 }
 

@@ -16,7 +16,7 @@ use divvy_telemetry::metrics::named_values;
 pub const DEFAULT_USER: &str = "default";
 
 /// Categories that users with a scope never have.
-pub const UNSCOPED: [Category; 4] = [Category::Metrics, Category::Info, Category::Backup, Category::Admin];
+const UNSCOPED: [Category; 4] = [Category::Metrics, Category::Info, Category::Backup, Category::Admin];
 
 /// A user of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -275,38 +275,22 @@ const MAX_LANES: u32 = 8;
 /// Bytes of the random salt of a new hash.
 const SALT_BYTES: usize = 16;
 
-/// Reason why a text cannot be a password: one of the protocols could not carry it.
+/// A text cannot be a password: one of the protocols could not carry it. A control character could end a line or a header early,
+/// and the HTTP front trims white space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum BadPassword {
-    /// The text has no characters.
-    #[error("it is empty")]
-    Empty,
-    /// The text exceeds [`MAX_PASSWORD_BYTES`].
-    #[error("it has more than {MAX_PASSWORD_BYTES} bytes")]
-    TooLong,
-    /// White space at either end. The HTTP front trims a token.
-    #[error("it starts or ends with white space")]
-    OuterSpace,
-    /// A control character could end a line or a header early.
-    #[error("it contains a control character, such as a line break")]
-    Control,
-}
+#[error(
+    "it is empty or longer than {MAX_PASSWORD_BYTES} bytes, begins or ends with white space, or contains a control character"
+)]
+pub struct BadPassword;
 
 /// Checks that all protocols can carry the password.
 ///
 /// # Errors
 /// [`BadPassword`]: one of them cannot.
 pub fn check_password(text: &str) -> Result<(), BadPassword> {
-    if text.is_empty() {
-        return Err(BadPassword::Empty);
-    }
-    if text.trim() != text {
-        return Err(BadPassword::OuterSpace);
-    }
-    if text.chars().any(char::is_control) {
-        return Err(BadPassword::Control);
-    }
-    if text.len() > MAX_PASSWORD_BYTES { Err(BadPassword::TooLong) } else { Ok(()) }
+    let has_length = (1..=MAX_PASSWORD_BYTES).contains(&text.len());
+    let is_plain = text.trim() == text && !text.chars().any(char::is_control);
+    if has_length && is_plain { Ok(()) } else { Err(BadPassword) }
 }
 
 /// A SHA-256 hash.
@@ -365,22 +349,17 @@ impl SlowHash {
     /// # Errors
     /// The problem, and the advice.
     pub fn parse(text: &str) -> Result<Self, (String, String)> {
-        let advice = || "write the hash that `divvy access hash` prints".to_owned();
-        let damaged = |reason: String| (format!("this argon2id hash is damaged: {reason}"), advice());
-        if !text.starts_with("$argon2") {
-            return Err(("a word that begins with $ is not an argon2id hash".to_owned(), advice()));
-        }
-        let hash = PasswordHash::new(text).map_err(|error| damaged(error.to_string()))?;
-        if hash.algorithm.as_str() != "argon2id" {
-            return Err((format!("{} is not a kind of hash that divvy knows", hash.algorithm), advice()));
-        }
-        if hash.version != Some(Version::V0x13.into()) {
-            return Err(("this hash is of an earlier version of argon2".to_owned(), advice()));
-        }
-        let params = Params::try_from(&hash).map_err(|error| damaged(error.to_string()))?;
-        if hash.salt.is_none() || hash.hash.is_none() {
-            return Err(damaged("it has no salt, or no hash".to_owned()));
-        }
+        let read = || {
+            let hash = PasswordHash::new(text).ok()?;
+            let params = Params::try_from(&hash).ok()?;
+            let is_whole = hash.salt.is_some() && hash.hash.is_some();
+            let is_known = hash.algorithm.as_str() == "argon2id" && hash.version == Some(Version::V0x13.into());
+            (is_whole && is_known).then_some((hash, params))
+        };
+        let (hash, params) = read().ok_or_else(|| {
+            let what = "a word that begins with $ is not an argon2id hash of version 19, or is damaged";
+            (what.to_owned(), "write the hash that `divvy access hash` prints; in a shell, in single quotes".to_owned())
+        })?;
         let cost = (params.m_cost(), params.t_cost(), params.p_cost());
         if cost.0 > MAX_MEMORY || cost.1 > MAX_PASSES || cost.2 > MAX_LANES {
             let what = format!("this hash costs m={},t={},p={} to check", cost.0, cost.1, cost.2);
@@ -403,7 +382,7 @@ impl SlowHash {
     /// Same as [`SlowHash::of`].
     pub(super) fn decoy(&self) -> Result<Self, String> {
         let mut unknown = [0; SALT_BYTES];
-        fill(&mut unknown)?;
+        fill_randomly(&mut unknown)?;
         let (memory, passes, lanes) = self.cost;
         let params = Params::new(memory, passes, lanes, None).map_err(|error| error.to_string())?;
         Self::with_params(&unknown, params)
@@ -411,7 +390,7 @@ impl SlowHash {
 
     pub(super) fn with_params(password: &[u8], params: Params) -> Result<Self, String> {
         let mut salt = [0; SALT_BYTES];
-        fill(&mut salt)?;
+        fill_randomly(&mut salt)?;
         let cost = (params.m_cost(), params.t_cost(), params.p_cost());
         let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
         let hash = argon2.hash_password_with_salt(password, &salt).map_err(|error| error.to_string())?;
@@ -443,7 +422,8 @@ impl fmt::Debug for SlowHash {
     }
 }
 
-fn fill(bytes: &mut [u8]) -> Result<(), String> {
+/// Fills a buffer with random bytes of the system.
+pub(super) fn fill_randomly(bytes: &mut [u8]) -> Result<(), String> {
     getrandom::getrandom(bytes).map_err(|error| error.to_string())
 }
 
@@ -466,15 +446,8 @@ mod tests {
 
     #[test]
     fn every_protocol_can_carry_a_valid_password() {
-        for (text, problem) in [
-            ("", BadPassword::Empty),
-            (" x", BadPassword::OuterSpace),
-            ("x\n", BadPassword::OuterSpace),
-            ("x\r\nHIT", BadPassword::Control),
-            ("x\0", BadPassword::Control),
-            (&"x".repeat(513), BadPassword::TooLong),
-        ] {
-            assert_eq!(check_password(text).err(), Some(problem), "{text:?}");
+        for text in ["", " x", "x\n", "x\r\nHIT", "x\0", &"x".repeat(513)] {
+            assert_eq!(check_password(text), Err(BadPassword), "{text:?}");
         }
         for text in ["x", "correct horse", "pässword==\"", &"x".repeat(512)] {
             assert_eq!(check_password(text), Ok(()), "{text:?}");
@@ -503,8 +476,8 @@ mod tests {
         }
         let valid = SlowHash::of("secret").unwrap().to_string();
         for (text, reason) in [
-            (valid.replace("argon2id", "argon2i"), "argon2i is not"),
-            (valid.replace("v=19", "v=16"), "earlier version"),
+            (valid.replace("argon2id", "argon2i"), "is not an argon2id hash"),
+            (valid.replace("v=19", "v=16"), "of version 19"),
             (valid.replace("m=19456", "m=999999"), "costs m=999999"),
             (valid[..valid.len() / 2].to_owned(), "damaged"),
             ("$argon2id$".to_owned(), "damaged"),

@@ -2,7 +2,7 @@
 //! are remembered, so that argon2id runs once for each.
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::Hasher;
+use std::hash::Hash;
 use std::iter::repeat_n;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::RwLock;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
-use super::user::{DEFAULT_USER, Digest, MAX_PASSWORD_BYTES, SlowHash, User};
+use super::user::{DEFAULT_USER, Digest, MAX_PASSWORD_BYTES, SlowHash, User, fill_randomly};
 use divvy_core::rules::Scope;
 
 /// Maximum number of different costs that decoys have. `divvy access check` warns of the second one.
@@ -54,17 +54,18 @@ impl Users {
             by_name.insert(Arc::clone(&user.name), user);
         }
         let decoys = decoys(by_name.values())?;
-        Ok(Self { by_name, by_digest, by_certificate, decoys, verified: Verified::new(), version: 0 })
+        Ok(Self { by_name, by_digest, by_certificate, decoys, verified: Verified::new()?, version: 0 })
     }
 
     /// Takes over the verified credentials of the version before that users still have. So argon2id is not computed again
-    /// after a reload. Also takes over since when a user is on and has its credentials.
+    /// after a reload. Also takes over since when a user is on and has the same credentials.
     #[must_use]
     pub fn after(mut self, earlier: &Self) -> Self {
         self.version = earlier.version + 1;
         for (name, user) in &self.by_name {
-            let before = earlier.by_name.get(name).filter(|before| before.is_on);
-            user.set_since(before.map(Arc::as_ref), self.version);
+            let before = earlier.by_name.get(name).filter(|before| before.is_on && before.has_credentials_of(user));
+            // It is set only once.
+            let _ = user.since.set(before.map_or(self.version, |before| before.since()));
         }
         self.verified = earlier.verified.filtered(|login| {
             let user = Arc::clone(self.still(&login.user.name, &login.credential)?);
@@ -162,12 +163,9 @@ fn has_digest(user: &User, digest: &Digest) -> bool {
 fn decoys<'a>(users: impl Iterator<Item = &'a Arc<ActiveUser>>) -> Result<Vec<Arc<SlowHash>>, String> {
     let mut by_cost = BTreeMap::new();
     for user in users {
-        let mut own = BTreeMap::new();
         for hash in &user.slow_hashes {
-            own.entry(hash.cost()).or_insert((hash, 0)).1 += 1;
-        }
-        for (cost, (hash, count)) in own {
-            let most = &mut by_cost.entry(cost).or_insert((hash, 0)).1;
+            let count = user.slow_hashes.iter().filter(|other| other.cost() == hash.cost()).count();
+            let (_, most) = by_cost.entry(hash.cost()).or_insert((hash, 0));
             *most = count.max(*most);
         }
     }
@@ -187,8 +185,7 @@ pub struct ActiveUser {
     user: User,
     /// Its scope, which all its clients share.
     pub(super) compiled_scope: Scope,
-    /// Each credential, and the version of the users since which the user is on and has it.
-    since: OnceLock<Vec<(Credential, u64)>>,
+    since: OnceLock<u64>,
 }
 
 impl ActiveUser {
@@ -197,24 +194,14 @@ impl ActiveUser {
         Self { compiled_scope: user.scope.compile(), user, since: OnceLock::new() }
     }
 
-    /// Returns the version of the users since which the user is on and has the credential.
-    pub fn since(&self, credential: &Credential) -> u64 {
-        let since = self.since.get().and_then(|since| since.iter().find(|(known, _)| known == credential));
-        since.map_or(0, |(_, version)| *version)
+    /// Returns the version of the users since which the user is on and has the same credentials.
+    pub fn since(&self) -> u64 {
+        self.since.get().copied().unwrap_or_default()
     }
 
-    /// Sets it for each credential. `before` is the user in the version before this one, if it was on.
-    fn set_since(&self, before: Option<&Self>, version: u64) {
-        let with_since = |credential: Credential| {
-            let kept = before.filter(|before| before.has(&credential));
-            let since = kept.map_or(version, |before| before.since(&credential));
-            (credential, since)
-        };
-        let digests = self.digests.iter().map(|digest| Credential::Digest(*digest));
-        let hashes = self.slow_hashes.iter().map(|hash| Credential::SlowHash(Arc::new(hash.clone())));
-        let certificates = self.certificates.iter().map(|name| Credential::Certificate(Arc::clone(name)));
-        // It is set only once.
-        let _ = self.since.set(digests.chain(hashes).chain(certificates).map(with_since).collect());
+    fn has_credentials_of(&self, other: &User) -> bool {
+        let same_hashes = self.digests == other.digests && self.slow_hashes == other.slow_hashes;
+        same_hashes && self.certificates == other.certificates
     }
 
     /// Returns whether the user has the credential.
@@ -236,9 +223,6 @@ impl Deref for ActiveUser {
     }
 }
 
-/// Maximum number of remembered credentials. Only those of users of the file are remembered.
-const MAX_REMEMBERED: usize = 16 * 1024;
-
 /// Bytes of the key.
 const KEY_BYTES: usize = 16;
 
@@ -250,21 +234,17 @@ pub struct Login {
 }
 
 /// Verified credentials, by a keyed hash of 128 bits: memory contains no password, and no hash that a client can
-/// compute. They belong to one version of the users.
+/// compute. They belong to one version of the users. Only right ones are remembered, so the file bounds their number.
 pub(super) struct Verified {
-    /// `None` if the system had no random bytes. Nothing is remembered then.
-    key: Option<[u8; KEY_BYTES]>,
+    key: [u8; KEY_BYTES],
     logins: RwLock<HashMap<u128, Login>>,
 }
 
 impl Verified {
-    pub fn new() -> Self {
+    fn new() -> Result<Self, String> {
         let mut key = [0; KEY_BYTES];
-        let filled = getrandom::getrandom(&mut key);
-        if let Err(error) = &filled {
-            tracing::error!(%error, "no random bytes: each login is verified again");
-        }
-        Self { key: filled.is_ok().then_some(key), logins: RwLock::default() }
+        fill_randomly(&mut key)?;
+        Ok(Self { key, logins: RwLock::default() })
     }
 
     /// Returns those logins that `still` finds, as it finds them.
@@ -276,45 +256,20 @@ impl Verified {
 
     /// Returns the login with these credentials, if they were verified before.
     pub fn get(&self, given: &Given<'_>) -> Option<Login> {
-        let key = self.key_of(given)?;
-        self.logins.read().get(&key).cloned()
+        self.logins.read().get(&self.key_of(given)).cloned()
     }
 
-    /// Remembers a login. If there are too many, one with argon2id replaces one without.
+    /// Remembers a login.
     pub fn insert(&self, given: &Given<'_>, login: &Login) {
-        let Some(key) = self.key_of(given) else { return };
-        let mut logins = self.logins.write();
-        if logins.len() >= MAX_REMEMBERED {
-            // It costs little to verify a SHA-256 hash again.
-            if !is_slow(login) {
-                return;
-            }
-            let replaced = logins.iter().find(|(_, known)| !is_slow(known)).map(|(key, _)| *key);
-            let Some(replaced) = replaced else { return };
-            logins.remove(&replaced);
-        }
-        logins.insert(key, login.clone());
+        self.logins.write().insert(self.key_of(given), login.clone());
     }
 
-    fn key_of(&self, given: &Given<'_>) -> Option<u128> {
-        let mut hasher = SipHasher24::new_with_key(self.key.as_ref()?);
-        let (kind, name) = match given {
-            Given::User { name, .. } => (0, *name),
-            Given::Password(_) => (1, &b""[..]),
-            Given::Token(_) => (2, &b""[..]),
-        };
-        hasher.write_u8(kind);
-        // With its length, the name cannot be confused with the beginning of the secret.
-        hasher.write_usize(name.len());
-        hasher.write(name);
-        hasher.write(given.secret());
-        Some(hasher.finish128().as_u128())
+    fn key_of(&self, given: &Given<'_>) -> u128 {
+        let mut hasher = SipHasher24::new_with_key(&self.key);
+        // The kind and all lengths are hashed, too, so a name cannot be confused with the beginning of a secret.
+        given.hash(&mut hasher);
+        hasher.finish128().as_u128()
     }
-}
-
-/// Returns whether argon2id verified the login.
-fn is_slow(login: &Login) -> bool {
-    matches!(login.credential, Credential::SlowHash(_))
 }
 
 impl std::fmt::Debug for Verified {
@@ -422,7 +377,7 @@ mod tests {
 
     #[test]
     fn only_equal_credentials_are_remembered() {
-        let verified = Verified::new();
+        let verified = Verified::new().unwrap();
         let login = Login { user: Arc::new(ActiveUser::new(User::unrestricted())), credential: Credential::None };
         verified.insert(&Given::User { name: b"ab", password: b"c" }, &login);
         assert!(verified.get(&Given::User { name: b"ab", password: b"c" }).is_some());
@@ -436,26 +391,5 @@ mod tests {
         ] {
             assert!(verified.get(&other).is_none(), "{other:?}");
         }
-        for number in 0..2 * MAX_REMEMBERED {
-            verified.insert(&Given::Token(number.to_string().as_bytes()), &login);
-        }
-        assert_eq!(verified.logins.read().len(), MAX_REMEMBERED);
-    }
-
-    #[test]
-    fn tokens_take_no_place_of_passwords() {
-        let verified = Verified::new();
-        let user = Arc::new(ActiveUser::new(User::unrestricted()));
-        let token = Login { user, credential: Credential::Digest(Digest::of(b"token")) };
-        let slow = Arc::new(SlowHash::of("password").unwrap());
-        let password = Login { credential: Credential::SlowHash(slow), ..token.clone() };
-        for number in 0..MAX_REMEMBERED {
-            verified.insert(&Given::Token(number.to_string().as_bytes()), &token);
-        }
-        verified.insert(&Given::Token(b"another"), &token);
-        assert!(verified.get(&Given::Token(b"another")).is_none());
-        verified.insert(&Given::Password(b"password"), &password);
-        assert!(verified.get(&Given::Password(b"password")).is_some());
-        assert_eq!(verified.logins.read().len(), MAX_REMEMBERED);
     }
 }

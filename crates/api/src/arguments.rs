@@ -51,12 +51,7 @@ impl ArgumentError {
         Self::Mistake(format!("{name} is '{}', but must be {kind}", shown(given.as_bytes())))
     }
 
-    /// Describes a word among pairs that has no `=`.
-    fn not_a_pair(word: &[u8]) -> Self {
-        Self::Mistake(format!("expected key=value, got '{}'", shown(word)))
-    }
-
-    /// Describes a pair's field that is given twice.
+    /// Describes a field or a parameter that is given twice.
     fn repeated(field: &str) -> Self {
         Self::Mistake(format!("the field '{}' is given twice", shown(field.as_bytes())))
     }
@@ -94,7 +89,7 @@ impl Arguments {
     }
 
     fn has(&self, field: &Field) -> bool {
-        self.value(field.name).is_some()
+        self.value(field.name).is_some() || (field.kind == Kind::Rule && self.pairs.is_some())
     }
 
     fn put(&mut self, field: &Field, given: &str, name: &'static str) -> Result<(), ArgumentError> {
@@ -147,23 +142,17 @@ impl Arguments {
         for field in endpoint.fields.iter().filter(|field| field.place == Place::Position) {
             let is_pair = |word: &&[u8]| word.contains(&b'=');
             if matches!(field.kind, Kind::Pairs) || (field.kind == Kind::Rule && words.peek().is_some_and(is_pair)) {
-                let pairs: Vec<_> = std::iter::from_fn(|| words.next_if(is_pair)).collect();
-                if let (true, Some(word)) = (pairs.is_empty(), words.peek()) {
-                    return Err(ArgumentError::not_a_pair(word));
-                }
-                self.pairs = Some(read_pairs(&pairs, max_pairs)?);
+                let words = std::iter::from_fn(|| words.next_if(is_pair));
+                let pairs = words.map(|word| Ok(text(word)?.split_once('=').unwrap_or_default()));
+                self.pairs = Some(read_pairs(pairs, max_pairs)?);
             } else if let Some(word) = words.next() {
                 self.put(field, text(word)?, field.name)?;
             }
         }
         while let Some(word) = words.next() {
-            let unknown = || match endpoint.has_options() {
-                true => ArgumentError::Mistake(format!(
-                    "'{}' is not an option here; the command is {}",
-                    shown(word),
-                    endpoint.usage()
-                )),
-                false => ArgumentError::not_a_pair(word),
+            let unknown = || {
+                let (word, usage) = (shown(word), endpoint.usage());
+                ArgumentError::Mistake(format!("'{word}' is not an option here; the command is {usage}"))
             };
             let name = std::str::from_utf8(word).map_err(|_| unknown())?;
             let is_named = |field: &&Field| match (field.place, field.kind) {
@@ -190,53 +179,38 @@ impl Arguments {
     ) -> Result<Self, ArgumentError> {
         let mut read = Self::default();
         let in_query = || endpoint.fields.iter().copied().filter(|field| !field.is_in_body);
-        let takes_pairs = in_query().any(|field| field.kind == Kind::Pairs);
         let field_of = |name: &str| in_query().find(|field| field.name == name && field.kind != Kind::Pairs);
-        // First: the check for repeated fields compares each field with all others.
-        if takes_pairs && parameters.iter().filter(|(name, _)| field_of(name).is_none()).count() > max_pairs {
-            return Err(ArgumentError::ManyPairs { max: max_pairs });
-        }
-        let mut pairs = Operation::new();
-        for (name, value) in parameters {
-            let is_repeated = match field_of(name) {
-                Some(field) if read.has(field) || (field.kind == Kind::Rule && read.pairs.is_some()) => true,
-                // No name of a rule has this character.
-                Some(field) if field.kind == Kind::Rule && value.contains('=') => {
-                    read.pairs = Some(read_operation(value, field, max_pairs)?);
-                    false
-                }
-                Some(field) => {
-                    read.put(field, value, field.name)?;
-                    false
-                }
-                None if takes_pairs => !pairs.set(name, value),
-                None => {
-                    let names: Vec<_> = in_query().map(|field| format!("'{}'", field.name)).collect();
-                    let expected = if names.is_empty() { "none".to_owned() } else { join(&names) };
-                    let name = shown(name.as_bytes());
-                    let text = format!("the query has an unknown parameter '{name}', expected {expected}");
-                    return Err(ArgumentError::Mistake(text));
-                }
-            };
-            if is_repeated {
-                let text = format!("the query's parameter '{}' is given twice", shown(name.as_bytes()));
-                return Err(ArgumentError::Mistake(text));
-            }
-        }
-        if takes_pairs {
-            if pairs.iter().len() == 0 {
+        let mut others = parameters.iter().filter(|(name, _)| field_of(name).is_none()).peekable();
+        if in_query().any(|field| field.kind == Kind::Pairs) {
+            if others.peek().is_none() {
                 let text = "the query names no actor: add ?FIELD=VALUE to the URL, as in ?user=ann";
                 return Err(ArgumentError::Mistake(text.to_owned()));
             }
-            read.pairs = Some(pairs);
+            read.pairs = Some(read_pairs(others.map(|(name, value)| Ok((&**name, &**value))), max_pairs)?);
+        } else if let Some((name, _)) = others.next() {
+            let names: Vec<_> = in_query().map(|field| format!("'{}'", field.name)).collect();
+            let expected = if names.is_empty() { "none".to_owned() } else { join(&names) };
+            let name = shown(name.as_bytes());
+            let text = format!("the query has an unknown parameter '{name}', expected {expected}");
+            return Err(ArgumentError::Mistake(text));
         }
-        let is_there = |field: &Field| read.has(field) || (field.kind == Kind::Rule && read.pairs.is_some());
-        let missing = in_query().find(|field| field.is_required && field.kind != Kind::Pairs && !is_there(field));
-        missing.map_or(Ok(read), |Field { name, .. }| {
-            let text =
-                format!("the query's parameter '{name}' is missing: add ?{name}=VALUE to the URL, or &{name}=VALUE");
-            Err(ArgumentError::Mistake(text))
-        })
+        for (name, value) in parameters {
+            let Some(field) = field_of(name) else { continue };
+            if read.has(field) {
+                return Err(ArgumentError::repeated(name));
+            }
+            // No name of a rule has this character.
+            if field.kind == Kind::Rule && value.contains('=') {
+                let mistake = |_| ArgumentError::value(field.name, value, field.kind);
+                read.pairs = Some(read_pairs(operation::pairs(value).map(|pair| pair.map_err(mistake)), max_pairs)?);
+            } else {
+                read.put(field, value, field.name)?;
+            }
+        }
+        let is_missing = |field: &&Field| field.is_required && field.kind != Kind::Pairs && !read.has(field);
+        let Some(Field { name, .. }) = in_query().find(is_missing) else { return Ok(read) };
+        let text = format!("the query's parameter '{name}' is missing: add ?{name}=VALUE to the URL, or &{name}=VALUE");
+        Err(ArgumentError::Mistake(text))
     }
 
     /// Returns how the fields in a JSON body are read, which are added to these arguments.
@@ -245,33 +219,22 @@ impl Arguments {
     }
 }
 
-fn read_pairs(words: &[&[u8]], max: usize) -> Result<Operation, ArgumentError> {
-    if words.len() > max {
-        return Err(ArgumentError::ManyPairs { max });
-    }
-    let mut pairs = Operation::new();
-    for word in words {
-        let (field, value) = text(word)?.split_once('=').unwrap_or_default();
-        if !pairs.set(field, value) {
-            return Err(ArgumentError::repeated(field));
-        }
-    }
-    Ok(pairs)
-}
-
-/// Reads the operation of a rule, as in the rules file.
-fn read_operation(text: &str, field: &Field, max: usize) -> Result<Operation, ArgumentError> {
-    let mut operation = Operation::new();
-    for (index, pair) in operation::pairs(text).enumerate() {
-        let (key, value) = pair.map_err(|_| ArgumentError::value(field.name, text, field.kind))?;
+/// Reads at most `max` pairs of an operation or an actor. Each field is compared with all others.
+fn read_pairs<'p>(
+    pairs: impl Iterator<Item = Result<(&'p str, &'p str), ArgumentError>>,
+    max: usize,
+) -> Result<Operation, ArgumentError> {
+    let mut read = Operation::new();
+    for (index, pair) in pairs.enumerate() {
         if index >= max {
             return Err(ArgumentError::ManyPairs { max });
         }
-        if !operation.set(key, value) {
-            return Err(ArgumentError::repeated(key));
+        let (field, value) = pair?;
+        if !read.set(field, value) {
+            return Err(ArgumentError::repeated(field));
         }
     }
-    Ok(operation)
+    Ok(read)
 }
 
 fn text(word: &[u8]) -> Result<&str, ArgumentError> {
@@ -331,20 +294,15 @@ impl<'de> Visitor<'de> for BodySeed {
             seen.push(field.name);
             if let Kind::List { of, max } = field.kind {
                 read.values.push((field.name, Value::List(map.next_value_seed(ListSeed { of, max })?)));
-            } else if field.kind.is_number() {
-                if let Some(WholeNumber(number)) = map.next_value()? {
-                    let (min, max) = field.kind.range();
-                    if !(min..=max).contains(&number) {
-                        let text = format!("{}: expected {}, got {number}", field.name, field.kind);
-                        return Err(M::Error::custom(text));
-                    }
-                    read.values.push((field.name, Value::Number(number)));
-                }
-            } else if let Some(text) = map.next_value::<Option<String>>()? {
-                if field.kind == Kind::Owner && !is_owner(&text) {
-                    return Err(M::Error::custom(format_args!("{}: expected {}", field.name, field.kind)));
-                }
-                read.values.push((field.name, Value::Text(text)));
+                continue;
+            }
+            let given = if field.kind.is_number() {
+                map.next_value::<Option<WholeNumber>>()?.map(|WholeNumber(number)| number.to_string())
+            } else {
+                map.next_value()?
+            };
+            if let Some(given) = given {
+                read.put(field, &given, field.name).map_err(M::Error::custom)?;
             }
         }
         match in_body().find(|field| field.is_required && !read.has(field)) {
@@ -479,11 +437,11 @@ mod tests {
             (&["divvy.top", "a", "TAKEN", "DENIED"], "'DENIED' is not an option here"),
             (&["divvy.top", "a", "LAST", "61"], "LAST is '61', but must be 60 or 3600"),
             (&["divvy.top", "a", "COUNT", "1e2"], "COUNT is '1e2', but must be a whole number from 1 to 1000"),
-            (&["divvy.status", "user"], "expected key=value, got 'user'"),
+            (&["divvy.status", "user"], "'user' is not an option here; the command is DIVVY.STATUS key=value..."),
             (&["divvy.status", "user=a", "COUNT", "1", "path=b"], "'path=b' is not an option here"),
             (&["divvy.status", "a=1", "b=2", "c=3", "d=4", "e=5"], "more than 4 pairs"),
             (&["divvy.status", "a=1", "a=2"], "the field 'a' is given twice"),
-            (&["divvy.reset", "a=b", "COST", "1"], "expected key=value, got 'COST'"),
+            (&["divvy.reset", "a=b", "COST", "1"], "'COST' is not an option here"),
         ];
         for (words, expected) in rows {
             assert!(of_command(words).contains(expected), "{words:?}: {}", of_command(words));
@@ -513,7 +471,7 @@ mod tests {
                 &[("rule", "a=\"b")],
                 "rule is 'a=\"b', but must be the name of a rule, or its operation as in the rules file",
             ),
-            ("/v1/top", &[("rule", "a=b"), ("rule", "c")], "the query's parameter 'rule' is given twice"),
+            ("/v1/top", &[("rule", "a=b"), ("rule", "c")], "the field 'rule' is given twice"),
             (
                 "/v1/top",
                 &[("rule", "a"), ("actor", "b")],
@@ -524,10 +482,10 @@ mod tests {
                 &[("rule", "a"), ("count", "1001")],
                 "count is '1001', but must be a whole number from 1 to 1000",
             ),
-            ("/v1/counters", &[("rule", "a"), ("rule", "b")], "the query's parameter 'rule' is given twice"),
+            ("/v1/counters", &[("rule", "a"), ("rule", "b")], "the field 'rule' is given twice"),
             ("/v1/status", &[], "names no actor"),
             ("/v1/status", &[("count", "5")], "names no actor"),
-            ("/v1/status", &[("user", "a"), ("user", "b")], "the query's parameter 'user' is given twice"),
+            ("/v1/status", &[("user", "a"), ("user", "b")], "the field 'user' is given twice"),
             ("/v1/status", &[("a", "1"), ("b", "2"), ("c", "3"), ("d", "4"), ("e", "5")], "more than 4 pairs"),
         ] {
             let error = of_query("GET", path, query);
@@ -548,7 +506,7 @@ mod tests {
             ("{}", "missing field `credits`"),
             (r#"{"credits": 5, "credits": 6}"#, "duplicate field `credits`"),
             (r#"{"credits": "5"}"#, "a whole number from 0"),
-            (r#"{"credits": 5, "expiresIn": 0}"#, "expected a whole number of seconds from 1 to 3155760000"),
+            (r#"{"credits": 5, "expiresIn": 0}"#, "must be a whole number of seconds from 1 to 3155760000"),
             (r#"{"credits": 5, "reason": "x"}"#, "unknown field `reason`, expected `credits` or `expiresIn`"),
             ("[]", "an object"),
         ] {

@@ -222,9 +222,9 @@ impl Field {
         Self { place: Place::Option(word), ..Self::new(name, kind, about).optional() }
     }
 
-    /// Returns the field for HTTP requests alone.
-    pub(super) const fn only_over_http(self) -> Self {
-        Self { place: Place::Nowhere, ..self }
+    /// Creates a field for HTTP requests alone, which may be missing.
+    pub(super) const fn only_over_http(name: &'static str, kind: Kind, about: &'static str) -> Self {
+        Self { place: Place::Nowhere, ..Self::new(name, kind, about).optional() }
     }
 
     /// Returns the field in the body of HTTP requests.

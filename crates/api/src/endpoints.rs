@@ -109,11 +109,6 @@ impl Endpoint {
         self.fields.iter().any(|field| field.is_in_body)
     }
 
-    /// Returns whether the command takes words after its positions.
-    pub(super) fn has_options(&self) -> bool {
-        self.fields.iter().any(|field| matches!(field.place, Place::Option(_) | Place::Word))
-    }
-
     /// Returns the command with its arguments.
     pub fn usage(&self) -> String {
         let (name, subcommand) = self.command;
@@ -128,16 +123,12 @@ impl Endpoint {
         let mut words = if self.command.1.is_empty() { 1 } else { 2 };
         let (mut is_open, mut index) = (false, 0);
         while index < self.fields.len() {
-            let field = self.fields[index];
-            match (field.place, field.kind) {
-                (Place::Position, Kind::Pairs | Kind::Rule) => {
-                    is_open = true;
-                    words += if field.is_required { 1 } else { 0 };
-                }
-                (Place::Position, _) => words += 1,
-                (Place::Nowhere, _) => {}
-                (Place::Option(_) | Place::Word, _) => is_open = true,
-            }
+            let Field { place, kind, is_required, .. } = *self.fields[index];
+            let is_position = matches!(place, Place::Position);
+            words += (is_position && is_required) as i64;
+            // Fields with any number of words, and those that may be missing.
+            let is_single = is_position && is_required && !matches!(kind, Kind::Pairs | Kind::Rule);
+            is_open = is_open || !(is_single || matches!(place, Place::Nowhere));
             index += 1;
         }
         if is_open { -words } else { words }
@@ -186,43 +177,36 @@ const OWNER: Field = Field::option(
 );
 const OWNER_IN_BODY: Field = Field { is_in_body: true, ..OWNER };
 const OF_OWNER: Field = Field::option("OWNER", "owner", Kind::Owner, "Only those of this owner.");
-const OF_FIELD: Field = Field::new(
+const OF_FIELD: Field = Field::only_over_http(
     "field",
     Kind::Text,
     "Only blocks that keep an address of this field away from everything a rule counts, for firewalls: those for all rules, and \
      those of rules whose actorField it is. Leaves out allowed addresses, and blocks of canaries.",
-)
-.optional()
-.only_over_http();
-const SINCE: Field = Field::new(
+);
+const SINCE: Field = Field::only_over_http(
     "since",
     Kind::Text,
     "`sequence` of an earlier answer. The answer has the next `count` changes since then; ask again until `sequence` stays the same.",
-)
-.optional()
-.only_over_http();
-const SET: Field = Field::new(
+);
+const SET: Field = Field::only_over_http(
     "set",
     Kind::List { of: &[&LABEL_OR_ALL, &ACTOR, &EXPIRES_IN, &REASON], max: MAX_EDITS },
     "The blocks to set, after those in `remove` are removed.",
 )
-.optional()
-.only_over_http()
 .in_body();
-const REMOVE: Field =
-    Field::new("remove", Kind::List { of: &[&LABEL_OR_ALL, &ACTOR], max: MAX_EDITS }, "The blocks to remove.")
-        .optional()
-        .only_over_http()
-        .in_body();
+const REMOVE: Field = Field::only_over_http(
+    "remove",
+    Kind::List { of: &[&LABEL_OR_ALL, &ACTOR], max: MAX_EDITS },
+    "The blocks to remove.",
+)
+.in_body();
 /// Maximum number of blocks that one request sets, and removes. --max-body is reached first, unless it was raised.
 const MAX_EDITS: usize = 1_000;
 const OF_RULE: Field =
     Field::option("RULE", "rule", Kind::Text, "Only those of this rule. Without it, those of all rules.");
 /// An actor that only HTTP's listings can name.
 const OF_ACTOR_OVER_HTTP: Field =
-    Field::new("actor", Kind::Text, "Only this actor's, which is the whole answer if `rule` is given, too.")
-        .optional()
-        .only_over_http();
+    Field::only_over_http("actor", Kind::Text, "Only this actor's, which is the whole answer if `rule` is given, too.");
 const OF_ACTOR: Field = Field::option("ACTOR", "actor", Kind::Text, "Only this actor's.");
 const CURSOR: Field = Field::option("CURSOR", "cursor", Kind::Text, "`next` of the previous page.");
 const COUNT: Field = Field::option(

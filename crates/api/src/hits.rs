@@ -171,6 +171,7 @@ const REPLAYED: Member =
 const LOCATION: Member = member("Location", Pattern("^/v1/reservations/[a-zA-Z0-9_-]+$"), "The reservation's path.");
 const LIMITS: &[Member] = &[RATE_LIMIT, POLICY];
 const LIMITS_AND_RETRY: &[Member] = &[RATE_LIMIT, POLICY, RETRY_AFTER];
+const LIMITS_RETRY_AND_REPLAYED: &[Member] = &[RATE_LIMIT, POLICY, REPLAYED, RETRY_AFTER];
 const LIMITS_AND_REPLAYED: &[Member] = &[RATE_LIMIT, POLICY, REPLAYED];
 
 const IN_FLIGHT: Reply = Reply::error(
@@ -225,12 +226,7 @@ pub(super) static ROUTES: &[Route] = &[
         body: Some(HIT),
         replies: &[
             Reply::json("200", "Allowed. The credit is taken.", ANSWER).with(LIMITS_AND_REPLAYED),
-            Reply::json("429", "Denied. No credit is taken.", ANSWER).with(&[
-                RATE_LIMIT,
-                POLICY,
-                REPLAYED,
-                RETRY_AFTER,
-            ]),
+            Reply::json("429", "Denied. No credit is taken.", ANSWER).with(LIMITS_RETRY_AND_REPLAYED),
             IN_FLIGHT,
             OTHER_REQUEST,
         ],

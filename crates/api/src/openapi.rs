@@ -241,12 +241,9 @@ impl Components {
                     Some("object") => "Properties",
                     _ => "Length",
                 };
-                for (bound, number) in
-                    [("min", Some(min).filter(|min| *min > 0)), ("max", Some(max).filter(|max| *max < u64::MAX))]
-                {
-                    if let Some(number) = number {
-                        schema[format!("{bound}{unit}")] = number.into();
-                    }
+                schema[format!("min{unit}")] = min.into();
+                if max < u64::MAX {
+                    schema[format!("max{unit}")] = max.into();
                 }
                 schema
             }

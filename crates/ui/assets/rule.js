@@ -24,16 +24,17 @@ const TEXT_HINT =
 /**
  * @param {object} props
  * @param {string} props.name
- * @param {object} [props.shown] the rule and its last minute, from the stream, and when all of it was sent (`toldAt`)
+ * @param {object} [props.shown] the rule and its last minute, from the stream
+ * @param {number} [props.version] number that changes with the rules
  * @param {boolean} props.isMissing whether the stream has no such rule
  * @param {() => void} props.onClose
  */
-export function RulePanel({ name, shown, isMissing, hasTop, onClose }) {
+export function RulePanel({ name, shown, version, isMissing, hasTop, onClose }) {
   const [{ rule, error }, setLoaded] = useState({});
   useEffect(() => {
     const adopt = ({ named }) => named.has(name) && setLoaded({ rule: named.get(name) });
     api.loadRules().then(adopt, (problem) => setLoaded({ error: problem }));
-  }, [shown?.toldAt]);
+  }, [version]);
   const gone = shown
     ? 'This rule is no longer in force, or no longer in your scope.'
     : 'No rule in force has this name, or it is outside your scope.';
@@ -78,7 +79,7 @@ function Facts({ rule }) {
   return facts.map(([term, text]) => text && html`<div><dt>${term}</dt><dd>${text}</dd></div>`);
 }
 
-function Charts({ canary, minute: { hits, denied } }) {
+function Charts({ canary, history: { hits, denied } }) {
   const chart = (name, title, series, shape, share) => html`
     <figure class="figure-chart ${name}">
       <figcaption><span>${title}</span><b>${number(series.at(-1) ?? 0)}/s</b></figcaption>

@@ -4,7 +4,7 @@ import * as api from './api.js';
 import { count, go, link, number } from './format.js';
 import { Component, html, useRef } from './preact_htm.js';
 import { RulePanel } from './rule.js';
-import { nextMinute, Spark, sum, Table, useFieldText } from './widgets.js';
+import { Spark, sum, Table, useFieldText } from './widgets.js';
 
 /** Pause after typing or scrolling before other rules are asked for (ms). */
 const DEBOUNCE = 150;
@@ -19,8 +19,6 @@ const LEASES = 'Limits requests in flight. Select the rule to see the leases in 
 /** The view. Its parameters are `search`, `only` and `rule`, the rule whose panel is open. */
 export class Rules extends Component {
   state = { matching: 0, event: null, said: '', rowHeight: 60 };
-  /** The rules of the last event by name, with all that the server has told of them. It sends most of it only once. */
-  #known = new Map();
   #panel = { name: '', shown: null, isMissing: false };
   /** The part of the list that is asked for. */
   #asked = { first: 0, count: 40 };
@@ -96,23 +94,15 @@ export class Rules extends Component {
   }
 
   #receive(event) {
-    const merge = (rule) => {
-      const before = this.#known.get(rule.name);
-      const toldAt = rule.limit === undefined ? before?.toldAt : Date.now();
-      return { ...before, ...rule, toldAt, minute: nextMinute(before?.minute, rule) };
-    };
-    const rules = event.rules.map(merge);
     const { rule, search, only } = this.#params();
-    const selected = event.selected && merge(event.selected);
-    this.#known = new Map([...(selected ? [selected] : []), ...rules].map((each) => [each.name, each]));
     const before = this.#panel.name === rule ? this.#panel.shown : null;
-    const shown = this.#known.get(rule);
+    const shown = [event.selected, ...event.rules].find((each) => each?.name === rule);
     this.#panel = { name: rule, shown: shown ?? before, isMissing: !shown };
     const { matching } = event;
     // Only a new search is announced, because the number of rules that deny changes each second.
     const said = this.#isNewSearch ? { said: search || only ? `${foundOf(event, true)} found` : '' } : {};
     this.#isNewSearch = false;
-    this.setState({ event: { ...event, rules }, matching, ...said }, () => this.#measure());
+    this.setState({ event, matching, ...said }, () => this.#measure());
   }
 
   #isListShown() {
@@ -200,7 +190,7 @@ export class Rules extends Component {
         <div class="side" ref=${this.#side}>
           ${selected &&
           html`
-            <${RulePanel} key=${selected} ...${panel} hasTop=${app.session.server.top}
+            <${RulePanel} key=${selected} ...${panel} version=${event?.version} hasTop=${app.session.server.top}
               onClose=${() => goTo({ rule: '' })} />
           `}
         </div>
@@ -291,7 +281,7 @@ function LimitCell({ limit, actorField, actorPrefix }) {
   `;
 }
 
-function Chart({ canary, minute: { hits, denied } }) {
+function Chart({ canary, history: { hits, denied } }) {
   const words = canary ? 'would be denied' : 'denied';
   const [allHits, allDenied, most] = [sum(hits), sum(denied), Math.max(0, ...hits)].map(number);
   const label = `Last minute: ${allHits} hits, ${allDenied} ${words}, at most ${most} hits a second`;
@@ -314,8 +304,8 @@ const COLUMNS = [
 ];
 const COUNT_COLUMNS = [
   ['Last minute', 'chart', (rule) => html`<${Chart} ...${rule} />`],
-  ['Hits/s', 'hits', ({ hits, minute }) => html`<${Count} now=${hits} series=${minute.hits} style="" />`],
-  ['Denied/s', 'denied', ({ denied, minute, canary }) => html`
-    <${Count} now=${denied} series=${minute.denied} style=${canary ? 'canary-some' : 'some'} />
+  ['Hits/s', 'hits', ({ hits, history }) => html`<${Count} now=${hits} series=${history.hits} style="" />`],
+  ['Denied/s', 'denied', ({ denied, history, canary }) => html`
+    <${Count} now=${denied} series=${history.denied} style=${canary ? 'canary-some' : 'some'} />
   `],
 ];

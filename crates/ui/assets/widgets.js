@@ -186,15 +186,6 @@ export function PagedList({ member, query, columns, none }) {
   `;
 }
 
-/**
- * Returns the last minute of a rule after a new second. The server sends a whole minute only at the start.
- * @returns {{hits: number[], denied: number[]}} oldest second first
- */
-export function nextMinute(before, { history, hits, denied }) {
-  const push = (series, value) => [...series, value].slice(-SECONDS);
-  return history ?? (before && { hits: push(before.hits, hits), denied: push(before.denied, denied) });
-}
-
 export function sum(series) {
   return series.reduce((all, value) => all + value, 0);
 }

@@ -56,8 +56,8 @@ struct EventStream {
     reloads: watch::Receiver<Vec<RulesReload>>,
     /// Number of the sample in the last event.
     last: u64,
-    /// The rules that the page may show, and the indexes of those in the last event.
-    chosen: Option<(Arc<Candidates>, Vec<usize>)>,
+    /// The rules that the page may show, as of the last event.
+    candidates: Option<Candidates>,
     has_ended: bool,
     _place: StreamPlace,
 }
@@ -69,7 +69,7 @@ impl EventStream {
         samples.mark_changed();
         health.mark_changed();
         reloads.mark_changed();
-        Self { ui, viewer, view, samples, health, reloads, last: 0, chosen: None, has_ended: false, _place: place }
+        Self { ui, viewer, view, samples, health, reloads, last: 0, candidates: None, has_ended: false, _place: place }
     }
 
     /// Waits for the next event; `None` after the last one, or if the server stops.
@@ -108,46 +108,40 @@ impl EventStream {
         None
     }
 
-    /// Returns the data of the event `rules`; `None` if there is no new sample. It has all facts about the rules if others are
-    /// shown than before.
+    /// Returns the data of the event `rules`; `None` if there is no new sample.
     async fn rules(&mut self, scope: Scope) -> Option<String> {
         let sample = Arc::clone(&self.samples.borrow_and_update());
         if sample.number <= self.last {
             return None;
         }
-        let known = self.chosen.take().filter(|(known, _)| known.are_of(&sample, &scope));
-        let (candidates, last_shown) = match known {
-            Some((candidates, shown)) => (candidates, Some(shown)),
-            None => (self.find_candidates(&sample, scope).await?, None),
+        let known = self.candidates.take().filter(|known| known.are_of(&sample, &scope));
+        let candidates = match known {
+            Some(known) => known,
+            None => self.find_candidates(&sample, scope).await?,
         };
+        let (history, sample) = self.ui.sampler.history();
+        // If other rules have come into force, their sample follows.
+        if sample.ruleset() != candidates.ruleset {
+            return None;
+        }
         let shown = self.view.choose(&candidates, &sample);
-        let (event, number, shown) = if last_shown.as_ref() == Some(&shown.indexes) {
-            (self.view.write(&candidates, &sample, &shown, None), sample.number, shown)
-        } else {
-            let file = self.ui.settings.rules_file.as_deref();
-            let (history, sample) = self.ui.sampler.history();
-            // If other rules have come into force, their sample follows.
-            if sample.ruleset() != candidates.ruleset {
-                return None;
-            }
-            let shown = self.view.choose(&candidates, &sample);
-            // Copied, because writing takes long, and other streams wait for the history.
-            let indexes = shown.indexes.iter().copied().chain(candidates.selected.flatten());
-            let minutes = indexes.map(|index| (index, history.of_rule(index))).collect();
-            drop(history);
-            (self.view.write(&candidates, &sample, &shown, Some((&minutes, file))), sample.number, shown)
-        };
-        self.last = number;
-        self.chosen = Some((candidates, shown.indexes));
+        // Copied, because writing takes long, and other streams wait for the history.
+        let indexes = shown.indexes.iter().copied().chain(candidates.selected.flatten());
+        let minutes = indexes.map(|index| (index, history.of_rule(index))).collect();
+        drop(history);
+        let file = self.ui.settings.rules_file.as_deref();
+        let event = self.view.write(&candidates, &sample, &shown, (&minutes, file));
+        self.last = sample.number;
+        self.candidates = Some(candidates);
         Some(event)
     }
 
     /// Looks at all rules, in a slot of the page: in turn with other streams, and with looks at the server's health.
-    async fn find_candidates(&self, sample: &Arc<Sample>, scope: Scope) -> Option<Arc<Candidates>> {
+    async fn find_candidates(&self, sample: &Arc<Sample>, scope: Scope) -> Option<Candidates> {
         let (view, sample) = (self.view.clone(), Arc::clone(sample));
         let slot = self.ui.slots.take().await;
         let find = tokio::task::spawn_blocking(move || view.find_candidates(&sample, scope));
-        slot.run(find).await.ok()?.ok().map(Arc::new)
+        slot.run(find).await.ok()?.ok()
     }
 }
 

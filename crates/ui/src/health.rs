@@ -5,7 +5,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
@@ -14,29 +13,27 @@ use super::Ui;
 use divvy_core::clock::NANOS_PER_SECOND;
 use divvy_server::http::page::{LastError, hide_paths, last_errors};
 
-/// Interval for checking whether a page is open.
-const INTERVAL: Duration = Duration::from_secs(1);
-/// Number of intervals between two samples.
-const INTERVALS: u32 = 5;
+/// Time between two samples.
+const INTERVAL: Duration = Duration::from_secs(5);
+/// Time between two looks at whether a page is open.
+const IDLE_INTERVAL: Duration = Duration::from_secs(1);
+/// The state of a value that is not near its bound.
+const OK: &str = "ok";
 /// Timeout for the store to count its counters. Health without that number is better than none.
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Ui {
     /// Samples the health of the server for all pages, forever.
     pub(crate) async fn sample_health(self: &Arc<Self>) {
-        let mut age = INTERVALS;
         loop {
             if self.health_event.receiver_count() == 0 {
                 // The next page must not see the state of long ago.
                 self.health_event.send_replace(None);
-                age = INTERVALS;
-            } else if age < INTERVALS {
-                age += 1;
-            } else {
-                age = 1;
-                if let Some(event) = self.health().await {
-                    self.health_event.send_replace(Some(event.to_string().into()));
-                }
+                sleep(IDLE_INTERVAL).await;
+                continue;
+            }
+            if let Some(event) = self.health().await {
+                self.health_event.send_replace(Some(event.to_string().into()));
             }
             sleep(INTERVAL).await;
         }
@@ -79,8 +76,8 @@ impl Ui {
         let (settings, limits) = (&self.settings, &self.limits);
         let (buffers, connections) = (limits.max_buffer_memory as u64, limits.max_connections as u64);
         // A cache and a journal are meant to be full. Requests fail if anything else is.
-        let harmless = |_, _| State::Ok;
-        type Row<'a> = (&'a str, &'a str, Option<u64>, Option<u64>, fn(u64, u64) -> State);
+        let harmless = |_, _| OK;
+        type Row<'a> = (&'a str, &'a str, Option<u64>, Option<u64>, fn(u64, u64) -> &'static str);
         let rows: [Row<'_>; 11] = [
             ("Counters", "count", counters, find("divvy_max_counters"), judge),
             ("Disk", "bytes", find("divvy_rocksdb_disk_bytes"), settings.max_disk, judge),
@@ -96,28 +93,19 @@ impl Ui {
         ];
         let describe = |(text, unit, used, bound, judge): Row<'_>| {
             let used = used?;
-            let state = bound.map_or(State::Ok, |bound| judge(used, bound));
+            let state = bound.map_or(OK, |bound| judge(used, bound));
             Some(json!({"text": text, "used": used, "bound": bound, "unit": unit, "state": state}))
         };
         rows.into_iter().filter_map(describe).collect()
     }
 }
 
-/// How a value is to be judged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum State {
-    Ok,
-    Warning,
-    Bad,
-}
-
 /// Judges a value that must not reach its bound. A bound of 0 switches something off, and nothing uses it.
-fn judge(used: u64, bound: u64) -> State {
+fn judge(used: u64, bound: u64) -> &'static str {
     match used as f64 / bound as f64 {
-        0.95.. => State::Bad,
-        0.8.. => State::Warning,
-        _ => State::Ok,
+        0.95.. => "bad",
+        0.8.. => "warning",
+        _ => OK,
     }
 }
 
@@ -186,8 +174,8 @@ mod tests {
     #[test]
     fn value_near_its_bound_is_marked() {
         let states = [79, 80, 94, 95, 200].map(|used| judge(used, 100));
-        assert_eq!(states, [State::Ok, State::Warning, State::Warning, State::Bad, State::Bad]);
-        assert_eq!(judge(0, 0), State::Ok);
+        assert_eq!(states, ["ok", "warning", "warning", "bad", "bad"]);
+        assert_eq!(judge(0, 0), "ok");
     }
 
     #[test]

@@ -125,14 +125,15 @@ impl History {
     /// Adds a second under the rules in force. `origins` has, for each of the rules, the index that it had in the last sample;
     /// `None` if the rules are the same. See [`origins`].
     fn add(&mut self, policy: Option<Arc<ActiveRules>>, origins: Option<&[Option<usize>]>) -> Sample {
-        let mut seconds = self.count();
         if let Some(origins) = origins {
-            seconds = self.replace_policy(policy, origins, &seconds);
-            for (second, since) in seconds.iter_mut().zip(self.count()) {
-                second.hits = second.hits.saturating_add(since.hits);
-                second.denied = second.denied.saturating_add(since.denied);
-            }
+            // A rule that stays keeps its history. Its hits since the last sample, under the rules before, are left out.
+            let mut histories = mem::take(&mut self.by_rule);
+            let kept = |(index, origin): (usize, &Option<usize>)| Some((index, histories.remove(&(*origin)?)?));
+            self.by_rule = origins.iter().enumerate().filter_map(kept).collect();
+            self.counted.clear();
+            self.policy = policy;
         }
+        let seconds = self.count();
         self.record(&seconds);
         self.samples += 1;
         let has_denied = |minute: &[Second]| minute.iter().any(|second| second.denied > 0);
@@ -160,23 +161,6 @@ impl History {
             Second { hits: difference(now.allowed, before.allowed).saturating_add(denied), denied }
         };
         self.counted.iter_mut().zip(policy.rule_counts()).map(since).collect()
-    }
-
-    /// Puts other rules in force. A rule that stays keeps its history, and its counts of this second, which are returned in
-    /// the new order.
-    fn replace_policy(
-        &mut self,
-        policy: Option<Arc<ActiveRules>>,
-        origins: &[Option<usize>],
-        seconds: &[Second],
-    ) -> Vec<Second> {
-        let mut histories = mem::take(&mut self.by_rule);
-        let kept = |(index, origin): (usize, &Option<usize>)| Some((index, histories.remove(&(*origin)?)?));
-        self.by_rule = origins.iter().enumerate().filter_map(kept).collect();
-        self.counted.clear();
-        self.policy = policy;
-        let second = |origin: &Option<usize>| origin.and_then(|origin| seconds.get(origin)).copied();
-        origins.iter().map(|origin| second(origin).unwrap_or_default()).collect()
     }
 
     fn record(&mut self, seconds: &[Second]) {
@@ -269,13 +253,12 @@ mod tests {
             before.count_for_test(rule, true, hits);
         }
         add(&mut history, &before);
-        before.count_for_test(2, false, 3);
         let after = policy(&metrics, &["c=1", "new=1", "a=1"]);
         after.count_for_test(0, false, 4);
         let sample = add(&mut history, &after);
-        assert_eq!(sample.second(0), Second { hits: 7, denied: 7 }, "hits before and after the reload");
+        assert_eq!(sample.second(0), Second { hits: 4, denied: 4 });
         assert_eq!((sample.number, sample.denying), (3, vec![0]));
         let last = [0, 1, 2].map(|rule| hits(&history, rule)[SECONDS - 2..].to_vec());
-        assert_eq!(last, [[30, 7], [0, 0], [10, 0]]);
+        assert_eq!(last, [[30, 4], [0, 0], [10, 0]]);
     }
 }

@@ -2,6 +2,7 @@
 //! of its user that contain the text of its search.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use hyper::Uri;
 use memchr::memmem;
@@ -50,10 +51,10 @@ pub struct Candidates {
     /// Number of the set of rules.
     pub ruleset: Option<u64>,
     scope: Scope,
-    /// Indexes of the rules in scope, in order; `None` if all are.
-    in_scope: Option<Vec<usize>>,
-    /// Indexes of the rules in scope with the text, in order; `None` if all have it.
-    matching: Option<Vec<usize>>,
+    /// Indexes of the rules in scope, in order.
+    in_scope: Arc<[usize]>,
+    /// Indexes of the rules in scope with the text, in order.
+    matching: Arc<[usize]>,
     /// The rule that the page shows in detail, if it is in scope. `None` if the page asks for none.
     pub selected: Option<Option<usize>>,
 }
@@ -62,7 +63,7 @@ pub struct Candidates {
 pub type Minutes = HashMap<usize, Vec<Second>>;
 
 /// The rules in an event.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct ShownRules {
     matching: usize,
     /// Indexes of the rules, in order.
@@ -94,7 +95,8 @@ impl View {
     /// take milliseconds.
     pub fn find_candidates(&self, sample: &Sample, scope: Scope) -> Candidates {
         let Some(policy) = &sample.policy else {
-            return Candidates { ruleset: None, scope, in_scope: None, matching: None, selected: None };
+            let (in_scope, matching) = Default::default();
+            return Candidates { ruleset: None, scope, in_scope, matching, selected: None };
         };
         let finder = memmem::Finder::new(&self.search);
         let with_text = |(index, rule): (usize, &Rule)| has_text(rule, index, &finder).then_some(index);
@@ -102,64 +104,54 @@ impl View {
             let index = policy.rules().find_by_name(name)?;
             sample.rules().get(index).filter(|rule| scope.covers(Some(rule), None, None)).map(|_| index)
         };
-        Candidates {
-            ruleset: sample.ruleset(),
-            in_scope: (!scope.covers_everything()).then(|| listed(policy, &scope).map(|(index, _)| index).collect()),
-            matching: (!self.search.is_empty()).then(|| listed(policy, &scope).filter_map(with_text).collect()),
-            selected: self.rule.as_ref().map(select),
-            scope,
-        }
+        let in_scope: Arc<[usize]> = listed(policy, &scope).map(|(index, _)| index).collect();
+        let matching = match self.search.is_empty() {
+            true => Arc::clone(&in_scope),
+            false => listed(policy, &scope).filter_map(with_text).collect(),
+        };
+        let selected = self.rule.as_ref().map(select);
+        Candidates { ruleset: sample.ruleset(), in_scope, matching, selected, scope }
     }
 
     /// Returns the rules that the page shows of the candidates.
     pub fn choose(&self, candidates: &Candidates, sample: &Sample) -> ShownRules {
-        let matching = candidates.matching.as_ref().or(candidates.in_scope.as_ref());
         // With hidden counts, the list of rules that denied a hit would reveal some of them.
-        if self.only.is_some() && !candidates.hides_counts() {
-            let is_matching = |index: &usize| matching.is_none_or(|all| all.binary_search(index).is_ok());
-            return self.page(sample.denying.iter().copied().filter(is_matching).collect::<Vec<_>>().into_iter());
+        if self.only.is_none() || candidates.hides_counts() {
+            return self.page(&candidates.matching);
         }
-        match matching {
-            Some(matching) => self.page(matching.iter().copied()),
-            None => self.page(0..sample.rules().len()),
-        }
+        let is_matching = |index: &usize| candidates.matching.binary_search(index).is_ok();
+        self.page(&sample.denying.iter().copied().filter(is_matching).collect::<Vec<_>>())
     }
 
-    fn page(&self, indexes: impl ExactSizeIterator<Item = usize>) -> ShownRules {
-        ShownRules { matching: indexes.len(), indexes: indexes.skip(self.first).take(self.count).collect() }
+    fn page(&self, indexes: &[usize]) -> ShownRules {
+        let shown = indexes.iter().skip(self.first).take(self.count).copied().collect();
+        ShownRules { matching: indexes.len(), indexes: shown }
     }
 
-    /// Writes the event's data. With the last minutes of the shown rules and the name of the rules file, it has all facts
-    /// about them.
+    /// Writes the event's data. `minutes` has the last minutes of the shown rules, and `file` is the name of the rules file.
     pub fn write(
         &self,
         candidates: &Candidates,
         sample: &Sample,
         shown: &ShownRules,
-        facts: Option<(&Minutes, Option<&str>)>,
+        (minutes, file): (&Minutes, Option<&str>),
     ) -> String {
         let describe_rule = |&index: &usize| {
-            let rule = sample.rules().get(index)?;
-            let Second { hits, denied } = sample.second(index);
-            let mut event = match facts {
-                Some((_, file)) => describe(rule, file),
-                None => json!({}),
-            };
-            add(&mut event, "index", json!(index));
-            add(&mut event, "name", json!(rule.name(index)));
+            let mut event = describe(sample.rules().get(index)?, index, file);
             if !candidates.hides_counts() {
+                let Second { hits, denied } = sample.second(index);
                 add(&mut event, "hits", json!(hits));
                 add(&mut event, "denied", json!(denied));
-                if let Some((minutes, _)) = facts {
-                    let minute = minutes.get(&index).into_iter().flatten();
-                    let (hits, denied): (Vec<_>, Vec<_>) = minute.map(|second| (second.hits, second.denied)).unzip();
-                    add(&mut event, "history", json!({"hits": hits, "denied": denied}));
-                }
+                let minute = minutes.get(&index).into_iter().flatten();
+                let (hits, denied): (Vec<_>, Vec<_>) = minute.map(|second| (second.hits, second.denied)).unzip();
+                add(&mut event, "history", json!({"hits": hits, "denied": denied}));
             }
             Some(event)
         };
         let mut event = json!({
-            "total": candidates.in_scope.as_ref().map_or(sample.rules().len(), Vec::len),
+            // Changes with the rules.
+            "version": candidates.ruleset,
+            "total": candidates.in_scope.len(),
             "matching": shown.matching,
             "first": self.first,
             "rules": shown.indexes.iter().filter_map(describe_rule).collect::<Vec<_>>(),
@@ -190,15 +182,14 @@ impl Candidates {
     fn add_sums(&self, sample: &Sample, event: &mut Value) {
         let is_canary = |index: usize| sample.rules().get(index).is_some_and(is_canary);
         let (mut all_hits, mut all_denied, mut canary_denied) = (0, 0, 0);
-        let is_in_scope = |index: &usize| self.in_scope.as_ref().is_none_or(|all| all.binary_search(index).is_ok());
-        for index in (0..sample.rules().len()).filter(is_in_scope) {
+        for &index in &*self.in_scope {
             let Second { hits, denied } = sample.second(index);
             all_hits += u64::from(hits);
             if denied > 0 {
                 *if is_canary(index) { &mut canary_denied } else { &mut all_denied } += u64::from(denied);
             }
         }
-        let is_denying = |index: &&usize| is_in_scope(index) && !is_canary(**index);
+        let is_denying = |index: &&usize| self.in_scope.binary_search(index).is_ok() && !is_canary(**index);
         add(event, "denying", json!(sample.denying.iter().filter(is_denying).count()));
         add(event, "sum", json!({"hits": all_hits, "denied": all_denied, "canaryDenied": canary_denied}));
     }
@@ -218,8 +209,10 @@ fn is_canary(rule: &Rule) -> bool {
 }
 
 /// Returns the part of a rule that changes only with the rules.
-fn describe(rule: &Rule, file: Option<&str>) -> Value {
+fn describe(rule: &Rule, index: usize, file: Option<&str>) -> Value {
     json!({
+        "index": index,
+        "name": rule.name(index),
         "operation": shorten(rule.to_string()),
         "limit": shorten(rule.settings.to_string()),
         "algorithm": rule.settings.algorithm().name(),

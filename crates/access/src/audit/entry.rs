@@ -2,13 +2,11 @@
 //! client, file or signal that a change comes from. A line is ASCII only: text from clients cannot control a terminal that
 //! shows the file.
 
-use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use serde::Serialize;
-use serde_json::ser::Formatter;
-use serde_json::{Map, Serializer, Value, json};
+use serde_json::{Map, Value, json};
 
 use divvy_core::clock::Timestamp;
 use divvy_telemetry::metrics::named_values;
@@ -85,17 +83,8 @@ impl Change {
     /// Adds the pairs of an operation.
     #[must_use]
     pub fn with_operation<T: AsRef<str>>(self, pairs: impl Iterator<Item = T>) -> Self {
-        let mut text = String::new();
-        for pair in pairs {
-            if !text.is_empty() {
-                text.push(' ');
-            }
-            text.push_str(pair.as_ref());
-            if text.len() > MAX_TEXT {
-                break;
-            }
-        }
-        self.with("operation", text)
+        let pairs: Vec<_> = pairs.take(MAX_NAMES).map(|pair| truncate(pair.as_ref())).collect();
+        self.with("operation", pairs.join(" "))
     }
 }
 
@@ -221,7 +210,7 @@ pub struct Entry<'a> {
     /// State after the change, if there is one.
     pub after: Option<State>,
     /// Why the change was refused or failed.
-    pub error: Option<String>,
+    pub error: Option<&'a str>,
     /// Number of entries like this that were left out before it.
     pub omitted: Option<u64>,
 }
@@ -271,7 +260,7 @@ impl Entry<'_> {
     }
 
     fn error(&self) -> Option<&str> {
-        self.error.as_deref().map(truncate_error)
+        self.error.map(truncate_error)
     }
 }
 
@@ -293,30 +282,19 @@ fn format_time(time: Timestamp) -> String {
     jiff::Timestamp::from_nanosecond(nanos).map(|time| format!("{time:.3}")).unwrap_or_default()
 }
 
-/// Escapes all characters but printable ASCII.
-struct AsciiFormatter;
-
-impl Formatter for AsciiFormatter {
-    fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
-        for character in fragment.chars() {
-            if matches!(character, ' '..='~') {
-                write!(writer, "{character}")?;
-            } else {
-                for unit in character.encode_utf16(&mut [0; 2]) {
-                    write!(writer, "\\u{unit:04x}")?;
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
 /// Returns a value as JSON in one line of printable ASCII. All values in an entry can be written as such.
 fn to_ascii(value: &impl Serialize) -> String {
-    let mut bytes = Vec::new();
-    let written = value.serialize(&mut Serializer::with_formatter(&mut bytes, AsciiFormatter));
-    // ASCII is UTF-8.
-    written.ok().and_then(|()| String::from_utf8(bytes).ok()).unwrap_or_default()
+    let json = serde_json::to_string(value).unwrap_or_default();
+    let mut ascii = String::with_capacity(json.len());
+    for character in json.chars() {
+        if matches!(character, ' '..='~') {
+            ascii.push(character);
+        } else {
+            // It is within a string.
+            character.encode_utf16(&mut [0; 2]).iter().for_each(|unit| ascii.push_str(&format!("\\u{unit:04x}")));
+        }
+    }
+    ascii
 }
 
 #[cfg(test)]
@@ -359,7 +337,8 @@ mod tests {
                 "\n"
             )
         );
-        entry.error = Some("x".repeat(MAX_ERROR + 1));
+        let error = "x".repeat(MAX_ERROR + 1);
+        entry.error = Some(&error);
         entry.omitted = Some(3);
         assert_eq!(plain("a 'b'\u{1b}…\""), r#"a 'b'\u001b\u2026\""#);
         let end = format!(r#","error":"{}","omitted":3}}"#, "x".repeat(MAX_ERROR));

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
-use std::{io, thread};
+use std::{io, mem};
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -23,8 +23,7 @@ use tokio::time::timeout;
 pub use self::entry::{Action, Caller, Change, State};
 use self::entry::{Entry, Status, truncate_error};
 use self::writer::{AuditFile, Writer};
-use divvy_core::clock::{Clock, Timestamp};
-use divvy_telemetry::logging::LogThrottle;
+use divvy_core::clock::{Clock, NANOS_PER_SECOND, Timestamp};
 use divvy_telemetry::metrics::Metrics;
 
 /// Maximum time that a change waits for the line about its attempt.
@@ -47,8 +46,8 @@ pub struct AuditLog {
     clock: Clock,
     metrics: Arc<Metrics>,
     changes: AtomicU64,
-    /// The throttles for lines about refused attempts: of all strangers together (`None`), and of each user.
-    refusals: Mutex<HashMap<Option<Box<str>>, Arc<UserThrottle>>>,
+    /// The refused attempts of all strangers together (`None`), and of each user.
+    refusals: Mutex<HashMap<Option<Box<str>>, Refusals>>,
 }
 
 impl AuditLog {
@@ -77,14 +76,12 @@ impl AuditLog {
     /// The log is required, and cannot be written. The change must not be made, and its outcome is recorded.
     pub async fn begin(self: &Arc<Self>, caller: Caller, change: Change) -> Result<PendingChange, Unavailable> {
         let mut pending = self.begin_unconditionally(caller, change);
-        let Some(writer) = self.required_writer() else { return Ok(pending) };
         let (report, is_written) = oneshot::channel();
-        writer.push_attempt(pending.attempt(), |is_written| _ = report.send(is_written));
-        let is_written = timeout(ATTEMPT_TIMEOUT, is_written).await;
-        if is_written.is_err() {
-            self.metrics.audit.set_failing(true);
+        if !pending.attempt(|is_written| _ = report.send(is_written)) {
+            return Ok(pending);
         }
-        pending.proceed_if(is_written == Ok(Ok(true)))
+        let is_written = timeout(ATTEMPT_TIMEOUT, is_written).await;
+        pending.proceed_if(is_written.ok().map(|is_written| is_written == Ok(true)))
     }
 
     /// Same as [`AuditLog::begin`], for threads.
@@ -93,23 +90,20 @@ impl AuditLog {
     /// Same as [`AuditLog::begin`].
     pub fn begin_blocking(self: &Arc<Self>, caller: Caller, change: Change) -> Result<PendingChange, Unavailable> {
         let mut pending = self.begin_unconditionally(caller, change);
-        let Some(writer) = self.required_writer() else { return Ok(pending) };
         let (report, is_written) = mpsc::channel();
-        writer.push_attempt(pending.attempt(), move |is_written| _ = report.send(is_written));
-        pending.proceed_if(await_line(&is_written, &self.metrics))
+        if !pending.attempt(move |is_written| _ = report.send(is_written)) {
+            return Ok(pending);
+        }
+        let is_written = is_written.recv_timeout(ATTEMPT_TIMEOUT);
+        let is_late = is_written == Err(mpsc::RecvTimeoutError::Timeout);
+        pending.proceed_if((!is_late).then_some(is_written == Ok(true)))
     }
 
     /// Begins a change that must not wait for the log, such as one that takes rights away. A required log has a line about
     /// the attempt as soon as it can be written.
     pub fn begin_at_once(self: &Arc<Self>, caller: Caller, change: Change) -> PendingChange {
         let mut pending = self.begin_unconditionally(caller, change);
-        if let Some(writer) = self.required_writer() {
-            let ((report, is_written), metrics) = (mpsc::channel(), Arc::clone(&self.metrics));
-            writer.push_attempt(pending.attempt(), move |is_written| _ = report.send(is_written));
-            // The thread only reports a disk that hangs. If the system refuses it, the next change that waits reports the disk.
-            let watch = move || _ = await_line(&is_written, &metrics);
-            let _ = thread::Builder::new().name("divvy-attempt".into()).spawn(watch);
-        }
+        pending.attempt(|_| ());
         pending
     }
 
@@ -124,20 +118,56 @@ impl AuditLog {
         self.begin_unconditionally(caller, change).refuse(error);
     }
 
+    /// Adds a line about a refused attempt of a client, unless there were enough in this second.
+    fn throttle(&self, refusal: Refusal) {
+        let second = second_of(self.clock.now());
+        let mut all = self.refusals.lock();
+        let user = Some(refusal.caller.user().into()).filter(|_| !refusal.caller.is_stranger);
+        let rate = if user.is_none() { STRANGERS_PER_SECOND } else { USER_PER_SECOND };
+        let has_room = all.len() < MAX_THROTTLES || all.contains_key(&user) || user.is_none();
+        let of_user = all.entry(if has_room { user } else { Some("".into()) }).or_default();
+        if of_user.second != second {
+            (of_user.second, of_user.lines) = (second, 0);
+        }
+        if of_user.lines >= rate {
+            of_user.omitted += 1;
+            of_user.last = Some(refusal);
+            return;
+        }
+        of_user.lines += 1;
+        of_user.last = None;
+        let omitted = mem::take(&mut of_user.omitted);
+        drop(all);
+        self.record_refusal(&refusal, omitted);
+    }
+
     /// Adds a line about the refused attempts of each user that have none, unless one may follow in this second. Call it
     /// once a second.
-    pub fn report_omitted(self: &Arc<Self>, now: Timestamp) {
-        let throttles: Vec<_> = self.refusals.lock().values().cloned().collect();
-        for throttle in throttles {
-            let Some((OmittedAttempt { caller, change, error }, before)) = throttle.take_omitted(now) else { continue };
-            let mut pending = self.begin_unconditionally(caller, change);
-            pending.is_ended = true;
-            let omitted = (before > 0).then_some(before);
-            if !pending.record_refusal(error.clone(), omitted) {
-                let (caller, change) = (pending.caller.clone(), pending.change.clone());
-                throttle.put_back(OmittedAttempt { caller, change, error }, before);
-            }
+    pub fn report_omitted(&self, now: Timestamp) {
+        let second = second_of(now);
+        let take = |of_user: &mut Refusals| {
+            let last = of_user.last.take_if(|_| of_user.second != second)?;
+            Some((last, mem::take(&mut of_user.omitted).saturating_sub(1)))
+        };
+        let due: Vec<_> = self.refusals.lock().values_mut().filter_map(take).collect();
+        for (last, before) in due {
+            self.record_refusal(&last, before);
         }
+    }
+
+    /// Adds a line about a refused attempt. `omitted` attempts before it have none.
+    fn record_refusal(&self, Refusal { caller, change, error }: &Refusal, omitted: u64) {
+        let (number, omitted) = (self.next_number(), Some(omitted).filter(|omitted| *omitted > 0));
+        let (status, error) = (Status::Refused, Some(&**error));
+        let entry = Entry { number, status, caller, change, before: None, after: None, error, omitted };
+        match &self.writer {
+            None => entry.log(),
+            Some(writer) => writer.push_refusal(entry.line(self.clock.now())),
+        }
+    }
+
+    fn next_number(&self) -> u64 {
+        self.changes.fetch_add(1, Relaxed) + 1
     }
 
     /// Adds lines about the refused attempts that have none, then waits up to a second for the last lines to be written.
@@ -149,41 +179,15 @@ impl AuditLog {
         }
     }
 
-    /// Returns the throttle for this caller; `None` if it is not a client.
-    fn throttle_of(&self, caller: &Caller) -> Option<Arc<UserThrottle>> {
-        let mut throttles = self.refusals.lock();
-        let user = match caller {
-            _ if caller.is_stranger => None,
-            _ if !caller.is_client() => return None,
-            _ if throttles.len() >= MAX_THROTTLES && !throttles.contains_key(&Some(caller.user().into())) => Some(""),
-            _ => Some(caller.user()),
-        };
-        let rate = if user.is_none() { STRANGERS_PER_SECOND } else { USER_PER_SECOND };
-        Some(Arc::clone(throttles.entry(user.map(Into::into)).or_insert_with(|| UserThrottle::at_rate(rate))))
-    }
-
-    fn required_writer(&self) -> Option<&Writer> {
-        self.writer.as_ref().filter(|_| self.is_required)
-    }
-
     /// Holds up the thread that writes the file until the sender is dropped.
     #[cfg(any(test, feature = "testing"))]
     pub fn hold_up(&self) -> mpsc::Sender<()> {
         let (hold, held) = mpsc::channel();
         if let Some(writer) = &self.writer {
-            writer.push_attempt(Vec::new(), move |_| _ = held.recv());
+            writer.push(Vec::new(), Some(Box::new(move |_| _ = held.recv())));
         }
         hold
     }
-}
-
-/// Waits until a line about an attempt is on stable storage. Returns false if it is not, or if that takes too long.
-fn await_line(is_written: &mpsc::Receiver<bool>, metrics: &Metrics) -> bool {
-    let result = is_written.recv_timeout(ATTEMPT_TIMEOUT);
-    if result == Err(mpsc::RecvTimeoutError::Timeout) {
-        metrics.audit.set_failing(true);
-    }
-    result == Ok(true)
 }
 
 /// A change that is being made. Its outcome is recorded once: if it is dropped, for example by a panic, it has failed.
@@ -209,79 +213,63 @@ impl PendingChange {
     /// Records that nothing was changed, for this reason. See [`AuditLog::refuse`] for how often that is recorded. A line
     /// about the attempt is always followed by one about its outcome.
     pub fn refuse(mut self, error: impl Display) {
-        let throttle = self.log.throttle_of(&self.caller).filter(|_| !self.is_attempted);
-        let Some(throttle) = throttle else {
-            return self.end(Status::Refused, None, None, Some(error.to_string()));
-        };
+        let error = truncate_error(&error.to_string()).to_owned();
+        if self.is_attempted || !self.caller.is_client() {
+            return self.end(Status::Refused, None, None, Some(&error));
+        }
         self.is_ended = true;
-        let (now, mut is_recorded) = (self.log.clock.now(), false);
-        throttle.lines.say_at(now, |omitted| {
-            is_recorded = self.record_refusal(error.to_string(), omitted);
-            if !is_recorded {
-                throttle.lines.omit(1 + omitted.unwrap_or(0));
-            }
-        });
-        if !is_recorded {
-            let (caller, change) = (self.caller.clone(), self.change.clone());
-            throttle.remember(OmittedAttempt { caller, change, error: truncate_error(&error.to_string()).to_owned() });
-        }
-    }
-
-    /// Adds a line about a refused attempt. Returns false if there is no place for it.
-    fn record_refusal(&mut self, error: String, omitted: Option<u64>) -> bool {
-        let log = Arc::clone(&self.log);
-        let entry = Entry { error: Some(error), omitted, ..self.entry(Status::Refused) };
-        match &log.writer {
-            None => {
-                entry.log();
-                true
-            }
-            Some(writer) => writer.push_refusal(entry.line(log.clock.now())),
-        }
+        self.log.throttle(Refusal { caller: self.caller.clone(), change: self.change.clone(), error });
     }
 
     /// Records that the change failed, and may have been made in part.
     pub fn fail(mut self, before: Option<State>, error: impl Display) {
-        self.end(Status::Failed, before, None, Some(error.to_string()));
+        self.end(Status::Failed, before, None, Some(&error.to_string()));
     }
 
-    fn proceed_if(self, is_written: bool) -> Result<Self, Unavailable> {
-        if is_written {
+    /// Adds a line about the attempt if the log is required, and reports whether it is on stable storage. Otherwise, returns false.
+    fn attempt(&mut self, report: impl FnOnce(bool) + Send + 'static) -> bool {
+        let log = Arc::clone(&self.log);
+        let Some(writer) = log.writer.as_ref().filter(|_| log.is_required) else { return false };
+        self.is_attempted = true;
+        writer.push(self.entry(Status::Attempted).line(log.clock.now()), Some(Box::new(report)));
+        true
+    }
+
+    /// Goes on if the line about the attempt is on stable storage. `None`: that takes too long.
+    fn proceed_if(self, is_written: Option<bool>) -> Result<Self, Unavailable> {
+        if is_written.is_none() {
+            self.log.metrics.audit.set_failing(true);
+        }
+        if is_written == Some(true) {
             return Ok(self);
         }
         self.refuse(Unavailable);
         Err(Unavailable)
     }
 
-    fn attempt(&mut self) -> Vec<u8> {
-        self.is_attempted = true;
-        let now = self.log.clock.now();
-        self.entry(Status::Attempted).line(now)
-    }
-
     /// Returns an entry. The first one gives the change its number, so that refused attempts without a line leave no gaps.
     fn entry(&mut self, status: Status) -> Entry<'_> {
         let Self { log, caller, change, number, .. } = self;
-        let number = *number.get_or_insert_with(|| log.changes.fetch_add(1, Relaxed) + 1);
+        let number = *number.get_or_insert_with(|| log.next_number());
         Entry { number, status, caller, change, before: None, after: None, error: None, omitted: None }
     }
 
-    fn end(&mut self, status: Status, before: Option<State>, after: Option<State>, error: Option<String>) {
-        if std::mem::replace(&mut self.is_ended, true) {
+    fn end(&mut self, status: Status, before: Option<State>, after: Option<State>, error: Option<&str>) {
+        if mem::replace(&mut self.is_ended, true) {
             return;
         }
         let log = Arc::clone(&self.log);
         let entry = Entry { before, after, error, ..self.entry(status) };
         match &log.writer {
             None => entry.log(),
-            Some(writer) => writer.push_outcome(entry.line(log.clock.now())),
+            Some(writer) => writer.push(entry.line(log.clock.now()), None),
         }
     }
 }
 
 impl Drop for PendingChange {
     fn drop(&mut self) {
-        self.end(Status::Failed, None, None, Some("the work was aborted before its outcome was known".into()));
+        self.end(Status::Failed, None, None, Some("the work was aborted before its outcome was known"));
     }
 }
 
@@ -291,54 +279,31 @@ const STRANGERS_PER_SECOND: u64 = 10;
 /// Lines per second about refused attempts of one user.
 const USER_PER_SECOND: u64 = 25;
 
-/// Maximum number of throttles. Further users share one.
+/// Maximum number of users whose refused attempts are counted apart. Further users share one count.
 const MAX_THROTTLES: usize = 1_024;
 
-/// A refused attempt without a line.
-#[derive(Debug, Clone)]
-struct OmittedAttempt {
+/// A refused attempt.
+#[derive(Debug)]
+struct Refusal {
     caller: Caller,
     change: Change,
     error: String,
 }
 
-/// The throttle of one user, or of several together.
-#[derive(Debug)]
-struct UserThrottle {
-    lines: LogThrottle,
-    /// The last attempt without a line. It stands for the others if no line follows.
-    last_omitted: Mutex<Option<OmittedAttempt>>,
+/// The refused attempts of one user, or of several together.
+#[derive(Debug, Default)]
+struct Refusals {
+    second: u64,
+    /// Number of lines in this second.
+    lines: u64,
+    /// Number of attempts without a line since the last one with a line.
+    omitted: u64,
+    /// The last of them. It stands for the others if no line follows.
+    last: Option<Refusal>,
 }
 
-impl UserThrottle {
-    fn at_rate(rate: u64) -> Arc<Self> {
-        Arc::new(Self { lines: LogThrottle::at_rate(rate), last_omitted: Mutex::default() })
-    }
-
-    /// Remembers an attempt without a line.
-    fn remember(&self, attempt: OmittedAttempt) {
-        *self.last_omitted.lock() = Some(attempt);
-    }
-
-    /// Returns the last attempt without a line, and the number of those before it, and forgets them. Returns `None` if
-    /// every attempt has a line, or if another line may follow in this second.
-    fn take_omitted(&self, now: Timestamp) -> Option<(OmittedAttempt, u64)> {
-        let count = self.lines.take_omitted(now)?;
-        match self.last_omitted.lock().take() {
-            Some(last) => Some((last, count.saturating_sub(1))),
-            None => {
-                // It has been counted, and not been remembered yet.
-                self.lines.omit(count);
-                None
-            }
-        }
-    }
-
-    /// Takes omitted attempts back, because they could not be reported.
-    fn put_back(&self, attempt: OmittedAttempt, before: u64) {
-        self.lines.omit(1 + before);
-        self.last_omitted.lock().get_or_insert(attempt);
-    }
+fn second_of(now: Timestamp) -> u64 {
+    now.as_nanos() / NANOS_PER_SECOND
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 
 use rustix::fs::OFlags;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 use divvy_telemetry::logging::{Escaped, LineWriter, LogThrottle};
 use divvy_telemetry::metrics::Metrics;
@@ -16,30 +16,24 @@ use divvy_telemetry::metrics::Metrics;
 /// Maximum number of lines that wait. Lines have at most a few kilobytes.
 const MAX_QUEUED: usize = 1_024;
 
-/// Places in the queue, in addition to those, for lines about refused attempts. They have no others, so that they never
-/// take the place of a line about a change.
+/// Places in the queue, in addition to those, for lines about refused attempts.
 const MAX_REFUSALS_QUEUED: usize = 128;
 
-/// Receives whether a line is on stable storage.
+/// Receives whether a line is on stable storage. Whoever waited for it may have left.
 type Report = Box<dyn FnOnce(bool) + Send>;
 
 /// Work for the thread.
-enum Job {
-    /// Append a line about an outcome.
-    Outcome(Vec<u8>),
-    /// Append a line about a refused attempt.
-    Refusal(Vec<u8>, #[expect(dead_code, reason = "it is held while the line waits")] OwnedSemaphorePermit),
-    /// Put a line about an attempt on stable storage, and report whether it is there.
-    Attempt(Vec<u8>, Report),
-    /// Report that all earlier jobs are done.
-    Flush(oneshot::Sender<()>),
+struct Job {
+    /// The line to append. Empty if only the report matters, which comes after all earlier lines.
+    line: Vec<u8>,
+    /// Without a report, the line need not be on stable storage.
+    report: Option<Report>,
 }
 
 /// The queue. The thread ends when this is dropped.
 #[derive(Debug)]
 pub struct Writer {
     queue: mpsc::Sender<Job>,
-    refusals: Arc<Semaphore>,
     metrics: Arc<Metrics>,
 }
 
@@ -57,37 +51,31 @@ impl Writer {
             write_lines(jobs, &mut file, &mut health);
         };
         thread::Builder::new().name("divvy-audit".into()).spawn(run)?;
-        Ok(Self { queue, refusals: Arc::new(Semaphore::new(MAX_REFUSALS_QUEUED)), metrics })
+        Ok(Self { queue, metrics })
     }
 
-    /// Queues a line about an outcome. If the queue is full, the line is lost.
-    pub fn push_outcome(&self, line: Vec<u8>) {
-        if let Err(error) = self.queue.try_send(Job::Outcome(line))
-            && let Job::Outcome(line) = error.into_inner()
-        {
-            self.metrics.audit.set_failing(true);
-            lose(&line, &self.metrics);
+    /// Queues a line. If the queue is full, the line is lost, and the report is dropped.
+    pub fn push(&self, line: Vec<u8>, report: Option<Report>) {
+        if let Err(error) = self.queue.try_send(Job { line, report }) {
+            self.lose(&error.into_inner().line);
         }
     }
 
-    /// Queues a line about a refused attempt. Returns whether there was a place for it.
-    pub fn push_refusal(&self, line: Vec<u8>) -> bool {
-        let Ok(place) = Arc::clone(&self.refusals).try_acquire_owned() else { return false };
-        self.queue.try_send(Job::Refusal(line, place)).is_ok()
+    /// Queues a line about a refused attempt, which never takes the place of a line about a change.
+    pub fn push_refusal(&self, line: Vec<u8>) {
+        if self.queue.capacity() > MAX_QUEUED { self.push(line, None) } else { self.lose(&line) }
     }
 
-    /// Queues a line about an attempt. `report` receives whether it is on stable storage, and is dropped if the queue is full.
-    pub fn push_attempt(&self, line: Vec<u8>, report: impl FnOnce(bool) + Send + 'static) {
-        if self.queue.try_send(Job::Attempt(line, Box::new(report))).is_err() {
-            self.metrics.audit.set_failing(true);
-            self.metrics.audit.lines_lost.inc();
-        }
+    fn lose(&self, line: &[u8]) {
+        self.metrics.audit.set_failing(true);
+        lose(line, &self.metrics);
     }
 
     /// Waits until all queued lines are written or lost.
     pub async fn flush(&self) {
         let (done, is_done) = oneshot::channel();
-        if self.queue.send(Job::Flush(done)).await.is_ok() {
+        let report: Report = Box::new(|_| _ = done.send(()));
+        if self.queue.send(Job { line: Vec::new(), report: Some(report) }).await.is_ok() {
             // The thread has ended if this fails.
             let _ = is_done.await;
         }
@@ -95,25 +83,18 @@ impl Writer {
 }
 
 fn write_lines(mut jobs: mpsc::Receiver<Job>, file: &mut AuditFile, health: &mut FileHealth) {
-    while let Some(job) = jobs.blocking_recv() {
-        // Whoever waited for the result may have left.
-        match job {
-            Job::Outcome(line) | Job::Refusal(line, _) => {
-                let written = file.append(&line, false);
-                health.note(file, &written);
-                if written.is_err() {
-                    lose(&line, &health.metrics);
-                }
+    while let Some(Job { line, report }) = jobs.blocking_recv() {
+        let mut is_written = true;
+        if !line.is_empty() {
+            let written = file.append(&line, report.is_some());
+            health.note(file, &written);
+            is_written = written.is_ok();
+            if !is_written {
+                lose(&line, &health.metrics);
             }
-            Job::Attempt(line, report) => {
-                let written = file.append(&line, true);
-                health.note(file, &written);
-                if written.is_err() {
-                    health.metrics.audit.lines_lost.inc();
-                }
-                report(written.is_ok());
-            }
-            Job::Flush(done) => _ = done.send(()),
+        }
+        if let Some(report) = report {
+            report(is_written);
         }
     }
 }
@@ -245,18 +226,18 @@ mod tests {
     #[tokio::test]
     async fn refusals_take_no_place_of_other_lines() {
         let (queue, mut jobs) = mpsc::channel(MAX_QUEUED + MAX_REFUSALS_QUEUED);
-        let (refusals, metrics) = (Arc::new(Semaphore::new(MAX_REFUSALS_QUEUED)), Metrics::new());
-        let writer = Writer { queue, refusals, metrics: Arc::clone(&metrics) };
-        let queued = (0..2_000).filter(|_| writer.push_refusal(b"{}\n".to_vec())).count();
-        assert_eq!(queued, MAX_REFUSALS_QUEUED);
-        for _ in 0..MAX_QUEUED {
-            writer.push_attempt(b"{}\n".to_vec(), |_| ());
-        }
-        assert_eq!(metrics.audit.lines_lost.get(), 0);
-        writer.push_attempt(b"{}\n".to_vec(), |_| ());
-        assert_eq!(metrics.audit.lines_lost.get(), 1, "the queue is bounded");
+        let metrics = Metrics::new();
+        let writer = Writer { queue, metrics: Arc::clone(&metrics) };
+        (0..2_000).for_each(|_| writer.push_refusal(b"{}\n".to_vec()));
+        let lost = 2_000 - MAX_REFUSALS_QUEUED as u64;
+        assert_eq!(metrics.audit.lines_lost.get(), lost);
+        (0..MAX_QUEUED).for_each(|_| writer.push(b"{}\n".to_vec(), None));
+        assert_eq!(metrics.audit.lines_lost.get(), lost);
+        writer.push(b"{}\n".to_vec(), None);
+        assert_eq!(metrics.audit.lines_lost.get(), lost + 1, "the queue is bounded");
         drop(jobs.recv().await);
-        assert!(writer.push_refusal(b"{}\n".to_vec()), "its place is free again");
+        writer.push_refusal(b"{}\n".to_vec());
+        assert_eq!(metrics.audit.lines_lost.get(), lost + 2, "only places beyond those of changes are for refusals");
     }
 
     #[test]

@@ -169,26 +169,11 @@ impl LogThrottle {
         self.say_at(CLOCK.now(), log);
     }
 
-    /// Same as [`LogThrottle::say`], at this time. Returns whether the message had its turn.
-    pub fn say_at(&self, now: Timestamp, log: impl FnOnce(Option<u64>)) -> bool {
-        let turn = self.take_turn(second_of(now));
-        if let Some(left_out) = turn {
+    /// Same as [`LogThrottle::say`], at this time.
+    pub fn say_at(&self, now: Timestamp, log: impl FnOnce(Option<u64>)) {
+        if let Some(left_out) = self.take_turn(now.as_nanos() / NANOS_PER_SECOND) {
             log((left_out > 0).then_some(left_out));
         }
-        turn.is_some()
-    }
-
-    /// Returns the number of messages omitted since the last logged one, if any, and forgets them. Returns `None` in the
-    /// second of the last logged message: another one may follow.
-    pub fn take_omitted(&self, now: Timestamp) -> Option<u64> {
-        let state = &mut *self.state.lock();
-        let is_over = state.second != second_of(now);
-        is_over.then(|| mem::take(&mut state.left_out)).filter(|left_out| *left_out > 0)
-    }
-
-    /// Counts messages as omitted, because a message that had its turn was not logged after all.
-    pub fn omit(&self, messages: u64) {
-        self.state.lock().left_out += messages;
     }
 
     /// Returns whether a message may be logged in `second`. If so, returns the number of messages omitted before it.
@@ -204,10 +189,6 @@ impl LogThrottle {
         state.logged += 1;
         Some(mem::take(&mut state.left_out))
     }
-}
-
-fn second_of(now: Timestamp) -> u64 {
-    now.as_nanos() / NANOS_PER_SECOND
 }
 
 /// Maximum number of bytes shown of a client's input.
@@ -263,32 +244,8 @@ mod tests {
         let logged = |second| (0..100).filter_map(|_| kind.take_turn(second)).collect::<Vec<_>>();
         assert_eq!(logged(7), [0; MESSAGES_PER_SECOND as usize]);
         assert_eq!(logged(8), [100 - MESSAGES_PER_SECOND, 0, 0, 0, 0]);
-    }
-
-    #[test]
-    fn message_that_was_not_logged_after_all_is_reported_by_the_next_one() {
-        let kind = LogThrottle::new();
-        kind.take_turn(1);
-        kind.omit(3);
-        assert_eq!(kind.take_turn(1), Some(3));
-    }
-
-    #[test]
-    fn omitted_messages_can_be_reported_without_another_one() {
-        let at = |second| Timestamp::from_nanos(second * NANOS_PER_SECOND);
-        let kind = LogThrottle::new();
-        assert_eq!(kind.take_omitted(at(7)), None, "there are none");
-        let logged = (0..100).filter(|_| kind.say_at(at(7), |_| ())).count() as u64;
-        assert_eq!(logged, MESSAGES_PER_SECOND);
-        assert_eq!(kind.take_omitted(at(7)), None, "the second is not over");
-        assert_eq!(kind.take_omitted(at(8)), Some(100 - MESSAGES_PER_SECOND));
-        assert_eq!((kind.take_omitted(at(8)), kind.take_turn(8)), (None, Some(0)), "they are reported once");
-    }
-
-    #[test]
-    fn rate_can_be_chosen() {
-        let kind = LogThrottle::at_rate(200);
-        assert_eq!((0..300).filter_map(|_| kind.take_turn(1)).count(), 200);
+        let faster = LogThrottle::at_rate(200);
+        assert_eq!((0..300).filter_map(|_| faster.take_turn(1)).count(), 200);
     }
 
     #[test]

@@ -24,9 +24,6 @@ const LINE_OVERHEAD: usize = 32;
 /// Time between two looks at whether all lines have been written.
 const FLUSH_PAUSE: Duration = Duration::from_millis(1);
 
-/// While lines are being dropped, interval for reporting it in the log.
-const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-
 /// Lines that wait to be written by a thread. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Queue {
@@ -80,10 +77,9 @@ impl Queue {
 }
 
 impl Count {
-    #[expect(clippy::disallowed_methods, reason = "how often to report what was dropped")]
     fn write(&self, lines: &Receiver<Box<[u8]>>, out: impl Write, report: &dyn Fn(u64)) {
         let mut writer = LineWriter { out, is_torn: false };
-        let (mut reported, mut reported_at) = (0, None::<Instant>);
+        let mut reported = 0;
         for line in lines {
             let is_written = writer.write(&line).is_ok();
             if !is_written {
@@ -91,10 +87,9 @@ impl Count {
             }
             let (waiting, dropped) = (self.bytes.load(Relaxed) - size(&line), self.dropped.load(Relaxed));
             // The report is a line, too, and needs room in the queue.
-            let is_calm = waiting < MAX_QUEUED / 2 && reported_at.is_none_or(|at| at.elapsed() >= REPORT_INTERVAL);
-            if is_written && dropped > reported && (waiting == 0 || is_calm) {
+            if is_written && dropped > reported && waiting < MAX_QUEUED / 2 {
                 report(dropped - reported);
-                (reported, reported_at) = (dropped, Some(Instant::now()));
+                reported = dropped;
             }
             // A flush waits for the line until now, and from now on for the report.
             self.bytes.fetch_sub(size(&line), Release);

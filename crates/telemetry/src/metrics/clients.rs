@@ -126,21 +126,8 @@ impl RequestTally {
 /// Upper bounds. A front puts at most 512 requests into a batch, but a transaction may be larger.
 const SIZES: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 
-/// Upper bounds in nanoseconds, for a hot table, a disk, a network and a timeout.
-const DURATIONS: [u64; 12] = [
-    5_000,
-    10_000,
-    25_000,
-    50_000,
-    100_000,
-    250_000,
-    500_000,
-    1_000_000,
-    5_000_000,
-    25_000_000,
-    100_000_000,
-    500_000_000,
-];
+/// Upper bounds in microseconds, for a hot table, a disk, a network and a timeout.
+const DURATIONS: [u64; 12] = [5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 25_000, 100_000, 500_000];
 
 /// Sizes of batches, and the store's part in their time.
 pub struct Batches {
@@ -165,7 +152,7 @@ impl Batches {
                 "divvy_store_duration_seconds",
                 "Time the store took to apply a batch.",
                 Unit::Seconds,
-                &DURATIONS,
+                &DURATIONS.map(|micros| 1_000 * micros),
             ),
             store_errors: registry
                 .counter("divvy_store_errors_total", "Actions on counters that were answered with the store's error."),

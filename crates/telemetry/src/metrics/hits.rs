@@ -9,21 +9,8 @@ use prometheus::{IntCounter, IntCounterVec};
 
 use super::registry::{Histogram, Registry, Unit};
 
-/// Upper bounds in nanoseconds. The bounds from 1 ms up are the original's, but most hits take far less.
-const DURATIONS: [u64; 12] = [
-    10_000,
-    25_000,
-    50_000,
-    100_000,
-    250_000,
-    500_000,
-    1_000_000,
-    2_000_000,
-    5_000_000,
-    10_000_000,
-    100_000_000,
-    500_000_000,
-];
+/// Upper bounds in microseconds. The bounds from 1 ms up are the original's, but most hits take far less.
+const DURATIONS: [u64; 12] = [10, 25, 50, 100, 250, 500, 1_000, 2_000, 5_000, 10_000, 100_000, 500_000];
 
 /// The hits of all rules.
 pub struct Hits {
@@ -106,7 +93,7 @@ impl Hits {
                 "divvy_hit_duration_seconds",
                 "Time from the arrival of a hit's batch to its answers.",
                 Unit::Seconds,
-                &DURATIONS,
+                &DURATIONS.map(|micros| 1_000 * micros),
             ),
             stacks_denied: registry.counter(
                 "divvy_stacks_denied_total",

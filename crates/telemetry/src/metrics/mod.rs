@@ -15,13 +15,15 @@ mod hits;
 mod registry;
 mod statsd;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::{fmt, fs};
 
 pub use prometheus::IntCounter as Counter;
 use prometheus::TextEncoder;
 use prometheus::proto::{MetricFamily, MetricType};
+use rustix::param::page_size;
 use rustix::process::{Resource, getrlimit};
+use rustix::time::{ClockId, clock_gettime};
 
 pub use self::background::{Audit, Config, RuleBlocks, Task};
 pub use self::clients::{
@@ -32,6 +34,7 @@ pub use self::hits::{Hits, RuleCount, RuleHits};
 use self::registry::Registry;
 pub use self::registry::{Counts, Histogram, Metric, Unit, named_values};
 pub use self::statsd::{Statsd, StatsdOptions, Transport};
+use divvy_core::clock::{Clock, NANOS_PER_SECOND};
 
 /// The handles of all metrics, one field per theme.
 pub struct Metrics {
@@ -70,7 +73,8 @@ impl Metrics {
     /// Creates all metrics, at 0.
     pub fn new() -> Arc<Self> {
         let registry = Registry::default();
-        registry.read(process_metrics);
+        let started_at = Clock::system().now().as_nanos() / NANOS_PER_SECOND;
+        registry.read(move || process_metrics(started_at));
         let build = registry.gauges("divvy_build_info", "1, labeled with the running version.", &["version"]);
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         let errors = "Error replies, by their code.";
@@ -138,70 +142,30 @@ impl Metrics {
     }
 }
 
-/// Returns the process's own metrics, by the names that Prometheus's client libraries give them. proc(5) describes the files. One
-/// that cannot be read leaves its metrics out.
-fn process_metrics() -> Vec<Metric> {
-    /// Seconds from the Unix epoch to the start of the machine.
-    static BOOT_TIME: LazyLock<Option<u64>> = LazyLock::new(|| boot_time(&read("/proc/stat")));
-    let mut metrics = Vec::new();
-    let mut add = |name, help, value| metrics.push(Metric::gauge(name, help, value));
-    if let Ok(files) = fs::read_dir("/proc/self/fd") {
+/// Returns the process's own metrics, by the names that Prometheus's client libraries give them. `started_at` is in seconds since
+/// 1970. proc(5) describes the files. One that cannot be read leaves its metrics out.
+fn process_metrics(started_at: u64) -> Vec<Metric> {
+    let count = |directory| fs::read_dir(directory).ok().map(|entries| entries.count() as u64);
+    // The numbers of pages of virtual and of resident memory.
+    let memory = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let mut bytes = memory.split(' ').map_while(|pages| Some(pages.parse::<u64>().ok()? * page_size() as u64));
+    let gauges = [
         // One of them is open for this directory.
-        add("process_open_fds", "Number of open file descriptors.", (files.count() as u64).saturating_sub(1));
-    }
-    if let Some(max) = getrlimit(Resource::Nofile).current {
-        add("process_max_fds", "Maximum number of open file descriptors.", max);
-    }
-    if let Some(stat) = Stat::parse(&read("/proc/self/stat")) {
-        let ticks = rustix::param::clock_ticks_per_second().max(1);
-        let resident = stat.resident_pages * rustix::param::page_size() as u64;
-        add("process_virtual_memory_bytes", "Virtual memory size in bytes.", stat.virtual_bytes);
-        add("process_resident_memory_bytes", "Resident memory size in bytes.", resident);
-        if let Some(boot) = *BOOT_TIME {
-            let help = "Start time of the process since unix epoch in seconds.";
-            add("process_start_time_seconds", help, boot + stat.start / ticks);
-        }
-        add("process_threads", "Number of OS threads in the process.", stat.threads);
-        let help = "Total user and system CPU time spent in seconds.";
-        metrics.push(Metric::counter("process_cpu_seconds_total", help, stat.cpu / ticks));
-    }
-    metrics
-}
-
-/// Returns the text of a file, or an empty text if it cannot be read. A program's name may be cut within a character.
-fn read(path: &str) -> String {
-    fs::read(path).map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
-}
-
-fn boot_time(stat: &str) -> Option<u64> {
-    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
-}
-
-/// Fields of `/proc/self/stat`. Times are in clock ticks.
-#[derive(Debug, PartialEq)]
-struct Stat {
-    cpu: u64,
-    threads: u64,
-    start: u64,
-    virtual_bytes: u64,
-    resident_pages: u64,
-}
-
-impl Stat {
-    /// Parses the line. Its second field is the program's name in parentheses, which may contain any character.
-    fn parse(stat: &str) -> Option<Self> {
-        let (_, after_name) = stat.rsplit_once(')')?;
-        let fields: Vec<_> = after_name.split_whitespace().collect();
-        // proc(5) counts from 1, and the third field is the first after the name.
-        let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-        Some(Self {
-            cpu: field(14)? + field(15)?,
-            threads: field(20)?,
-            start: field(22)?,
-            virtual_bytes: field(23)?,
-            resident_pages: field(24)?,
-        })
-    }
+        (
+            "process_open_fds",
+            "Number of open file descriptors.",
+            count("/proc/self/fd").map(|files| files.saturating_sub(1)),
+        ),
+        ("process_max_fds", "Maximum number of open file descriptors.", getrlimit(Resource::Nofile).current),
+        ("process_virtual_memory_bytes", "Virtual memory size in bytes.", bytes.next()),
+        ("process_resident_memory_bytes", "Resident memory size in bytes.", bytes.next()),
+        ("process_start_time_seconds", "Start time of the process since unix epoch in seconds.", Some(started_at)),
+        ("process_threads", "Number of OS threads in the process.", count("/proc/self/task")),
+    ];
+    let cpu = u64::try_from(clock_gettime(ClockId::ProcessCPUTime).tv_sec).unwrap_or_default();
+    let cpu = Metric::counter("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.", cpu);
+    let gauges = gauges.into_iter().filter_map(|(name, help, value)| Some(Metric::gauge(name, help, value?)));
+    gauges.chain([cpu]).collect()
 }
 
 #[cfg(test)]

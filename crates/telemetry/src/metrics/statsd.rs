@@ -15,7 +15,7 @@ use futures_util::FutureExt;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UdpSocket, lookup_host};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::hits::HitCount;
@@ -70,8 +70,11 @@ impl Statsd {
 }
 
 /// Number of consecutive reports without an error that end an outage. If nothing receives datagrams, only every other
-/// one fails.
+/// one fails, because a refusal belongs to an earlier datagram.
 const REPORTS_TO_TRUST: u32 = 5;
+
+/// Number of reports as datagrams until the name is resolved again, because no error shows that the address has changed.
+const REPORTS_PER_LOOK_UP: u64 = 60;
 
 /// State of the task.
 struct Sender {
@@ -79,13 +82,15 @@ struct Sender {
     metrics: Arc<Metrics>,
     reporter: Reporter,
     wire: Option<Wire>,
+    /// Number of reports since the name was resolved.
+    reports: u64,
     /// During an outage, the number of reports since the last error.
     outage: Option<u32>,
 }
 
 impl Sender {
     fn new(options: StatsdOptions, metrics: Arc<Metrics>) -> Self {
-        Self { reporter: Reporter::new(&options.prefix), options, metrics, wire: None, outage: None }
+        Self { reporter: Reporter::new(&options.prefix), options, metrics, wire: None, reports: 0, outage: None }
     }
 
     async fn run(mut self, stop: CancellationToken) {
@@ -108,7 +113,9 @@ impl Sender {
     /// Sends the changes since the last report. Without a connection, they are part of the next report. A report that
     /// fails midway is not sent again, because the part that has arrived would be counted twice.
     async fn send(&mut self) -> io::Result<()> {
-        let mut wire = match self.wire.take().filter(|wire| !wire.is_stale()) {
+        let is_fresh = self.reports < REPORTS_PER_LOOK_UP || self.options.transport == Transport::Tcp;
+        self.reports = if is_fresh { self.reports + 1 } else { 0 };
+        let mut wire = match self.wire.take().filter(|_| is_fresh) {
             Some(wire) => wire,
             None => Wire::connect(&self.options.host, self.options.port, self.options.transport).await?,
         };
@@ -207,10 +214,6 @@ const MAX_DATAGRAM: usize = 1432;
 /// Timeout for connecting and for sending.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a resolved address is used for datagrams. It must be limited, because no error shows that the address has
-/// changed.
-const ADDRESS_LIFETIME: Duration = Duration::from_secs(60);
-
 /// Transport protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
@@ -220,12 +223,8 @@ pub enum Transport {
     Tcp,
 }
 
-struct Wire {
-    socket: Socket,
-    connected: Instant,
-}
-
-enum Socket {
+/// A connection to statsd.
+enum Wire {
     Udp(UdpSocket),
     Tcp(TcpStream),
 }
@@ -235,26 +234,19 @@ impl Wire {
     ///
     /// # Errors
     /// The name cannot be resolved, or none of its addresses answers.
-    #[expect(clippy::disallowed_methods, reason = "when to look a name up again")]
     pub async fn connect(host: &str, port: u16, transport: Transport) -> io::Result<Self> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in lookup_host((host, port)).await? {
-            let socket = match transport {
-                Transport::Udp => udp(address).await.map(Socket::Udp),
-                Transport::Tcp => in_time(TcpStream::connect(address)).await.map(Socket::Tcp),
+            let connected = match transport {
+                Transport::Udp => udp(address).await.map(Self::Udp),
+                Transport::Tcp => in_time(TcpStream::connect(address)).await.map(Self::Tcp),
             };
-            match socket {
-                Ok(socket) => return Ok(Self { socket, connected: Instant::now() }),
+            match connected {
+                Ok(wire) => return Ok(wire),
                 Err(error) => last = error,
             }
         }
         Err(last)
-    }
-
-    /// Returns whether the name must be resolved again.
-    #[expect(clippy::disallowed_methods, reason = "when to look a name up again")]
-    pub fn is_stale(&self) -> bool {
-        matches!(self.socket, Socket::Udp(_)) && self.connected.elapsed() > ADDRESS_LIFETIME
     }
 
     /// Sends lines.
@@ -262,14 +254,14 @@ impl Wire {
     /// # Errors
     /// The system refuses, or statsd does not read in time. A part may have arrived.
     pub async fn send(&mut self, lines: &[String]) -> io::Result<()> {
-        match &mut self.socket {
-            Socket::Udp(socket) => {
+        match self {
+            Self::Udp(socket) => {
                 for datagram in datagrams(lines) {
-                    in_time(send_datagram(socket, &datagram)).await?;
+                    in_time(socket.send(datagram.as_bytes())).await?;
                 }
                 Ok(())
             }
-            Socket::Tcp(stream) => {
+            Self::Tcp(stream) => {
                 let text = lines.iter().fold(String::new(), |text, line| text + line + "\n");
                 in_time(stream.write_all(text.as_bytes())).await
             }
@@ -283,17 +275,6 @@ async fn udp(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(any).await?;
     socket.connect(address).await?;
     Ok(socket)
-}
-
-/// Sends a datagram. A refusal belongs to an earlier datagram, and then this one was not sent, so it is sent again.
-async fn send_datagram(socket: &UdpSocket, datagram: &str) -> io::Result<()> {
-    match socket.send(datagram.as_bytes()).await {
-        Err(refused) if refused.kind() == io::ErrorKind::ConnectionRefused => {
-            socket.send(datagram.as_bytes()).await?;
-            Err(refused)
-        }
-        sent => sent.map(drop),
-    }
 }
 
 /// Packs lines into as few datagrams as possible. A line that is too long gets its own.
@@ -372,14 +353,6 @@ mod tests {
         for prefix in ["api", "api.", "api.."] {
             assert_eq!(Reporter::new(prefix).report(&Metrics::new()), ["api.connections:0|g"]);
         }
-    }
-
-    #[test]
-    fn only_new_counts_have_a_line() {
-        let mut reporter = Reporter::new("");
-        reporter.count("nothing".to_owned(), 0);
-        reporter.count("all".to_owned(), u64::MAX);
-        assert_eq!(reporter.lines, ["all:18446744073709551615|c"]);
     }
 
     #[test]
