@@ -227,7 +227,7 @@ fn without_a_file_lines_are_in_the_log_at_any_level() {
     let rules = RulesFile::ini(RULES);
     let (server, log) = Server::logged(&[rules.path(), "--store", "memory", "--log-level", "error"]);
     assert_eq!(resp(&server, "DIVVY.LIMIT SET by-user ann 20"), "OK");
-    log.await_line(&["audit", "limit.set", r#" user="default" "#, r#"{"rule":"by-user","actor":"ann","credits":20}"#]);
+    log.await_line(&["audit", "limit.set", r#""user":"default""#, r#"{"rule":"by-user","actor":"ann","credits":20}"#]);
 }
 
 /// Makes a pipe without a reader.

@@ -142,15 +142,11 @@ impl SlowCheck {
 
     /// Checks all hashes. Takes milliseconds of a processor for each.
     pub fn run(&self, secret: &[u8]) -> Option<Login> {
-        let mut found = None;
-        for (index, hash) in self.hashes.iter().enumerate() {
-            let (matches, is_own) = (hash.matches(secret), |own: &usize| index < *own);
-            if let Some((user, _)) = self.candidate.as_ref().filter(|(user, own)| matches && user.is_on && is_own(own))
-            {
-                found = Some(Login { user: Arc::clone(user), credential: Credential::SlowHash(Arc::clone(hash)) });
-            }
-        }
-        found
+        // All hashes are checked, even after one that matches.
+        let matching: Vec<bool> = self.hashes.iter().map(|hash| hash.matches(secret)).collect();
+        let (user, own) = self.candidate.as_ref().filter(|(user, _)| user.is_on)?;
+        let (hash, _) = self.hashes.iter().zip(matching).take(*own).filter(|(_, matches)| *matches).last()?;
+        Some(Login { user: Arc::clone(user), credential: Credential::SlowHash(Arc::clone(hash)) })
     }
 }
 

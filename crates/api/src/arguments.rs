@@ -517,7 +517,7 @@ mod tests {
     #[test]
     fn body_has_lists_of_objects() {
         let read = |body: &str| {
-            let seed = Arguments::default().with_body(&crate::EDIT_BLOCKS);
+            let seed = Arguments::default().with_body(&crate::endpoints::EDIT_BLOCKS);
             seed.deserialize(&mut serde_json::Deserializer::from_str(body)).map_err(|error| error.to_string())
         };
         let body = r#"{"owner": "x", "set": [{"rule": "*", "actor": "ip=::1", "expiresIn": 60}, {"actor": "b", "rule": "r"}]}"#;

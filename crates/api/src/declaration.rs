@@ -16,8 +16,6 @@ pub struct Member {
     pub about: &'static str,
     /// Whether it may be missing.
     pub is_optional: bool,
-    /// A value, as an example.
-    pub example: Option<&'static str>,
 }
 
 /// The form of a value.
@@ -93,7 +91,7 @@ pub(super) const OPERATION_PAIRS: Shape = Shape::Named("Operation", &Shape::Leng
 
 /// Creates a member that is always there.
 pub(super) const fn member(name: &'static str, shape: Shape, about: &'static str) -> Member {
-    Member { name, shape, about, is_optional: false, example: None }
+    Member { name, shape, about, is_optional: false }
 }
 
 /// Creates a member that may be missing.
@@ -104,12 +102,6 @@ pub(super) const fn optional(name: &'static str, shape: Shape, about: &'static s
 /// Creates the shape of a page of a list.
 pub(super) const fn page(name: &'static str, of: &'static Shape, about: &'static str) -> Shape {
     Shape::Page { name, of, about, more: &[] }
-}
-
-impl Member {
-    pub(super) const fn with_example(self, example: &'static str) -> Self {
-        Self { example: Some(example), ..self }
-    }
 }
 
 /// A field of a request.
@@ -250,7 +242,7 @@ impl Field {
         };
         // There may be no words for an operation, but in JSON it is an object in any case.
         let is_required = self.is_required || (self.kind == Kind::Pairs && self.is_in_body);
-        Member { name: self.name, shape, about: self.about, is_optional: !is_required, example: None }
+        Member { name: self.name, shape, about: self.about, is_optional: !is_required }
     }
 
     /// Returns its name for an error over RESP.

@@ -72,8 +72,6 @@ pub struct Endpoint {
     /// Its RESP command and subcommand, in lower case. An empty subcommand stands for none, and an empty command for an operation
     /// that is only over HTTP.
     pub command: (&'static str, &'static str),
-    /// Its command and subcommand on the command line; `None` if it has none.
-    pub line: Option<(&'static str, &'static str)>,
     /// The category that a user needs.
     pub category: Category,
     /// The kind of its requests in the metrics.
@@ -94,6 +92,18 @@ impl Endpoint {
     /// Returns whether it concerns more than counters. Over HTTP, only users may ask for it, who have logged in.
     pub fn needs_user(&self) -> bool {
         matches!(self.category, Category::Admin | Category::Backup)
+    }
+
+    /// Returns its command and subcommand on the command line; `None` if it has none.
+    pub fn line(&self) -> Option<(&'static str, &'static str)> {
+        match self.command {
+            ("" | "divvy.reset", _) => None,
+            ("info", _) => Some(("stats", "")),
+            ("acl", _) => Some(("users", "")),
+            ("divvy.status", _) => Some(("actor", "")),
+            (command, "del") => Some((command.strip_prefix("divvy.")?, "delete")),
+            (command, subcommand) => Some((command.strip_prefix("divvy.")?, subcommand)),
+        }
     }
 
     /// Returns the line in the audit log, if it is a change.
@@ -355,7 +365,6 @@ pub const SET_LIMIT: Endpoint = Endpoint {
     task: Task::Change(Edit::SetException(ExceptionKind::Limit), Action::LimitSet),
     http: Some(("PUT", "/v1/limits")),
     command: ("divvy.limit", "set"),
-    line: Some(("limit", "set")),
     category: Category::Limits,
     kind: RequestKind::Limits,
     fields: &[&LABEL, &ACTOR, &CREDITS, &EXPIRES_IN],
@@ -369,7 +378,6 @@ pub const FIND_LIMITS: Endpoint = Endpoint {
     task: Task::Read(Inspection::Exceptions(ExceptionKind::Limit)),
     http: Some(("GET", "/v1/limits")),
     command: ("divvy.limit", "list"),
-    line: Some(("limit", "list")),
     category: Category::Read,
     fields: &[&OF_RULE, &OF_ACTOR_OVER_HTTP, &CURSOR, &COUNT],
     reply: page("limits", &LIMITS, "Limits, in no particular order."),
@@ -378,10 +386,9 @@ pub const FIND_LIMITS: Endpoint = Endpoint {
     ..SET_LIMIT
 };
 /// `DIVVY.LIMIT GET`
-pub const GET_LIMIT: Endpoint = Endpoint {
+const GET_LIMIT: Endpoint = Endpoint {
     http: None,
     command: ("divvy.limit", "get"),
-    line: Some(("limit", "get")),
     fields: &[&LABEL, &ACTOR],
     reply: Shape::Row(&[CREDITS_OF, ENDS]),
     summary: "Returns the credits of an actor's own limit, and the seconds until it ends.",
@@ -392,7 +399,6 @@ pub const REMOVE_LIMIT: Endpoint = Endpoint {
     task: Task::Change(Edit::RemoveException(ExceptionKind::Limit), Action::LimitDelete),
     http: Some(("DELETE", "/v1/limits")),
     command: ("divvy.limit", "del"),
-    line: Some(("limit", "delete")),
     fields: &[&LABEL, &ACTOR],
     reply: REMOVED,
     summary: "Removes an actor's own limit, so that the rule's applies again.",
@@ -401,11 +407,10 @@ pub const REMOVE_LIMIT: Endpoint = Endpoint {
 };
 
 /// `DIVVY.BLOCK SET`, `PUT /v1/blocks`
-pub const SET_BLOCK: Endpoint = Endpoint {
+const SET_BLOCK: Endpoint = Endpoint {
     task: Task::Change(Edit::SetException(ExceptionKind::Block), Action::BlockSet),
     http: Some(("PUT", "/v1/blocks")),
     command: ("divvy.block", "set"),
-    line: Some(("block", "set")),
     category: Category::Block,
     kind: RequestKind::Blocks,
     fields: &[&LABEL_OR_ALL, &ACTOR, &EXPIRES_IN, &REASON, &OWNER_IN_BODY],
@@ -415,22 +420,20 @@ pub const SET_BLOCK: Endpoint = Endpoint {
     ..SET_LIMIT
 };
 /// `POST /v1/blocks/bulk`
-pub const EDIT_BLOCKS: Endpoint = Endpoint {
+pub(super) const EDIT_BLOCKS: Endpoint = Endpoint {
     task: Task::Change(Edit::EditBlocks, Action::BlocksEdit),
     http: Some(("POST", "/v1/blocks/bulk")),
     command: ("", ""),
-    line: None,
     fields: &[&OWNER_IN_BODY, &SET, &REMOVE],
     reply: EDITED,
     summary: "Sets and removes blocks of many actors. A mistake in one of them changes none.",
     ..SET_BLOCK
 };
 /// `DIVVY.BLOCK LIST`, `GET /v1/blocks`
-pub const FIND_BLOCKS: Endpoint = Endpoint {
+const FIND_BLOCKS: Endpoint = Endpoint {
     task: Task::Read(Inspection::Exceptions(ExceptionKind::Block)),
     http: Some(("GET", "/v1/blocks")),
     command: ("divvy.block", "list"),
-    line: Some(("block", "list")),
     category: Category::Read,
     fields: &[&OF_RULE, &OF_ACTOR_OVER_HTTP, &CURSOR, &COUNT, &OF_OWNER, &OF_FIELD, &SINCE],
     reply: Shape::Page { name: "blocks", of: &OVERRIDES, about: "Blocks, in no particular order.", more: CHANGES },
@@ -439,21 +442,19 @@ pub const FIND_BLOCKS: Endpoint = Endpoint {
     ..SET_BLOCK
 };
 /// `DIVVY.BLOCK GET`
-pub const GET_BLOCK: Endpoint = Endpoint {
+const GET_BLOCK: Endpoint = Endpoint {
     http: None,
     command: ("divvy.block", "get"),
-    line: Some(("block", "get")),
     fields: &[&LABEL_OR_ALL, &ACTOR],
     reply: Shape::Row(&[ENDS, REASON_OF]),
     summary: "Returns the seconds until an actor's block ends, and its reason.",
     ..FIND_BLOCKS
 };
 /// `DIVVY.BLOCK DEL`, `DELETE /v1/blocks`
-pub const REMOVE_BLOCK: Endpoint = Endpoint {
+const REMOVE_BLOCK: Endpoint = Endpoint {
     task: Task::Change(Edit::RemoveException(ExceptionKind::Block), Action::BlockDelete),
     http: Some(("DELETE", "/v1/blocks")),
     command: ("divvy.block", "del"),
-    line: Some(("block", "delete")),
     fields: &[&LABEL_OR_ALL, &ACTOR, &OWNER],
     reply: REMOVED,
     summary: "Removes an actor's block.",
@@ -462,21 +463,19 @@ pub const REMOVE_BLOCK: Endpoint = Endpoint {
 };
 
 /// `DIVVY.ALLOW SET`, `PUT /v1/allows`
-pub const SET_ALLOW: Endpoint = Endpoint {
+const SET_ALLOW: Endpoint = Endpoint {
     task: Task::Change(Edit::SetException(ExceptionKind::Allow), Action::AllowSet),
     http: Some(("PUT", "/v1/allows")),
     command: ("divvy.allow", "set"),
-    line: Some(("allow", "set")),
     summary: "Never denies a request of one actor of a rule, or of all rules (*).",
     missing: "this actor has no allow",
     ..SET_BLOCK
 };
 /// `DIVVY.ALLOW LIST`, `GET /v1/allows`
-pub const FIND_ALLOWS: Endpoint = Endpoint {
+const FIND_ALLOWS: Endpoint = Endpoint {
     task: Task::Read(Inspection::Exceptions(ExceptionKind::Allow)),
     http: Some(("GET", "/v1/allows")),
     command: ("divvy.allow", "list"),
-    line: Some(("allow", "list")),
     fields: &[&OF_RULE, &OF_ACTOR_OVER_HTTP, &CURSOR, &COUNT, &OF_OWNER],
     reply: page("allows", &OVERRIDES, "Allows, in no particular order."),
     summary: "Lists allows, one page at a time.",
@@ -484,32 +483,29 @@ pub const FIND_ALLOWS: Endpoint = Endpoint {
     ..FIND_BLOCKS
 };
 /// `DIVVY.ALLOW GET`
-pub const GET_ALLOW: Endpoint = Endpoint {
+const GET_ALLOW: Endpoint = Endpoint {
     http: None,
     command: ("divvy.allow", "get"),
-    line: Some(("allow", "get")),
     fields: &[&LABEL_OR_ALL, &ACTOR],
     reply: Shape::Row(&[ENDS, REASON_OF]),
     summary: "Returns the seconds until an actor's allow ends, and its reason.",
     ..FIND_ALLOWS
 };
 /// `DIVVY.ALLOW DEL`, `DELETE /v1/allows`
-pub const REMOVE_ALLOW: Endpoint = Endpoint {
+const REMOVE_ALLOW: Endpoint = Endpoint {
     task: Task::Change(Edit::RemoveException(ExceptionKind::Allow), Action::AllowDelete),
     http: Some(("DELETE", "/v1/allows")),
     command: ("divvy.allow", "del"),
-    line: Some(("allow", "delete")),
     summary: "Removes an actor's allow.",
     missing: "this actor has no allow",
     ..REMOVE_BLOCK
 };
 
 /// `DIVVY.COUNTERS`, `GET /v1/counters`
-pub const LIST_COUNTERS: Endpoint = Endpoint {
+const LIST_COUNTERS: Endpoint = Endpoint {
     task: Task::Read(Inspection::Counters),
     http: Some(("GET", "/v1/counters")),
     command: ("divvy.counters", ""),
-    line: Some(("counters", "")),
     category: Category::Read,
     kind: RequestKind::Counters,
     fields: &[&RULE, &OF_ACTOR, &CURSOR, &COUNT],
@@ -523,7 +519,6 @@ pub const FORGET_COUNTERS: Endpoint = Endpoint {
     task: Task::Change(Edit::ForgetCounters, Action::CountersForget),
     http: Some(("DELETE", "/v1/counters")),
     command: ("divvy.forget", ""),
-    line: Some(("forget", "")),
     category: Category::Forget,
     reply: page("forgotten", &Shape::Number, "The number of counters forgotten in this page."),
     summary: "Forgets a rule's counters, one page at a time.",
@@ -534,7 +529,6 @@ pub const RESET_COUNTERS: Endpoint = Endpoint {
     task: Task::Change(Edit::ResetCounters, Action::CountersReset),
     http: None,
     command: ("divvy.reset", ""),
-    line: None,
     category: Category::Forget,
     kind: RequestKind::Reset,
     fields: &[&OPERATION],
@@ -547,7 +541,6 @@ pub const RANK: Endpoint = Endpoint {
     task: Task::Read(Inspection::Ranking),
     http: Some(("GET", "/v1/top")),
     command: ("divvy.top", ""),
-    line: Some(("top", "")),
     kind: RequestKind::Top,
     fields: &[&RULE_OR_ALL, &ORDER, &LAST, &TOP_COUNT],
     reply: RANKING,
@@ -557,11 +550,10 @@ pub const RANK: Endpoint = Endpoint {
     ..LIST_COUNTERS
 };
 /// `DIVVY.STATUS`, `GET /v1/status`
-pub const SHOW_STATUS: Endpoint = Endpoint {
+const SHOW_STATUS: Endpoint = Endpoint {
     task: Task::Read(Inspection::Status),
     http: Some(("GET", "/v1/status")),
     command: ("divvy.status", ""),
-    line: Some(("actor", "")),
     category: Category::Status,
     kind: RequestKind::Status,
     fields: &[&FIELDS_OF_ACTOR, &CURSOR, &COUNT],
@@ -580,7 +572,6 @@ pub const LIST_RULES: Endpoint = Endpoint {
     task: Task::Read(Inspection::Rules),
     http: Some(("GET", "/v1/rules")),
     command: ("divvy.rules", ""),
-    line: Some(("rules", "")),
     kind: RequestKind::Rules,
     fields: &[],
     reply: RULES,
@@ -593,7 +584,6 @@ pub const EXPLAIN: Endpoint = Endpoint {
     task: Task::Read(Inspection::Explanation),
     http: Some(("POST", "/v1/explain")),
     command: ("divvy.explain", ""),
-    line: Some(("explain", "")),
     kind: RequestKind::Explain,
     fields: &[&EXPLAINED_OPERATION],
     reply: EXPLANATION,
@@ -605,7 +595,6 @@ pub const SHOW_STATS: Endpoint = Endpoint {
     task: Task::Read(Inspection::Statistics),
     http: Some(("GET", "/v1/stats")),
     command: ("info", ""),
-    line: Some(("stats", "")),
     category: Category::Info,
     kind: RequestKind::Server,
     fields: &[&SECTION],
@@ -619,7 +608,6 @@ pub const LIST_USERS: Endpoint = Endpoint {
     task: Task::Read(Inspection::Users),
     http: Some(("GET", "/v1/users")),
     command: ("acl", "list"),
-    line: Some(("users", "")),
     category: Category::Admin,
     kind: RequestKind::Server,
     reply: Shape::Only(&[member(
@@ -635,7 +623,6 @@ pub const RELOAD: Endpoint = Endpoint {
     task: Task::Change(Edit::Reload, Action::Reload),
     http: Some(("POST", "/v1/reload")),
     command: ("divvy.reload", ""),
-    line: Some(("reload", "")),
     category: Category::Admin,
     kind: RequestKind::Server,
     reply: Shape::Done(&RELOADING),
@@ -647,7 +634,6 @@ pub const BACK_UP: Endpoint = Endpoint {
     task: Task::Change(Edit::BackUp, Action::Backup),
     http: Some(("POST", "/v1/backups")),
     command: ("divvy.backup", ""),
-    line: Some(("backup", "")),
     category: Category::Backup,
     kind: RequestKind::Server,
     fields: &[&NAME],

@@ -141,31 +141,27 @@ const IDEMPOTENCY_KEY: Member = optional(
     Pattern(r#"^("[ !#-\[\]-~]{1,255}"|[!#-+\--~]{1,255})$"#),
     "draft-ietf-httpapi-idempotency-key-header-07: for 60 seconds, a repeated request with the same key has the same answer, and \
      takes nothing again. A string with or without double quotes.",
-)
-.with_example("\"8e03978e-40d5-43dd-bc93-6894a57f9324\"");
+);
 const CHECKED: &[Member] = &[
-    optional("X-Original-Method", Text, "The request's method, or else X-Forwarded-Method.").with_example("GET"),
-    optional("X-Original-URI", Text, "The request's path and query, or else X-Forwarded-Uri.").with_example("/status"),
+    optional("X-Original-Method", Text, "The request's method, or else X-Forwarded-Method."),
+    optional("X-Original-URI", Text, "The request's path and query, or else X-Forwarded-Uri."),
     optional(
         "X-Forwarded-For",
         Text,
         "The last address is the client's, unless the server has trusted hops. Without this header, X-Real-IP.",
-    )
-    .with_example("192.0.2.1"),
+    ),
 ];
 const RATE_LIMIT: Member = member(
     "RateLimit",
     Pattern(r#"^"[a-zA-Z0-9_-]+";r=[0-9]{1,15}(;t=[0-9]{1,15})?$"#),
     "draft-ietf-httpapi-ratelimit-headers-11: the rule, the credits left, and the seconds to the reset. The flag \
      --rate-limit-headers selects other headers.",
-)
-.with_example("\"by-ip\";r=50;t=30");
+);
 const POLICY: Member = member(
     "RateLimit-Policy",
     Pattern(r#"^"[a-zA-Z0-9_-]+";q=[0-9]{1,15}(;w=[1-9][0-9]{0,14})?$"#),
     "The rule, its quota, and its window in seconds.",
-)
-.with_example("\"by-ip\";q=100;w=60");
+);
 const REPLAYED: Member =
     optional("Idempotent-Replayed", Word(&["true"]), "The answer was given before, under the same Idempotency-Key.");
 const LOCATION: Member = member("Location", Pattern("^/v1/reservations/[a-zA-Z0-9_-]+$"), "The reservation's path.");

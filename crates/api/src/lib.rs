@@ -15,8 +15,7 @@ mod openapi;
 pub use arguments::{ArgumentError, Arguments};
 pub use declaration::{Access, Field, Kind, Member, Place, Reply, Route, Shape};
 pub use endpoints::{
-    BACK_UP, EDIT_BLOCKS, ENDPOINTS, EXPLAIN, Edit, Endpoint, FIND_ALLOWS, FIND_BLOCKS, FIND_LIMITS, FORGET_COUNTERS,
-    GET_ALLOW, GET_BLOCK, GET_LIMIT, Inspection, LIST_COUNTERS, LIST_RULES, LIST_USERS, RANK, RELOAD, REMOVE_ALLOW,
-    REMOVE_BLOCK, REMOVE_LIMIT, RESET_COUNTERS, SET_ALLOW, SET_BLOCK, SET_LIMIT, SHOW_STATS, SHOW_STATUS, Task, find,
+    BACK_UP, ENDPOINTS, EXPLAIN, Edit, Endpoint, FIND_LIMITS, FORGET_COUNTERS, Inspection, LIST_RULES, LIST_USERS,
+    RANK, RELOAD, REMOVE_LIMIT, RESET_COUNTERS, SET_LIMIT, SHOW_STATS, Task, find,
 };
 pub use openapi::description;

@@ -163,7 +163,7 @@ impl Components {
     fn reply(&mut self, reply: &Reply) -> Value {
         let mut described = json!({ "description": reply.about });
         for header in reply.headers {
-            let mut value = json!({ "required": !header.is_optional, "schema": self.value(header) });
+            let mut value = json!({ "required": !header.is_optional, "schema": self.schema(&header.shape) });
             describe(&mut value, header.about);
             described["headers"][header.name] = value;
         }
@@ -183,17 +183,8 @@ impl Components {
             "in": place,
             "description": member.about,
             "required": !member.is_optional,
-            "schema": self.value(member),
+            "schema": self.schema(&member.shape),
         })
-    }
-
-    /// Returns the schema of a member's values.
-    fn value(&mut self, member: &Member) -> Value {
-        let mut schema = self.schema(&member.shape);
-        if let Some(example) = member.example {
-            schema["examples"] = json!([example]);
-        }
-        schema
     }
 
     /// Returns the schema of values of this shape.
@@ -267,7 +258,11 @@ impl Components {
     }
 
     fn object<'a>(&mut self, members: impl IntoIterator<Item = &'a Member>) -> Value {
-        object(members.into_iter().map(|member| (member.name, member.is_optional, member.about, self.value(member))))
+        object(
+            members
+                .into_iter()
+                .map(|member| (member.name, member.is_optional, member.about, self.schema(&member.shape))),
+        )
     }
 
     /// Returns the schema of an object with these fields. Fields that may be missing may be null, too, except lists.
@@ -276,8 +271,8 @@ impl Components {
             let member = field.member();
             let schema = match field.kind {
                 Kind::List { of, max } => json!({ "type": "array", "items": self.body(of), "maxItems": max }),
-                _ if member.is_optional => nullable(self.value(&member)),
-                _ => self.value(&member),
+                _ if member.is_optional => nullable(self.schema(&member.shape)),
+                _ => self.schema(&member.shape),
             };
             (member.name, member.is_optional, member.about, schema)
         });

@@ -26,16 +26,11 @@ impl Ui {
     /// Samples the health of the server for all pages, forever.
     pub(crate) async fn sample_health(self: &Arc<Self>) {
         loop {
-            if self.health_event.receiver_count() == 0 {
-                // The next page must not see the state of long ago.
-                self.health_event.send_replace(None);
-                sleep(IDLE_INTERVAL).await;
-                continue;
-            }
-            if let Some(event) = self.health().await {
-                self.health_event.send_replace(Some(event.to_string().into()));
-            }
-            sleep(INTERVAL).await;
+            let is_open = self.health_event.receiver_count() > 0;
+            // The next page must not see the state of long ago.
+            let event = if is_open { self.health().await } else { None };
+            self.health_event.send_replace(event.map(|event| event.to_string().into()));
+            sleep(if is_open { INTERVAL } else { IDLE_INTERVAL }).await;
         }
     }
 

@@ -117,34 +117,31 @@ impl Ui {
         access::check(self, head)?;
         let path = head.uri.path();
         let is_post = matches!(path, "/ui/api/login" | "/ui/api/logout");
-        let accepted = match head.method {
-            Method::POST => is_post,
-            Method::GET | Method::HEAD => !is_post,
-            _ => false,
-        };
-        if !accepted {
+        let is_accepted =
+            if is_post { head.method == Method::POST } else { [Method::GET, Method::HEAD].contains(&head.method) };
+        if !is_accepted {
             return Err(Problem::wrong_method(head, if is_post { "POST" } else { "GET,HEAD" }));
         }
-        let viewer = match path {
-            "/ui/api/feed" => Some(access::admit(self, Category::Read, head, origin).await?),
-            _ => None,
-        };
+        if path == "/ui/api/feed" {
+            let viewer = access::admit(self, Category::Read, head, origin).await?;
+            requests.count(RequestKind::Server);
+            return feed::open(self, viewer, &head.uri);
+        }
         requests.count(RequestKind::Server);
-        match (path, viewer) {
-            (_, Some(viewer)) => feed::open(self, viewer, &head.uri),
+        match path {
             // Names in the page are relative to `/ui/`.
-            ("/ui", _) => {
+            "/ui" => {
                 let mut response = empty(StatusCode::PERMANENT_REDIRECT);
                 response.headers_mut().insert(LOCATION, HeaderValue::from_static("/ui/"));
                 Ok(response)
             }
-            ("/ui/api/session", _) => access::show(self, head, origin).await,
-            ("/ui/api/login", _) => access::log_in(self, head, body, origin).await,
-            ("/ui/api/logout", _) => Ok(access::log_out(self, &head.headers)),
-            ("/ui/", _) => Ok(file(head, INDEX)),
+            "/ui/api/session" => access::show(self, head, origin).await,
+            "/ui/api/login" => access::log_in(self, head, body, origin).await,
+            "/ui/api/logout" => Ok(access::log_out(self, &head.headers)),
+            "/ui/" => Ok(file(head, INDEX)),
             // The page has one address.
-            ("/ui/index.html", _) => Ok(not_found(head)),
-            (path, _) => Ok(file(head, path.strip_prefix("/ui/").unwrap_or_default())),
+            "/ui/index.html" => Ok(not_found(head)),
+            path => Ok(file(head, path.strip_prefix("/ui/").unwrap_or_default())),
         }
     }
 }

@@ -212,7 +212,7 @@ fn sentence(text: &'static str) -> &'static str {
 
 /// Returns the rows of a command, with the name of their subcommand.
 fn rows(name: &str) -> impl Iterator<Item = (&'static str, &'static Endpoint)> {
-    let rows = ENDPOINTS.iter().filter_map(|endpoint| Some((endpoint.line?, *endpoint)));
+    let rows = ENDPOINTS.iter().filter_map(|endpoint| Some((endpoint.line()?, *endpoint)));
     rows.filter(move |((command, _), _)| *command == name).map(|((_, subcommand), endpoint)| (subcommand, endpoint))
 }
 
@@ -224,7 +224,7 @@ impl Subcommand for OperationArgs {
         }
         let alone = ENDPOINTS
             .iter()
-            .filter_map(|endpoint| endpoint.line.map(|(name, subcommand)| (name, subcommand, *endpoint)));
+            .filter_map(|endpoint| endpoint.line().map(|(name, subcommand)| (name, subcommand, *endpoint)));
         let alone = alone.filter(|(_, subcommand, _)| subcommand.is_empty());
         parent.subcommands(alone.map(|(name, _, endpoint)| command(endpoint, name)))
     }

@@ -216,8 +216,8 @@ pub struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// Returns the entry as a JSON object and a newline.
-    pub fn line(&self, now: Timestamp) -> Vec<u8> {
+    /// Returns the entry as a JSON object.
+    pub fn line(&self, now: Timestamp) -> String {
         let mut line = json!({
             "time": format_time(now),
             "change": self.number,
@@ -231,48 +231,17 @@ impl Entry<'_> {
             "after": self.after,
         });
         if let Some(line) = line.as_object_mut() {
-            let error = self.error().map(|error| ("error".to_owned(), error.into()));
+            let error = self.error.map(|error| ("error".to_owned(), truncate_error(error).into()));
             let omitted = self.omitted.map(|omitted| ("omitted".to_owned(), omitted.into()));
             line.extend(error.into_iter().chain(omitted));
         }
-        let mut text = to_ascii(&line);
-        text.push('\n');
-        text.into_bytes()
-    }
-
-    /// Writes the entry to the ordinary log, which adds the time.
-    pub fn log(&self) {
-        tracing::info!(
-            target: "audit",
-            change = self.number,
-            status = self.status.name(),
-            user = plain(self.caller.user()),
-            front = self.caller.front,
-            address = self.caller.address(),
-            what = self.change.action.name(),
-            request = %to_ascii(self.change),
-            before = %to_ascii(&self.before),
-            after = %to_ascii(&self.after),
-            error = self.error().map(plain),
-            omitted = self.omitted,
-            "change by an operator"
-        );
-    }
-
-    fn error(&self) -> Option<&str> {
-        self.error.map(truncate_error)
+        to_ascii(&line)
     }
 }
 
 /// Returns as much of an error as a line has.
 pub fn truncate_error(error: &str) -> &str {
     error.get(..error.floor_char_boundary(MAX_ERROR)).unwrap_or_default()
-}
-
-/// Returns the text in printable ASCII, escaped as in JSON, but without the quotes that the log's format adds.
-fn plain(text: &str) -> String {
-    let quoted = to_ascii(&text);
-    quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or_default().to_owned()
 }
 
 /// Returns the time in UTC, as in RFC 3339, with milliseconds.
@@ -327,22 +296,20 @@ mod tests {
             error: None,
             omitted: None,
         };
-        let line = |entry: &Entry<'_>| String::from_utf8(entry.line(Timestamp::from_nanos(1_500_000_000))).unwrap();
+        let line = |entry: &Entry<'_>| entry.line(Timestamp::from_nanos(1_500_000_000));
         assert_eq!(
             line(&entry),
             concat!(
                 r#"{"time":"1970-01-01T00:00:01.500Z","change":7,"status":"done","user":"ann\n","front":"resp","#,
                 r#""address":"127.0.0.1:5","what":"limit.set","request":{"rule":"by-user","actor":"a\"","credits":9,"#,
-                r#""expiresIn":60},"before":null,"after":{"credits":9,"expiresIn":60}}"#,
-                "\n"
+                r#""expiresIn":60},"before":null,"after":{"credits":9,"expiresIn":60}}"#
             )
         );
         let error = "x".repeat(MAX_ERROR + 1);
         entry.error = Some(&error);
         entry.omitted = Some(3);
-        assert_eq!(plain("a 'b'\u{1b}…\""), r#"a 'b'\u001b\u2026\""#);
         let end = format!(r#","error":"{}","omitted":3}}"#, "x".repeat(MAX_ERROR));
-        assert!(line(&entry).trim_end().ends_with(&end), "{}", line(&entry));
+        assert!(line(&entry).ends_with(&end), "{}", line(&entry));
     }
 
     #[test]

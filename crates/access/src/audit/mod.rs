@@ -160,9 +160,10 @@ impl AuditLog {
         let (number, omitted) = (self.next_number(), Some(omitted).filter(|omitted| *omitted > 0));
         let (status, error) = (Status::Refused, Some(&**error));
         let entry = Entry { number, status, caller, change, before: None, after: None, error, omitted };
+        let line = entry.line(self.clock.now());
         match &self.writer {
-            None => entry.log(),
-            Some(writer) => writer.push_refusal(entry.line(self.clock.now())),
+            None => self::log(&line),
+            Some(writer) => writer.push_refusal(line),
         }
     }
 
@@ -184,10 +185,15 @@ impl AuditLog {
     pub fn hold_up(&self) -> mpsc::Sender<()> {
         let (hold, held) = mpsc::channel();
         if let Some(writer) = &self.writer {
-            writer.push(Vec::new(), Some(Box::new(move |_| _ = held.recv())));
+            writer.push(String::new(), Some(Box::new(move |_| _ = held.recv())));
         }
         hold
     }
+}
+
+/// Writes a line to the ordinary log.
+fn log(line: &str) {
+    tracing::info!(target: "audit", %line, "change by an operator");
 }
 
 /// A change that is being made. Its outcome is recorded once: if it is dropped, for example by a panic, it has failed.
@@ -260,9 +266,10 @@ impl PendingChange {
         }
         let log = Arc::clone(&self.log);
         let entry = Entry { before, after, error, ..self.entry(status) };
+        let line = entry.line(log.clock.now());
         match &log.writer {
-            None => entry.log(),
-            Some(writer) => writer.push(entry.line(log.clock.now()), None),
+            None => self::log(&line),
+            Some(writer) => writer.push(line, None),
         }
     }
 }

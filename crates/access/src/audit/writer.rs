@@ -25,7 +25,7 @@ type Report = Box<dyn FnOnce(bool) + Send>;
 /// Work for the thread.
 struct Job {
     /// The line to append. Empty if only the report matters, which comes after all earlier lines.
-    line: Vec<u8>,
+    line: String,
     /// Without a report, the line need not be on stable storage.
     report: Option<Report>,
 }
@@ -55,27 +55,22 @@ impl Writer {
     }
 
     /// Queues a line. If the queue is full, the line is lost, and the report is dropped.
-    pub fn push(&self, line: Vec<u8>, report: Option<Report>) {
+    pub fn push(&self, line: String, report: Option<Report>) {
         if let Err(error) = self.queue.try_send(Job { line, report }) {
-            self.lose(&error.into_inner().line);
+            lose(&error.into_inner().line, &self.metrics);
         }
     }
 
     /// Queues a line about a refused attempt, which never takes the place of a line about a change.
-    pub fn push_refusal(&self, line: Vec<u8>) {
-        if self.queue.capacity() > MAX_QUEUED { self.push(line, None) } else { self.lose(&line) }
-    }
-
-    fn lose(&self, line: &[u8]) {
-        self.metrics.audit.set_failing(true);
-        lose(line, &self.metrics);
+    pub fn push_refusal(&self, line: String) {
+        if self.queue.capacity() > MAX_QUEUED { self.push(line, None) } else { lose(&line, &self.metrics) }
     }
 
     /// Waits until all queued lines are written or lost.
     pub async fn flush(&self) {
         let (done, is_done) = oneshot::channel();
         let report: Report = Box::new(|_| _ = done.send(()));
-        if self.queue.send(Job { line: Vec::new(), report: Some(report) }).await.is_ok() {
+        if self.queue.send(Job { line: String::new(), report: Some(report) }).await.is_ok() {
             // The thread has ended if this fails.
             let _ = is_done.await;
         }
@@ -86,7 +81,7 @@ fn write_lines(mut jobs: mpsc::Receiver<Job>, file: &mut AuditFile, health: &mut
     while let Some(Job { line, report }) = jobs.blocking_recv() {
         let mut is_written = true;
         if !line.is_empty() {
-            let written = file.append(&line, report.is_some());
+            let written = file.append(format!("{line}\n").as_bytes(), report.is_some());
             health.note(file, &written);
             is_written = written.is_ok();
             if !is_written {
@@ -100,10 +95,9 @@ fn write_lines(mut jobs: mpsc::Receiver<Job>, file: &mut AuditFile, health: &mut
 }
 
 /// Counts a line that is not in the file, and passes it to the ordinary log.
-fn lose(line: &[u8], metrics: &Metrics) {
+fn lose(line: &str, metrics: &Metrics) {
+    metrics.audit.set_failing(true);
     metrics.audit.lines_lost.inc();
-    // The line is ASCII.
-    let line = String::from_utf8_lossy(line.trim_ascii_end());
     tracing::warn!(target: "audit", %line, "this line is not in the audit log");
 }
 
@@ -228,15 +222,15 @@ mod tests {
         let (queue, mut jobs) = mpsc::channel(MAX_QUEUED + MAX_REFUSALS_QUEUED);
         let metrics = Metrics::new();
         let writer = Writer { queue, metrics: Arc::clone(&metrics) };
-        (0..2_000).for_each(|_| writer.push_refusal(b"{}\n".to_vec()));
+        (0..2_000).for_each(|_| writer.push_refusal("{}".to_owned()));
         let lost = 2_000 - MAX_REFUSALS_QUEUED as u64;
         assert_eq!(metrics.audit.lines_lost.get(), lost);
-        (0..MAX_QUEUED).for_each(|_| writer.push(b"{}\n".to_vec(), None));
+        (0..MAX_QUEUED).for_each(|_| writer.push("{}".to_owned(), None));
         assert_eq!(metrics.audit.lines_lost.get(), lost);
-        writer.push(b"{}\n".to_vec(), None);
+        writer.push("{}".to_owned(), None);
         assert_eq!(metrics.audit.lines_lost.get(), lost + 1, "the queue is bounded");
         drop(jobs.recv().await);
-        writer.push_refusal(b"{}\n".to_vec());
+        writer.push_refusal("{}".to_owned());
         assert_eq!(metrics.audit.lines_lost.get(), lost + 2, "only places beyond those of changes are for refusals");
     }
 

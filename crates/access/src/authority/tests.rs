@@ -216,19 +216,6 @@ async fn replaced_users_change_the_rights_of_identities_at_once() {
     assert!(identities.iter().all(|identity| !identity.is_admitted()));
 }
 
-#[test]
-fn identity_without_a_name_has_all_rights_or_none() {
-    let authority = authority("user a on +@all ~*");
-    let mut unknown = authority.unknown();
-    for category in Category::ALL {
-        assert!(ClientIdentity::OPEN.may(category).is_ok() && unknown.may(category).is_err());
-    }
-    assert!(!authority.refresh(&mut unknown));
-    authority.replace(users("user a on +@all ~*"));
-    assert!(authority.refresh(&mut unknown) && !authority.refresh(&mut unknown));
-    assert!(!unknown.is_admitted());
-}
-
 const NOW: Timestamp = Timestamp::from_nanos(1_800_000_000_000_000_000);
 
 /// Returns the text of a key file, and a token that its key made.

@@ -1,7 +1,6 @@
 //! Work in the background: the rules in force and the reloads of their file, restarts of the tasks that the process depends
 //! on, and the state of the audit log.
 
-use parking_lot::Mutex;
 use prometheus::{Gauge, IntCounter, IntGauge, IntGaugeVec};
 
 use super::registry::{Registry, named_values};
@@ -11,8 +10,6 @@ const NANOS_PER_SECOND: f64 = 1e9;
 /// The rules in force, and the outcome of their last load.
 pub struct Config {
     info: IntGaugeVec,
-    /// Hash of the rules. `info` has it as a label.
-    hash: Mutex<String>,
     version: IntGauge,
     rules: IntGauge,
     last_load_succeeded: IntGauge,
@@ -25,7 +22,6 @@ impl Config {
     pub(super) fn new(registry: &Registry) -> Self {
         Self {
             info: registry.gauges("divvy_config_info", "1, labeled with the hash of the rules in force.", &["hash"]),
-            hash: Mutex::default(),
             version: registry.gauge("divvy_config_version", "Number of times rules were put in force since the start."),
             rules: registry.gauge("divvy_config_rules", "Rules in force."),
             last_load_succeeded: registry
@@ -44,12 +40,7 @@ impl Config {
 
     /// Records that rules with this hash came into force at `at` (nanoseconds since 1970).
     pub fn loaded(&self, hash: &str, rules: usize, at: u64) {
-        let mut shown = self.hash.lock();
-        if *shown != hash {
-            // This fails the first time, because there is no previous hash.
-            let _ = self.info.remove_label_values(&[shown.as_str()]);
-            hash.clone_into(&mut shown);
-        }
+        self.info.reset();
         self.info.with_label_values(&[hash]).set(1);
         self.version.inc();
         self.rules.set(i64::try_from(rules).unwrap_or(i64::MAX));

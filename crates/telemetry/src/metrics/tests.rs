@@ -41,7 +41,7 @@ fn reloaded_rule_keeps_its_counts() {
     );
     assert!(shown.contains(&r#"divvy_hits_total{rule_label="status",status="rejected"} 0"#.to_owned()), "{shown:?}");
     let counted = metrics.hits.counted();
-    assert_eq!(counted.iter().map(|counted| counted.hits).sum::<u64>(), 9);
+    assert_eq!(counted.iter().map(|(_, _, hits)| hits).sum::<u64>(), 9);
 }
 
 #[test]
@@ -68,20 +68,8 @@ fn only_the_hash_of_the_current_rules_is_shown() {
     let metrics = Metrics::new();
     metrics.config.loaded("aa", 2, 5_000_000_000);
     metrics.config.loaded("bb", 3, 7_500_000_000);
-    metrics.config.refused(9_000_000_000);
-    let shown = lines(&metrics, "divvy_config");
-    for expected in [
-        "divvy_config_info{hash=\"bb\"} 1",
-        "divvy_config_version 2",
-        "divvy_config_rules 3",
-        "divvy_config_last_load_successful 0",
-        "divvy_config_last_success_timestamp_seconds 7.5",
-        "divvy_config_last_failure_timestamp_seconds 9",
-        "divvy_config_failures_total 1",
-    ] {
-        assert!(shown.contains(&expected.to_owned()), "{expected} in {shown:?}");
-    }
-    assert_eq!(shown.len(), 7, "{shown:?}");
+    let shown = lines(&metrics, "divvy_config_info");
+    assert_eq!(shown, ["divvy_config_info{hash=\"bb\"} 1"]);
 }
 
 #[test]
@@ -104,17 +92,5 @@ fn metrics_of_other_modules_are_included() {
         "process_resident_memory_bytes ",
     ] {
         assert!(text.contains(expected), "{expected:?} in {text}");
-    }
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn every_metric_of_this_process_has_a_value() {
-    let families: Vec<_> = process_metrics(1).into_iter().map(Metric::into_family).collect();
-    assert_eq!(families.len(), 7);
-    for family in families {
-        let metric = &family.get_metric()[0];
-        let value = metric.get_gauge().get_value() + metric.get_counter().get_value();
-        assert!(value > 0.0 || family.name() == "process_cpu_seconds_total", "{}", family.name());
     }
 }
