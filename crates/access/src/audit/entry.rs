@@ -173,11 +173,6 @@ impl Caller {
     pub(super) fn user(&self) -> &str {
         self.user.as_deref().unwrap_or(NONE)
     }
-
-    /// Returns the address as text, or `-`.
-    fn address(&self) -> String {
-        self.address.map_or_else(|| NONE.to_owned(), |address| address.to_string())
-    }
 }
 
 /// Maximum length of an error's text (bytes).
@@ -224,7 +219,7 @@ impl Entry<'_> {
             "status": self.status.name(),
             "user": self.caller.user(),
             "front": self.caller.front,
-            "address": self.caller.address(),
+            "address": self.caller.address.map_or_else(|| NONE.to_owned(), |address| address.to_string()),
             "what": self.change.action.name(),
             "request": self.change.request,
             "before": self.before,

@@ -29,8 +29,12 @@ fn fixture(is_required: bool) -> Fixture {
     Fixture { log, metrics, path, _dir: dir }
 }
 
+fn user(name: &str) -> Caller {
+    Caller::client("resp", Some(([127, 0, 0, 1], 5).into()), Some(name.into()))
+}
+
 fn operator() -> Caller {
-    Caller::client("resp", Some(([127, 0, 0, 1], 5).into()), Some("default".into()))
+    user("default")
 }
 
 fn stranger() -> Caller {
@@ -38,7 +42,7 @@ fn stranger() -> Caller {
 }
 
 fn customer() -> Caller {
-    Caller::client("http", Some(([127, 0, 0, 1], 5).into()), Some("token:user=ann".into())).as_stranger()
+    user("token:user=ann").as_stranger()
 }
 
 fn change() -> Change {
@@ -146,7 +150,6 @@ async fn refused_attempts_cannot_fill_the_disk() {
     log.finish().await;
     let count = added();
     assert!((1..=most(STRANGERS_PER_SECOND)).contains(&count), "{count}");
-    let user = |name: &str| Caller::client("resp", Some(([127, 0, 0, 1], 5).into()), Some(name.into()));
     for _ in 0..250 {
         log.refuse(user("ann"), change(), "NOPERM");
         log.begin(user("ann"), change()).await.unwrap().refuse("no such rule");
@@ -219,7 +222,6 @@ async fn required_log_has_the_outcome_of_every_attempt() {
 fn each_user_has_a_throttle_and_their_number_is_bounded() {
     let log = AuditLog::in_log(Clock::system(), Metrics::new());
     let refuse = |caller: Caller| log.refuse(caller, change(), "NOPERM");
-    let user = |name: &str| Caller::client("resp", Some(([127, 0, 0, 1], 5).into()), Some(name.into()));
     [stranger(), customer(), Caller::file(), Caller::signal(), user("ann")].into_iter().for_each(refuse);
     assert_eq!(log.refusals.lock().len(), 2, "strangers and customers share one, and files have none");
     (0..2 * MAX_THROTTLES).for_each(|number| refuse(user(&number.to_string())));

@@ -73,6 +73,15 @@ pub struct Commits {
     pub repeated: IntCounter,
 }
 
+/// The number of hits with one status and one rule's name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HitCount {
+    pub status: String,
+    /// The rule's name: its label, `default`, or its position, as in `rule-2`.
+    pub rule: String,
+    pub hits: u64,
+}
+
 impl Hits {
     pub(super) fn new(registry: &Registry) -> Self {
         let by_rule = |name, help| registry.counters_by_rule(name, help, &["rule_label"]);
@@ -122,8 +131,8 @@ impl Hits {
         RuleHits { accepted, rejected, own, charges, refunds, commits, releases, replays }
     }
 
-    /// Returns all counts, each with its status and the rule's name: its label, `default`, or its position, as in `rule-2`.
-    pub fn counted(&self) -> Vec<(String, String, u64)> {
+    /// Returns all counts.
+    pub fn counted(&self) -> Vec<HitCount> {
         let families = self.by_rule.collect();
         let metrics = families.iter().flat_map(|family| family.get_metric());
         metrics
@@ -134,7 +143,7 @@ impl Hits {
                 };
                 // Counts are whole numbers, exact up to 2^53.
                 let hits = metric.get_counter().get_value() as u64;
-                (label("status"), label("rule_label"), hits)
+                HitCount { status: label("status"), rule: label("rule_label"), hits }
             })
             .collect()
     }

@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::hits::HitCount;
 use super::registry::BucketContents;
 use super::{ErrorKind, Metrics};
 
@@ -164,7 +165,7 @@ impl Reporter {
     /// Returns a line for each count that changed since the last report, and one for the open connections.
     pub fn report(&mut self, metrics: &Metrics) -> Vec<String> {
         let mut by_status: HashMap<String, u64> = HashMap::new();
-        for (status, rule, hits) in metrics.hits.counted() {
+        for HitCount { status, rule, hits } in metrics.hits.counted() {
             self.count(format!("hit.{status}.{rule}"), hits);
             *by_status.entry(status).or_default() += hits;
         }

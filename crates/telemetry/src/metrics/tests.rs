@@ -41,7 +41,7 @@ fn reloaded_rule_keeps_its_counts() {
     );
     assert!(shown.contains(&r#"divvy_hits_total{rule_label="status",status="rejected"} 0"#.to_owned()), "{shown:?}");
     let counted = metrics.hits.counted();
-    assert_eq!(counted.iter().map(|(_, _, hits)| hits).sum::<u64>(), 9);
+    assert_eq!(counted.iter().map(|counted| counted.hits).sum::<u64>(), 9);
 }
 
 #[test]
