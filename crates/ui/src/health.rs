@@ -142,13 +142,14 @@ impl Numbers {
     fn problems(&self) -> Vec<String> {
         let is_set = |name| self.find(name).is_some_and(|value| value > 0.0);
         let is_refused = self.find("divvy_config_last_load_successful") == Some(0.0) && is_set("divvy_config_version");
-        let is_disconnected = self.find("divvy_redis_connected") == Some(0.0);
-        let others = [
-            (is_disconnected, "there is no connection to Redis"),
-            (is_refused, "the last reload of the rules failed; the previous rules are in force"),
-        ];
+        let refused = (is_refused, "the last reload of the rules failed; the previous rules are in force");
         let problems = PROBLEMS.map(|(name, text)| (is_set(name), text));
-        problems.into_iter().chain(others).filter(|(is_wrong, _)| *is_wrong).map(|(_, text)| text.to_owned()).collect()
+        problems
+            .into_iter()
+            .chain([refused])
+            .filter(|(is_wrong, _)| *is_wrong)
+            .map(|(_, text)| text.to_owned())
+            .collect()
     }
 
     /// Returns the kinds of errors that have occurred, and how often.
@@ -178,7 +179,6 @@ mod tests {
         let pairs = [
             ("divvy_commits_failing", 1.0),
             ("divvy_full", 0.0),
-            ("divvy_redis_connected", 0.0),
             ("divvy_config_last_load_successful", 0.0),
             ("divvy_config_version", 2.0),
             ("divvy_store_errors_total", 3.0),
@@ -188,7 +188,7 @@ mod tests {
             ("divvy_hits_total{status=\"accepted\",rule_label=\"default\"}", 6.0),
         ];
         let numbers = Numbers(pairs.map(|(name, value)| (name.to_owned(), value)).into());
-        assert_eq!(numbers.problems().len(), 3, "{:?}", numbers.problems());
+        assert_eq!(numbers.problems().len(), 2, "{:?}", numbers.problems());
         let expected = [("store", 3), ("unknown", 4), ("--max-body", 5)];
         assert_eq!(numbers.errors(), expected.map(|(kind, count)| json!({"kind": kind, "count": count})));
     }
