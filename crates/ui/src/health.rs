@@ -142,14 +142,9 @@ impl Numbers {
     fn problems(&self) -> Vec<String> {
         let is_set = |name| self.find(name).is_some_and(|value| value > 0.0);
         let is_refused = self.find("divvy_config_last_load_successful") == Some(0.0) && is_set("divvy_config_version");
-        let refused = (is_refused, "the last reload of the rules failed; the previous rules are in force");
-        let problems = PROBLEMS.map(|(name, text)| (is_set(name), text));
-        problems
-            .into_iter()
-            .chain([refused])
-            .filter(|(is_wrong, _)| *is_wrong)
-            .map(|(_, text)| text.to_owned())
-            .collect()
+        let refused = "the last reload of the rules failed; the previous rules are in force";
+        let problems = PROBLEMS.map(|(name, text)| is_set(name).then_some(text));
+        problems.into_iter().chain([is_refused.then_some(refused)]).flatten().map(str::to_owned).collect()
     }
 
     /// Returns the kinds of errors that have occurred, and how often.
