@@ -20,7 +20,7 @@ use super::rules::{Candidates, View};
 use divvy_access::Category;
 use divvy_limiter::Scope;
 use divvy_server::RulesReload;
-use divvy_server::http::page::{Answered, Endless, Problem, Reply, of_type};
+use divvy_server::http::page::{Answered, Problem, Reply, of_type};
 
 /// Seconds after which a page without a stream may try again.
 const RETRY: HeaderValue = HeaderValue::from_static("5");
@@ -42,7 +42,6 @@ pub fn open(ui: &Arc<Ui>, viewer: Viewer, uri: &Uri) -> Answered {
     let mut response = of_type("text/event-stream", Reply::from_stream(events));
     // Otherwise nginx would collect events before it passes them on.
     response.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
-    response.extensions_mut().insert(Endless);
     Ok(response)
 }
 

@@ -291,7 +291,7 @@ pub struct LimitArgs {
         value_parser = units::seconds(1..=MAX_SECONDS)
     )]
     request_timeout: Time,
-    /// Close connections that read less than 1 KiB of their replies in this time
+    /// Close connections whose client reads none of its replies for this long
     #[arg(
         long,
         value_name = "SECONDS",

@@ -129,7 +129,7 @@ impl Acceptor {
                 return self.refuse(stream, peer, bound, if tls.is_none() { F::PROTOCOL.too_many() } else { b"" });
             }
         };
-        if let Err(error) = prepare(&stream) {
+        if let Err(error) = prepare(&stream, self.limits.timeouts.write) {
             CANNOT_PREPARE.say(|more| tracing::debug!(%error, %peer, more, "cannot set a connection's options"));
         }
         // The socket moves from this runtime's poller to the worker's, and registers there when it is first polled.
@@ -201,10 +201,14 @@ fn cannot_serve(error: &io::Error, peer: SocketAddr) {
     CANNOT_SERVE.say(|more| tracing::warn!(%error, %peer, more, "cannot pass a connection to its thread"));
 }
 
-fn prepare(stream: &TcpStream) -> io::Result<()> {
+fn prepare(stream: &TcpStream, write_timeout: Duration) -> io::Result<()> {
     // Replies are written whole, so waiting for more output would only delay them.
     stream.set_nodelay(true)?;
-    SockRef::from(stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))
+    let socket = SockRef::from(stream);
+    // The kernel ends the connection of a client that is gone, or that reads none of its replies. `count_timeout` counts it.
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(write_timeout))?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))
 }
 
 /// Maximum number of connections that wait to be accepted. The kernel's own bound (net.core.somaxconn, usually 4096)

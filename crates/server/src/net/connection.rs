@@ -16,11 +16,11 @@ use bytes::BytesMut;
 use futures_util::poll;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::coop::unconstrained;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use super::memory::{self, BudgetExceeded, Share, counted, pooled};
-use super::stream::{Progress, Stream};
+use super::stream::{Stream, count_timeout};
 use divvy_telemetry::metrics::{Bound, Metrics};
 
 /// Capacity reserved for each read, enough for a burst of a pipelining client (bytes).
@@ -43,7 +43,7 @@ pooled!(Vec<u8>, Vec::capacity);
 
 /// Timeout for a request to arrive.
 pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Timeout for a client to read at least [`LEAST`](super::stream::LEAST) bytes of a waiting reply.
+/// Timeout for a client to read something of its waiting replies.
 pub const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Bounds on a connection's time.
@@ -53,7 +53,7 @@ pub struct Timeouts {
     pub idle: Option<Duration>,
     /// How long a request may take to arrive, from its first byte to its last.
     pub request: Duration,
-    /// How long the client may take to read [`LEAST`](super::stream::LEAST) bytes of a waiting reply.
+    /// How long the client may read nothing of its waiting replies.
     pub write: Duration,
     /// How long a client may take to give the password.
     pub auth: Duration,
@@ -108,9 +108,9 @@ pub async fn serve(stream: Stream, mut session: impl Session, timeouts: Timeouts
     // share.
     let mut closing = pin!(closing.cancelled());
     // After an error the client is gone or reads nothing, so an orderly close is impossible.
-    let ended = connection.answer_until_end(&mut session, closing.as_mut()).await;
-    if ended.is_ok() {
-        close(connection.stream).await;
+    match connection.answer_until_end(&mut session, closing.as_mut()).await {
+        Ok(()) => close(connection.stream).await,
+        Err(error) => count_timeout(&error, &connection.metrics),
     }
 }
 
@@ -395,11 +395,14 @@ impl Connection {
     /// Writes the output and empties it.
     async fn write_all(&mut self) -> io::Result<()> {
         let mut written = 0;
-        // Fast path: the socket takes all of it, and no timer is needed.
+        // Fast path: the socket takes all of it.
         let at_once = poll!(pin!(write_out(&mut self.stream, &self.output, &mut written)));
         match at_once {
             Poll::Ready(done) => done?,
-            Poll::Pending => self.write_rest(written).await?,
+            Poll::Pending => {
+                self.account().map_err(|BudgetExceeded| io::ErrorKind::OutOfMemory)?;
+                write_out(&mut self.stream, &self.output, &mut written).await?;
+            }
         }
         let mut output = std::mem::take(&mut self.output);
         if output.capacity() <= KEPT_CAPACITY {
@@ -407,24 +410,6 @@ impl Connection {
             memory::give(output);
         }
         Ok(())
-    }
-    /// Writes the rest of the output to a slow client. The timeout is on progress, not on the whole output, so a slow client
-    /// that reads is served.
-    async fn write_rest(&mut self, mut written: usize) -> io::Result<()> {
-        self.account().map_err(|BudgetExceeded| io::ErrorKind::OutOfMemory)?;
-        let mut progress = Progress::begin(self.timeouts.write, Instant::now(), self.stream.unsent());
-        loop {
-            let before = written;
-            let write = write_out(&mut self.stream, &self.output, &mut written);
-            if let Ok(done) = timeout_at(progress.ends(), write).await {
-                return done;
-            }
-            progress.add_given(written - before);
-            if !progress.begin_next(Instant::now(), self.stream.unsent()) {
-                self.metrics.limits.reached(Bound::WriteTimeout);
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-        }
     }
 
     /// Counts the buffers toward the budget.

@@ -1,5 +1,5 @@
 //! A connection's byte stream, over plain TCP or TLS: its first bytes, the name in the client's certificate, and whether the
-//! client reads its replies.
+//! client is still there.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -11,13 +11,13 @@ use std::time::Duration;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::Instant;
 use tokio_rustls::server::TlsStream;
 use x509_parser::extensions::GeneralName;
 use x509_parser::parse_x509_certificate;
 
 use super::protocol::Protocol;
 use divvy_telemetry::logging::LogThrottle;
+use divvy_telemetry::metrics::{Bound, Metrics};
 
 /// Interval between checks whether a client that has sent something is still connected.
 const ASKED_AGAIN: Duration = Duration::from_millis(100);
@@ -140,11 +140,6 @@ impl Stream {
         }
     }
 
-    /// Returns the number of written bytes that the client's machine has not acknowledged.
-    pub fn unsent(&self) -> usize {
-        divvy_sys::unacknowledged(self.tcp()).unwrap_or(0)
-    }
-
     /// Ends when the client has closed the connection, or its sending side.
     pub async fn left(&self) {
         loop {
@@ -252,46 +247,10 @@ fn name_in_certificate(certificate: &CertificateDer<'_>) -> Option<Arc<str>> {
     is_plain.then(|| name.into())
 }
 
-/// Minimum that a client must read in each write timeout (bytes).
-pub const LEAST: usize = 1024;
-
-/// The client's progress in reading its replies in the current period: at least [`LEAST`] bytes in each write timeout.
-///
-/// Bytes count once the client's machine has acknowledged them. Free space in the kernel's buffer is not precise enough: the
-/// kernel reports it only once a third of the buffer is free, and a slow client may need many timeouts to read that much.
-#[derive(Debug)]
-pub struct Progress {
-    limit: Duration,
-    since: Instant,
-    /// Bytes in the kernel's buffer when the period began.
-    unsent: usize,
-    /// Bytes given to the kernel since then.
-    given: usize,
-}
-
-impl Progress {
-    /// Begins a period of `limit` with `unsent` bytes in the kernel's buffer.
-    pub fn begin(limit: Duration, now: Instant, unsent: usize) -> Self {
-        Self { limit, since: now, unsent, given: 0 }
-    }
-
-    /// Records that the kernel was given `bytes` more.
-    pub fn add_given(&mut self, bytes: usize) {
-        self.given = self.given.saturating_add(bytes);
-    }
-
-    /// Returns the end of the period.
-    pub fn ends(&self) -> Instant {
-        self.since + self.limit
-    }
-
-    /// Begins the next period with `unsent` bytes in the kernel's buffer. Returns whether the client read enough in the
-    /// period that ends.
-    pub fn begin_next(&mut self, now: Instant, unsent: usize) -> bool {
-        let taken = self.unsent.saturating_add(self.given).saturating_sub(unsent);
-        let is_enough = taken >= LEAST;
-        *self = Self::begin(self.limit, now, unsent);
-        is_enough
+/// Counts the end of a connection by the kernel, because its client did not read its replies in time.
+pub fn count_timeout(error: &io::Error, metrics: &Metrics) {
+    if error.kind() == io::ErrorKind::TimedOut {
+        metrics.limits.reached(Bound::WriteTimeout);
     }
 }
 
@@ -332,20 +291,6 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn bytes_that_the_client_does_not_read_are_unsent() {
-        let (mut server, client) = connect(Protocol::Line).await;
-        assert_eq!(server.unsent(), 0);
-        let chunk = [0; 1 << 16];
-        // Writes until the kernel accepts no more.
-        while let Poll::Ready(written) = poll!(pin!(server.write(&chunk))) {
-            written.unwrap();
-            tokio::task::consume_budget().await;
-        }
-        assert!(server.unsent() > 0);
-        drop(client);
-    }
-
     fn name(common: Option<&str>, alternatives: Vec<SanType>) -> Option<String> {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
@@ -375,31 +320,5 @@ mod tests {
             assert_eq!(name(common, alternatives).as_deref(), expected);
         }
         assert_eq!(name_in_certificate(&CertificateDer::from(&b"nonsense"[..])), None);
-    }
-
-    const LIMIT: Duration = Duration::from_secs(30);
-
-    #[tokio::test]
-    async fn client_must_read_enough_in_each_period() {
-        let now = Instant::now();
-        let mut progress = Progress::begin(LIMIT, now, 1_000_000);
-        assert_eq!(progress.ends(), now + LIMIT);
-        let later = now + LIMIT;
-        assert!(progress.begin_next(later, 1_000_000 - LEAST));
-        assert_eq!(progress.ends(), later + LIMIT);
-        assert!(
-            !progress.begin_next(later + LIMIT, 1_000_001 - 2 * LEAST),
-            "the bytes of the period before do not count"
-        );
-    }
-
-    #[tokio::test]
-    async fn bytes_in_the_kernel_do_not_count_as_progress() {
-        let now = Instant::now();
-        let mut progress = Progress::begin(LIMIT, now, 1_000_000);
-        progress.add_given(5_000);
-        assert!(!progress.begin_next(now + LIMIT, 1_005_000));
-        progress.add_given(5_000);
-        assert!(progress.begin_next(now + 2 * LIMIT, 1_005_000));
     }
 }

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`request_body`] | the library's settings; bounds on request bodies |
 //! | [`response_body`] | bodies of responses; memory of calls, and of replies that the client has not read |
-//! | [`timed_stream`] | how long a client may be slow, even while it reads a stream of events, and how much of its input is read in one run |
+//! | [`timed_stream`] | how long a client may be silent, and how much of its input is read in one run |
 //! | [`wakeups`] | fewer wake-ups and timers than the library alone would cause |
 
 pub mod request_body;
@@ -84,7 +84,7 @@ async fn serve(stream: Stream, responder: Arc<impl Responder>, context: Connecti
     let (timeouts, streams) = responder.bounds();
     let certificate = stream.certificate_name();
     let requests = Arc::<Requests>::default();
-    let stream = TimedStream::new(stream, timeouts, Arc::clone(&requests), Arc::clone(&metrics));
+    let stream = TimedStream::new(stream, timeouts.idle, Arc::clone(&requests), Arc::clone(&metrics));
     let unsent = UnsentReplies::new(memory);
     let (replies, seen) = (Arc::clone(&unsent), Arc::clone(&requests));
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
@@ -100,12 +100,11 @@ async fn serve(stream: Stream, responder: Arc<impl Responder>, context: Connecti
                 }));
             }
         };
-        let (responder, seen) = (Arc::clone(&responder), Arc::clone(&seen));
+        let responder = Arc::clone(&responder);
         let origin = RequestOrigin::new(peer, certificate.clone());
         // The future is boxed because the library moves it several times per request, and it is kilobytes large.
         Either::Right(Box::pin(async move {
             let response = responder.answer(request, origin, &mut call).await;
-            seen.note_response(&response);
             Ok(AccountedBody::respond(call, response))
         }))
     });

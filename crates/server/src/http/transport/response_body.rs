@@ -20,7 +20,6 @@ use hyper::{HeaderMap, Response, StatusCode, Version};
 use parking_lot::Mutex;
 
 use crate::net::memory::{BudgetExceeded, FREE, Share};
-use crate::net::stream::LEAST;
 
 /// An error of any kind, as bodies have it.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -173,6 +172,8 @@ const WORK: usize = 20 * 1024;
 /// Size of a call's reply that [`CALL`] includes (bytes). Without it, there might be no memory for the reply of a call
 /// that has taken credit.
 const SHORT: usize = 1024;
+/// Minimum that a client must read of waiting replies in each write timeout (bytes).
+const LEAST: usize = 1024;
 
 /// The calls and replies of one connection that are not sent yet.
 pub struct UnsentReplies {

@@ -1,5 +1,5 @@
-//! A connection's byte stream with timeouts and a budget: the client must send something, and must read the output that waits
-//! for it. The connection reads a bounded number of bytes before it serves the requests in them.
+//! A connection's byte stream with a timeout and a budget: the client must send something. The connection reads a bounded number
+//! of bytes before it serves the requests in them.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -9,125 +9,54 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use hyper::{Response, Version};
+use hyper::Version;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tokio::time::{Sleep, sleep};
 
-use crate::net::connection::Timeouts;
-use crate::net::stream::{Progress, Stream};
+use crate::net::stream::{Stream, count_timeout};
 use divvy_telemetry::metrics::{Bound, Metrics};
 
 /// A stream that fails after a timeout, and counts it, because the library's errors do not name the timeout.
 pub struct TimedStream {
     stream: Stream,
-    timeouts: Timeouts,
+    /// How long a client may send nothing; `None` if it may be idle forever.
+    idle: Option<Duration>,
     requests: Arc<Requests>,
-    acknowledgements: Acknowledgements,
     metrics: Arc<Metrics>,
     /// Timer for input, while a read waits.
     silence: Option<Pin<Box<Sleep>>>,
-    /// State of output, while a write waits.
-    blocked: Option<PendingWrite>,
-}
-
-struct PendingWrite {
-    progress: Progress,
-    /// Timer for the end of the period.
-    timer: Pin<Box<Sleep>>,
 }
 
 impl TimedStream {
-    pub fn new(stream: Stream, timeouts: Timeouts, requests: Arc<Requests>, metrics: Arc<Metrics>) -> Self {
-        let acknowledgements = Acknowledgements::default();
-        Self { stream, timeouts, requests, acknowledgements, metrics, silence: None, blocked: None }
+    pub fn new(stream: Stream, idle: Option<Duration>, requests: Arc<Requests>, metrics: Arc<Metrics>) -> Self {
+        Self { stream, idle, requests, metrics, silence: None }
     }
 
-    /// Checks before a write that the client acknowledges the events of a stream.
-    ///
-    /// # Errors
-    /// It has acknowledged nothing for too long.
-    #[inline]
-    fn check_acknowledged(&mut self) -> io::Result<()> {
-        if self.requests.have_endless_response.load(Relaxed) && self.is_unacknowledged() {
-            return Err(passed(&self.metrics, Bound::WriteTimeout));
-        }
-        Ok(())
+    fn count<T>(&self, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        polled.map(|done| done.inspect_err(|error| count_timeout(error, &self.metrics)))
     }
-
-    #[cold]
-    #[expect(clippy::disallowed_methods, reason = "how long a client has acknowledged nothing")]
-    fn is_unacknowledged(&mut self) -> bool {
-        self.acknowledgements.are_overdue(self.stream.unsent(), self.timeouts.write, Instant::now())
-    }
-
-    /// Is ready when the client has read too little for too long.
-    #[expect(clippy::disallowed_methods, reason = "how long a client has taken nothing")]
-    fn poll_overdue(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
-        let blocked = self.blocked.get_or_insert_with(|| {
-            let progress = Progress::begin(self.timeouts.write, Instant::now(), self.stream.unsent());
-            PendingWrite { timer: Box::pin(sleep_until(progress.ends())), progress }
-        });
-        loop {
-            ready!(blocked.timer.as_mut().poll(context));
-            if !blocked.progress.begin_next(Instant::now(), self.stream.unsent()) {
-                return Poll::Ready(passed(&self.metrics, Bound::WriteTimeout));
-            }
-            blocked.timer.as_mut().reset(blocked.progress.ends());
-        }
-    }
-
-    /// Records a write of waiting output.
-    fn wrote(&mut self, context: &mut Context<'_>, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        match polled {
-            Poll::Ready(written) => {
-                if let Ok(bytes) = &written {
-                    self.acknowledgements.add_written(*bytes);
-                }
-                if let (Some(blocked), Ok(bytes)) = (&mut self.blocked, &written) {
-                    blocked.progress.add_given(*bytes);
-                }
-                Poll::Ready(written)
-            }
-            Poll::Pending => self.poll_overdue(context).map(Err),
-        }
-    }
-
-    /// Records that no output waits.
-    fn done(&mut self, context: &mut Context<'_>, polled: Poll<io::Result<()>>) -> Poll<io::Result<()>> {
-        match polled {
-            Poll::Ready(done) => {
-                self.blocked = None;
-                Poll::Ready(done)
-            }
-            Poll::Pending => self.poll_overdue(context).map(Err),
-        }
-    }
-}
-
-fn passed(metrics: &Metrics, limit: Bound) -> io::Error {
-    metrics.limits.reached(limit);
-    io::ErrorKind::TimedOut.into()
 }
 
 impl AsyncRead for TimedStream {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context, buffer: &mut ReadBuf) -> Poll<io::Result<()>> {
         let timed = &mut *self;
-        if let Poll::Ready(read) = timed.requests.poll_read(&mut timed.stream, context, buffer) {
+        let read = timed.requests.poll_read(&mut timed.stream, context, buffer);
+        if read.is_ready() {
             timed.silence = None;
-            return Poll::Ready(read);
+            return timed.count(read);
         }
-        let Some(limit) = timed.timeouts.idle else { return Poll::Pending };
+        let Some(limit) = timed.idle else { return Poll::Pending };
         ready!(timed.silence.get_or_insert_with(|| Box::pin(sleep(limit))).as_mut().poll(context));
         timed.silence = None;
-        Poll::Ready(Err(passed(&timed.metrics, Bound::IdleTimeout)))
+        timed.metrics.limits.reached(Bound::IdleTimeout);
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
 impl AsyncWrite for TimedStream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.check_acknowledged()?;
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.wrote(context, written)
+        self.count(written)
     }
 
     fn poll_write_vectored(
@@ -135,9 +64,8 @@ impl AsyncWrite for TimedStream {
         context: &mut Context,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.check_acknowledged()?;
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.wrote(context, written)
+        self.count(written)
     }
 
     /// Returns true. Otherwise, the library would copy replies before it writes them, and no budget would count the
@@ -148,12 +76,11 @@ impl AsyncWrite for TimedStream {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
-        self.done(context, flushed)
+        self.count(flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context) -> Poll<io::Result<()>> {
-        let ended = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.done(context, ended)
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 
@@ -175,13 +102,11 @@ pub struct Requests {
     left: AtomicUsize,
     /// Whether the first request has begun.
     have_begun: AtomicBool,
-    /// Whether there was a response without an end.
-    have_endless_response: AtomicBool,
 }
 
 impl Default for Requests {
     fn default() -> Self {
-        Self { left: AtomicUsize::new(PER_RUN), have_begun: false.into(), have_endless_response: false.into() }
+        Self { left: AtomicUsize::new(PER_RUN), have_begun: false.into() }
     }
 }
 
@@ -204,13 +129,6 @@ impl Requests {
     /// Returns whether a request has begun.
     pub fn have_begun(&self) -> bool {
         self.have_begun.load(Relaxed)
-    }
-
-    /// Records a response. See [`Endless`].
-    pub fn note_response<B>(&self, response: &Response<B>) {
-        if response.extensions().get::<Endless>().is_some() {
-            self.have_endless_response.store(true, Relaxed);
-        }
     }
 
     /// Returns whether this run has used up its bytes. There may be more to read.
@@ -244,47 +162,6 @@ impl Requests {
         buffer.advance(read);
         self.left.store(left - read, Relaxed);
         Poll::Ready(Ok(()))
-    }
-}
-
-/// Extension of a response without an end: a stream of events.
-///
-/// Other replies wait in the connection when a client does not read them, and the write timeout ends it. A stream sends so
-/// little at a time that the kernel's buffers have room for minutes of it. So once a connection has such a stream, each
-/// write checks that the client's machine acknowledges the earlier ones.
-#[derive(Debug, Clone, Copy)]
-pub struct Endless;
-
-/// The bytes of a connection that the client's machine has acknowledged.
-#[derive(Debug, Default)]
-struct Acknowledgements {
-    written: usize,
-    /// Bytes that were acknowledged when the client last made progress, and the time.
-    last: Option<(usize, Instant)>,
-}
-
-impl Acknowledgements {
-    /// Records written bytes.
-    fn add_written(&mut self, bytes: usize) {
-        self.written = self.written.wrapping_add(bytes);
-    }
-
-    /// Returns whether nothing was acknowledged for this long, although `unsent` bytes wait. Call it before each write.
-    fn are_overdue(&mut self, unsent: usize, limit: Duration, now: Instant) -> bool {
-        if unsent == 0 {
-            self.last = None;
-            return false;
-        }
-        let acknowledged = self.written.wrapping_sub(unsent);
-        match self.last {
-            Some((before, since)) if acknowledged.wrapping_sub(before).cast_signed() <= 0 => {
-                now.saturating_duration_since(since) >= limit
-            }
-            _ => {
-                self.last = Some((acknowledged, now));
-                false
-            }
-        }
     }
 }
 
@@ -325,31 +202,5 @@ mod tests {
         requests.begin_run();
         assert_eq!(read(&requests, &mut client), PER_RUN);
         assert_eq!(read(&requests, &mut &bytes[..]), bytes.len());
-    }
-
-    const LIMIT: Duration = Duration::from_secs(30);
-
-    #[tokio::test]
-    async fn client_that_acknowledges_nothing_is_overdue() {
-        let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs(seconds);
-        let mut acknowledgements = Acknowledgements::default();
-        for second in 0..100 {
-            assert!(!acknowledgements.are_overdue(0, LIMIT, at(second)), "everything is acknowledged");
-            acknowledgements.add_written(100);
-        }
-        for second in 100..200 {
-            assert!(!acknowledgements.are_overdue(1_000, LIMIT, at(second)), "a slow client, at {second}");
-            acknowledgements.add_written(100);
-        }
-        let mut unsent = 1_000;
-        for second in 200..260 {
-            unsent += 100;
-            assert_eq!(acknowledgements.are_overdue(unsent, LIMIT, at(second)), second >= 229, "at {second}");
-            acknowledgements.add_written(100);
-        }
-        assert!(!acknowledgements.are_overdue(unsent, LIMIT, at(260)), "an acknowledgement");
-        assert!(!acknowledgements.are_overdue(unsent + 10, LIMIT, at(289)));
-        assert!(acknowledgements.are_overdue(unsent + 20, LIMIT, at(290)));
     }
 }
