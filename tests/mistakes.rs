@@ -249,7 +249,6 @@ const COMMANDS: &[(&str, &str)] = &[
 /// A method, a path, a body, and the text that helps.
 const REQUESTS: &[(&str, &str, &str, &str)] = &[
     ("POST", "/v1/hit", "user=ann", "expected a value at line 1 column 1"),
-    ("POST", "/v1/hit", "\u{feff}{}", "the body begins with a byte order mark: send it without one"),
     (
         "GET",
         "/v1/counters?label=by-pair",

@@ -82,7 +82,7 @@ fn page_receives_only_the_rules_in_view() {
         ("?first=x", "the query is not valid"),
         ("?search=%ff", "'search' is not valid UTF-8"),
         (&format!("?search={}", "x".repeat(257)), "longer than 256 bytes"),
-        ("?new=1", "unknown parameter 'new'"),
+        ("?new=1", "unknown field `new`"),
         ("?only=other", "only is 'other', but must be denied"),
         ("?first=1&first=2", "'first' is given twice"),
     ] {

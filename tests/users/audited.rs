@@ -25,7 +25,7 @@ fn essence(line: &Value) -> Value {
 }
 
 const NO_USER: &str =
-    "401 Unauthorized: a user is required: send Authorization: Bearer TOKEN, or Basic with user and password";
+    "401 Unauthorized: log in: send Authorization: Bearer PASSWORD_OR_TOKEN, or Basic with user and password";
 
 #[test]
 fn changes_and_refused_attempts_name_the_user() {

@@ -30,17 +30,12 @@ const MAX_AGE: Duration = Duration::from_secs(5);
 /// The result of the last probe, and whether the server is draining.
 #[derive(Debug)]
 pub struct Health {
-    result: watch::Sender<Option<ProbeResult>>,
+    /// The result, and its time.
+    result: watch::Sender<Option<(Result<(), StoreError>, Instant)>>,
     started: Instant,
     draining: CancellationToken,
     /// Cancelled when the last probe is over.
     over: CancellationToken,
-}
-
-#[derive(Debug, Clone)]
-struct ProbeResult {
-    result: Result<(), StoreError>,
-    at: Instant,
 }
 
 /// Reason why hits cannot be answered.
@@ -99,7 +94,7 @@ impl Health {
     async fn probe<F: Future<Output = Result<(), StoreError>>>(&self, check: impl Fn() -> F) {
         while !self.draining.is_cancelled() {
             let result = check().await;
-            self.result.send_replace(Some(ProbeResult { result, at: Instant::now() }));
+            self.result.send_replace(Some((result, Instant::now())));
             tokio::select! {
                 () = sleep(INTERVAL) => {}
                 () = self.draining.cancelled() => {}
@@ -126,7 +121,12 @@ impl Health {
         if self.draining.is_cancelled() {
             return Err(NotReady::Draining);
         }
-        judge(self.result.borrow().as_ref(), self.started, Instant::now())
+        match &*self.result.borrow() {
+            result if result.as_ref().map_or(self.started, |(_, at)| *at).elapsed() > MAX_AGE => Err(NotReady::Silent),
+            None => Err(NotReady::Starting),
+            Some((Err(error), _)) => Err(NotReady::Failing(error.to_string())),
+            Some((Ok(()), _)) => Ok(()),
+        }
     }
 
     /// Calls `tell` at each change of the state, until the server drains.
@@ -166,16 +166,6 @@ impl Health {
             std::future::ready(())
         })
         .await;
-    }
-}
-
-fn judge(result: Option<&ProbeResult>, started: Instant, now: Instant) -> Result<(), NotReady> {
-    let heard_at = result.map_or(started, |result| result.at);
-    match result {
-        _ if now.saturating_duration_since(heard_at) > MAX_AGE => Err(NotReady::Silent),
-        None => Err(NotReady::Starting),
-        Some(ProbeResult { result: Err(error), .. }) => Err(NotReady::Failing(error.to_string())),
-        Some(ProbeResult { result: Ok(()), .. }) => Ok(()),
     }
 }
 
@@ -230,18 +220,6 @@ mod tests {
         Err(NotReady::Failing("it is away".to_owned()))
     }
 
-    #[test]
-    fn result_expires_and_then_counts_as_silence() {
-        let at = Instant::now();
-        for (result, state) in [(Ok(()), Ok(())), (Err(StoreError::Unreachable("it is away".into())), failing())] {
-            let result = ProbeResult { result, at };
-            assert_eq!(judge(Some(&result), at, at + MAX_AGE), state);
-            assert_eq!(judge(Some(&result), at, at + MAX_AGE + Duration::from_nanos(1)), Err(NotReady::Silent));
-        }
-        assert_eq!(judge(None, at, at + MAX_AGE), Err(NotReady::Starting));
-        assert_eq!(judge(None, at, at + 2 * MAX_AGE), Err(NotReady::Silent), "the first probe hangs");
-    }
-
     #[tokio::test]
     async fn all_readers_notice_when_a_store_fails_and_recovers() {
         let checks = AtomicU32::new(0);
@@ -286,10 +264,10 @@ mod tests {
         let health = Health::probed_by(hang, &Metrics::new(), CancellationToken::new()).unwrap();
         assert_eq!(health.state(), Err(NotReady::Starting));
         // Only the age of the result changes the state.
-        health.result.send_replace(Some(ProbeResult { result: Ok(()), at: Instant::now() }));
-        assert_eq!(health.state(), Ok(()));
-        health.result.send_replace(Some(ProbeResult { result: Ok(()), at: Instant::now() - 2 * MAX_AGE }));
-        assert_eq!(health.state(), Err(NotReady::Silent));
+        for (age, state) in [(Duration::ZERO, Ok(())), (2 * MAX_AGE, Err(NotReady::Silent))] {
+            health.result.send_replace(Some((Ok(()), Instant::now() - age)));
+            assert_eq!(health.state(), state);
+        }
     }
 
     fn restarts(metrics: &Metrics, task: &str) -> f64 {

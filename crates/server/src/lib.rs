@@ -66,9 +66,7 @@ pub use self::net::{auth, sessions, tls};
 pub use self::recent_reloads::{RecentReloads, RulesReload};
 use self::resp::RespFront;
 use self::server_context::ServerContext;
-pub use self::server_context::{
-    DEFAULT_MAX_BODY, DEFAULT_MAX_BUFFER_MEMORY, DEFAULT_MAX_CONNECTIONS, Limits, StreamBounds,
-};
+pub use self::server_context::{DEFAULT_MAX_BODY, DEFAULT_MAX_BUFFER_MEMORY, DEFAULT_MAX_CONNECTIONS, Limits};
 use divvy_access::audit::AuditLog;
 use divvy_limiter::Limiter;
 

@@ -59,7 +59,7 @@ impl Front for LineFront {
         stream: Stream,
         context: ConnectionContext,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let session = LineSession::new(self, Gate::new(self.guard.clone(), context.peer, stream.certificate_name()));
+        let session = LineSession::new(self, Gate::new(self.guard.clone(), context.peer, context.certificate.clone()));
         connection::serve(stream, session, self.limits.timeouts, context)
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, getpid, kill_process};
-use serde_json::{Map, Number, Value, json};
+use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 
 use super::errors;
@@ -109,7 +109,7 @@ pub struct OperationError {
 }
 
 impl OperationError {
-    fn of(error: &impl LimiterError) -> Self {
+    fn of(error: impl LimiterError) -> Self {
         Self { class: error.class(), remedy: error.remedy(), text: error.to_string(), full_text: None }
     }
 
@@ -119,7 +119,7 @@ impl OperationError {
     }
 
     /// Describes an error in an entry of a list in the request.
-    fn of_entry(error: &impl LimiterError, list: &str, index: usize) -> Self {
+    fn of_entry(error: impl LimiterError, list: &str, index: usize) -> Self {
         let of = Self::of(error);
         match of.class {
             ErrorClass::Forbidden => of,
@@ -194,7 +194,7 @@ impl Operations {
         };
         let scope = match operator.current_scope() {
             Ok(scope) => scope,
-            Err(refusal) => return Err(failed(pending, None, OperationError::of(&refusal))),
+            Err(refusal) => return Err(failed(pending, None, OperationError::of(refusal))),
         };
         let before = request.state_before(edit);
         match request.change(edit, &scope, policy, before.clone()).await {
@@ -249,11 +249,6 @@ impl<'a> Request<'a> {
         ExceptionFilter { rule: text("rule"), actor: text("actor"), program: text("owner"), field: text("field") }
     }
 
-    /// Returns whether the request is about one actor of one rule.
-    fn names_one(self) -> bool {
-        self.arguments.text("rule").is_some() && self.arguments.text("actor").is_some()
-    }
-
     fn counters(self) -> CountersOf<'a> {
         let (actor, cursor) = (self.arguments.text("actor"), self.cursor());
         CountersOf { rule: self.rule(), actor, cursor, count: self.count(DEFAULT_PAGE) }
@@ -266,16 +261,17 @@ impl<'a> Request<'a> {
         operator: &Operator,
         started: Instant,
     ) -> Result<Value, OperationError> {
-        let (scope, failed) = (operator.scope(), |error| OperationError::of(&error));
+        let (scope, text) = (operator.scope(), |name| self.arguments.text(name));
         match inspection {
-            Inspection::Exceptions(kind) if self.names_one() => {
-                let found = self.limiter.exception_of(self.of(kind), scope).map_err(failed)?;
+            Inspection::Exceptions(kind) if text("rule").is_some() && text("actor").is_some() => {
+                let found = self.limiter.exception_of(self.of(kind), scope).map_err(OperationError::of)?;
                 Ok(found.map_or(Value::Null, |found| exception_value(kind, found)))
             }
             // A cursor continues a listing.
-            Inspection::Exceptions(_) if self.arguments.text("since").is_some() && self.cursor().is_none() => {
+            Inspection::Exceptions(_) if text("since").is_some() && self.cursor().is_none() => {
                 let (since, count) = (self.text("since"), self.count(DEFAULT_PAGE));
-                let found = self.limiter.block_changes(self.filter(), since, count, scope).map_err(failed)?;
+                let found =
+                    self.limiter.block_changes(self.filter(), since, count, scope).map_err(OperationError::of)?;
                 let set: Vec<_> = found.set.into_iter().map(|set| exception_value(ExceptionKind::Block, set)).collect();
                 let removed: Vec<_> =
                     found.removed.into_iter().map(|(rule, actor)| json!({ "rule": rule, "actor": actor })).collect();
@@ -284,7 +280,8 @@ impl<'a> Request<'a> {
             }
             Inspection::Exceptions(kind) => {
                 let (cursor, count) = (self.cursor(), self.count(DEFAULT_PAGE));
-                let page = self.limiter.exceptions(kind, self.filter(), cursor, count, scope).map_err(failed)?;
+                let page =
+                    self.limiter.exceptions(kind, self.filter(), cursor, count, scope).map_err(OperationError::of)?;
                 let found: Vec<_> = page.exceptions.into_iter().map(|found| exception_value(kind, found)).collect();
                 let (next, sequence) = (page.next, page.sequence);
                 Ok(match kind {
@@ -296,7 +293,7 @@ impl<'a> Request<'a> {
                 })
             }
             Inspection::Counters => {
-                let page = self.limiter.counters(self.counters(), scope).await.map_err(failed)?;
+                let page = self.limiter.counters(self.counters(), scope).await.map_err(OperationError::of)?;
                 let counters = page.content.into_iter().map(|counter| {
                     json!({
                         "actor": counter.actor,
@@ -309,48 +306,47 @@ impl<'a> Request<'a> {
             }
             Inspection::Status => {
                 let (actor, count) = (self.arguments.pairs().cloned().unwrap_or_default(), self.count(DEFAULT_PAGE));
-                let page = self.limiter.status(&actor, self.cursor(), count, scope).await.map_err(failed)?;
+                let page =
+                    self.limiter.status(&actor, self.cursor(), count, scope).await.map_err(OperationError::of)?;
                 let rules: Vec<_> = page.content.into_iter().map(status_value).collect();
                 Ok(json!({ "rules": rules, "next": page.next }))
             }
             Inspection::Ranking => {
-                let word = |name| self.arguments.text(name);
-                let order = Order::ALL.into_iter().find(|order| word("order") == Some(order.name()));
+                let order = Order::ALL.into_iter().find(|order| text("order") == Some(order.name()));
                 let window =
-                    Window::ALL.into_iter().find(|window| word("last") == Some(&*window.seconds().to_string()));
+                    Window::ALL.into_iter().find(|window| text("last") == Some(&*window.seconds().to_string()));
                 let (order, window) = (order.unwrap_or(Order::Denied), window.unwrap_or(Window::Minute));
                 let count = self.count(DEFAULT_COUNT);
-                if self.arguments.text("rule") == Some(ALL_RULES) {
+                if text("rule") == Some(ALL_RULES) {
                     return self.rank_all(order, window, count, scope);
                 }
                 let of = TopOf { rule: self.rule(), order, window, count };
-                let ranked = self.limiter.top(of, scope).map_err(failed)?;
+                let ranked = self.limiter.top(of, scope).map_err(OperationError::of)?;
                 Ok(rankings_value(&ranked.rule, order, window, std::slice::from_ref(&ranked), count))
             }
             Inspection::Rules => {
-                let policy = self.limiter.active_rules().ok_or_else(|| OperationError::of(&Refusal::NoRules))?;
+                let policy = self.limiter.active_rules().ok_or(Refusal::NoRules).map_err(OperationError::of)?;
                 let describe = |(index, rule)| rule_value(index, rule, hits_of(&policy, index, rule, scope));
                 Ok(json!({ "rules": listed(&policy, scope).map(describe).collect::<Vec<_>>() }))
             }
             Inspection::Explanation => {
                 let operation = self.arguments.pairs().cloned().unwrap_or_default();
-                let explanation = self.limiter.explain(&operation, scope);
-                let explanation = explanation.map_err(|refusal| OperationError::of(&refusal))?;
-                Ok(serde_json::to_value(explanation).unwrap_or_default())
+                Ok(serde_json::to_value(self.limiter.explain(&operation, scope).map_err(OperationError::of)?)
+                    .unwrap_or_default())
             }
-            Inspection::Statistics => Ok(stats::show(self.limiter, started, self.arguments.text("section")).await),
+            Inspection::Statistics => Ok(stats::show(self.limiter, started, text("section")).await),
             Inspection::Users => Ok(users_value(operator)),
         }
     }
 
     /// Ranks the actors of all rules but canaries, which deny nothing.
     fn rank_all(self, order: Order, window: Window, count: usize, scope: &Scope) -> Result<Value, OperationError> {
-        let policy = self.limiter.active_rules().ok_or_else(|| OperationError::of(&Refusal::NoRules))?;
+        let policy = self.limiter.active_rules().ok_or(Refusal::NoRules).map_err(OperationError::of)?;
         let mut rankings = Vec::new();
         for (index, rule) in listed(&policy, scope).filter(|(_, rule)| rule.match_policy != MatchPolicy::Canary) {
             let name = rule.name(index);
             let of = TopOf { rule: RuleName::Name(&name), order, window, count };
-            rankings.push(self.limiter.top(of, scope).map_err(|error| OperationError::of(&error))?);
+            rankings.push(self.limiter.top(of, scope).map_err(OperationError::of)?);
         }
         Ok(if rankings.is_empty() { Value::Null } else { rankings_value(ALL_RULES, order, window, &rankings, count) })
     }
@@ -375,14 +371,7 @@ impl<'a> Request<'a> {
         policy: Option<Arc<ActiveRules>>,
         before: Option<State>,
     ) -> Result<Done, OperationError> {
-        let (limiter, failed) = (self.limiter, |error| OperationError::of(&error));
-        let seconds = self.arguments.number("expiresIn");
-        // Another server that shares the store may have set it a moment ago.
-        let removed = |was_there: bool, before: Option<State>| Done {
-            reply: json!({ "removed": was_there }),
-            before: before.or_else(|| was_there.then(State::default)),
-            after: None,
-        };
+        let (limiter, seconds) = (self.limiter, self.arguments.number("expiresIn"));
         let forgotten = |count: u64, reply| Done {
             reply,
             before: Some(State::of("counters", count)),
@@ -393,15 +382,19 @@ impl<'a> Request<'a> {
                 let (credits, reason) = (self.arguments.number("credits"), self.arguments.text("reason"));
                 let terms =
                     ExceptionTerms { credits, reason, program: self.arguments.text("owner"), lasts: self.lasts() };
-                limiter.set_exception(self.of(kind), terms, scope).await.map_err(failed)?;
+                limiter.set_exception(self.of(kind), terms, scope).await.map_err(OperationError::of)?;
                 // Another client may have removed it since.
-                let found = limiter.exception_of(self.of(kind), scope).map_err(failed)?;
+                let found = limiter.exception_of(self.of(kind), scope).map_err(OperationError::of)?;
                 let reply = found.map_or(Value::Null, |found| exception_value(kind, found));
                 Ok(Done { reply, before, after: Some(State::exception(credits, seconds, reason)) })
             }
             Edit::RemoveException(kind) => {
-                let was_there = limiter.remove_exception(self.of(kind), self.arguments.text("owner"), scope).await;
-                Ok(removed(was_there.map_err(failed)?, before))
+                let owner = self.arguments.text("owner");
+                let was_there =
+                    limiter.remove_exception(self.of(kind), owner, scope).await.map_err(OperationError::of)?;
+                // Another server that shares the store may have set it a moment ago.
+                let before = before.or_else(|| was_there.then(State::default));
+                Ok(Done { reply: json!({ "removed": was_there }), before, after: None })
             }
             Edit::EditBlocks => {
                 let program = self.arguments.text("owner");
@@ -417,16 +410,16 @@ impl<'a> Request<'a> {
                 let edits: Vec<_> = edits.collect();
                 let made = limiter.edit_exceptions(&edits, program, scope).await;
                 let counts = made.map_err(|(index, error)| match index {
-                    Some(index) if index < removed.len() => OperationError::of_entry(&error, "remove", index),
-                    Some(index) => OperationError::of_entry(&error, "set", index - removed.len()),
-                    None => failed(error),
+                    Some(index) if index < removed.len() => OperationError::of_entry(error, "remove", index),
+                    Some(index) => OperationError::of_entry(error, "set", index - removed.len()),
+                    None => OperationError::of(error),
                 })?;
                 let EditCounts { set, removed, kept, full } = counts;
                 let reply = json!({ "set": set, "removed": removed, "kept": kept, "full": full });
                 Ok(Done { reply, before: None, after: Some(State::of("set", set).with("removed", removed)) })
             }
             Edit::ForgetCounters => {
-                let page = limiter.forget_counters(self.counters(), scope).await.map_err(failed)?;
+                let page = limiter.forget_counters(self.counters(), scope).await.map_err(OperationError::of)?;
                 Ok(forgotten(page.content, json!({ "forgotten": page.content, "next": page.next })))
             }
             Edit::ResetCounters => {
@@ -437,7 +430,7 @@ impl<'a> Request<'a> {
                 }
                 builder.add(&self.arguments.pairs().cloned().unwrap_or_default(), Intent::Forget, None);
                 let applied = limiter.apply(builder.build()).await;
-                let count = applied.report().forgotten(0).map_err(|error| OperationError::of(&error))? as u64;
+                let count = applied.report().forgotten(0).map_err(OperationError::of)? as u64;
                 Ok(forgotten(count, json!({ "forgotten": count })))
             }
             Edit::BackUp => match limiter.store().backup(self.text("name")).await {
@@ -535,7 +528,8 @@ fn rule_value(index: usize, rule: &Rule, hits: Option<RuleCount>) -> Value {
     object.extend(rule.named_settings().map(|setting| {
         let value = match &setting.value {
             SettingValue::Text(text) => json!(text),
-            SettingValue::Number(digits) => json!(number(digits)),
+            // Rounds the fraction of a time that has nine decimals and is years long.
+            SettingValue::Number(digits) => serde_json::from_str(digits).unwrap_or_default(),
             SettingValue::OfField(field, text) => json!({ field.to_string(): text }),
             // One field, or several. Each combination of their values has its own counter.
             SettingValue::Fields(fields) => match fields.as_slice() {
@@ -546,12 +540,6 @@ fn rule_value(index: usize, rule: &Rule, hits: Option<RuleCount>) -> Value {
         (setting.name.to_owned(), value)
     }));
     object.into()
-}
-
-/// Returns a whole number if possible. Rounds the fraction of a time that has nine decimals and is years long.
-fn number(digits: &str) -> Option<Number> {
-    let whole = digits.parse::<u64>().ok().map(Number::from);
-    whole.or_else(|| Number::from_f64(digits.parse().ok()?))
 }
 
 /// Returns the lines of the users that the operator's login knows; without logins, the line of the user who may do everything.

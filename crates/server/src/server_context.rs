@@ -62,10 +62,6 @@ pub struct Limits {
     pub max_body: usize,
     /// Bounds on requests of the RESP front.
     pub resp: resp::Limits,
-    /// HTTP/2 connections of the HTTP front.
-    pub http_streams: StreamBounds,
-    /// Connections of the gRPC front.
-    pub grpc_streams: StreamBounds,
     /// Timeouts of all connections.
     pub timeouts: Timeouts,
 }
@@ -81,28 +77,7 @@ impl Default for Limits {
             max_buffer_memory: DEFAULT_MAX_BUFFER_MEMORY,
             max_body: DEFAULT_MAX_BODY,
             resp: resp::Limits::default(),
-            http_streams: StreamBounds::HTTP,
-            grpc_streams: StreamBounds::GRPC,
             timeouts: Timeouts::default(),
         }
     }
-}
-
-/// Bounds on the requests of an HTTP/2 connection. The library closes a connection that exceeds the last two.
-#[derive(Debug, Clone, Copy)]
-pub struct StreamBounds {
-    /// Maximum number of requests in flight.
-    pub max_concurrent: u32,
-    /// Maximum number of requests that the client has reset and that still wait to be served.
-    pub max_pending_resets: usize,
-    /// Maximum number of requests that the server has reset because of the client's errors.
-    pub max_local_resets: usize,
-}
-
-impl StreamBounds {
-    /// Defaults of the HTTP front.
-    pub const HTTP: Self = Self { max_concurrent: 64, max_pending_resets: 1_000, max_local_resets: 10_000 };
-    /// Defaults of the gRPC front. Envoy sends 1,024 requests before it receives a lower bound, and treats refused
-    /// requests as failures of the service.
-    pub const GRPC: Self = Self { max_concurrent: 1_024, ..Self::HTTP };
 }

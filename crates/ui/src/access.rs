@@ -24,8 +24,7 @@ use divvy_server::http::page::{
     Answered, PageBody, Problem, Refusal, Reply, RequestOrigin, body, check_category, check_origin, empty, host_in_uri,
     json, recognize, too_many_logins,
 };
-use divvy_server::http::session_cookie;
-use divvy_server::sessions::{OpenSession, SessionKey};
+use divvy_server::sessions::{self, OpenSession, SessionKey};
 
 /// Beginning of the paths with data.
 const DATA: &str = "/ui/api/";
@@ -147,7 +146,7 @@ async fn recognize_viewer(
 ) -> Result<(ClientIdentity, Option<OpenSession>), Refusal> {
     let mut session = None;
     let by_session = || {
-        session = session_cookie::open(guard, &head.headers);
+        session = sessions::open(guard, &head.headers);
         session.as_ref().map(|session| session.identity.clone())
     };
     let identity = recognize(guard, &head.headers, origin, by_session).await?;
@@ -202,13 +201,13 @@ pub async fn log_in(ui: &Ui, head: &Parts, body: &mut PageBody<'_>, origin: &Req
             Problem::unauthenticated("the user or the password is wrong", "a login of the page failed")
         }
     })?;
-    session_cookie::end(sessions, &head.headers);
+    sessions.end(&head.headers);
     let session = sessions.begin(identity.clone(), Instant::now());
     let session = session.map_err(|error| Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
     // Perhaps a proxy ends TLS.
     let is_over_tls = head.headers.get(ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"));
     let mut response = describe(ui, Some(&identity), Some(&session.token))?;
-    let cookie = session_cookie::set(sessions, &session, is_over_tls);
+    let cookie = sessions.set_cookie(&session, is_over_tls);
     response.headers_mut().extend(cookie.map(|cookie| (SET_COOKIE, cookie)));
     Ok(response)
 }
@@ -217,8 +216,8 @@ pub async fn log_in(ui: &Ui, head: &Parts, body: &mut PageBody<'_>, origin: &Req
 pub fn log_out(ui: &Ui, headers: &HeaderMap) -> Response<Reply> {
     let mut response = empty(StatusCode::NO_CONTENT);
     if let Some(sessions) = ui.guard.as_ref().and_then(|guard| guard.sessions.as_deref()) {
-        session_cookie::end(sessions, headers);
-        response.headers_mut().extend(session_cookie::clear(sessions).map(|cookie| (SET_COOKIE, cookie)));
+        sessions.end(headers);
+        response.headers_mut().extend(sessions.clear_cookie().map(|cookie| (SET_COOKIE, cookie)));
     }
     response
 }

@@ -13,7 +13,7 @@ use super::history::{Sample, Second};
 use divvy_core::rules::{MatchPolicy, Rule};
 use divvy_limiter::Scope;
 use divvy_limiter::inspection::listed;
-use divvy_server::http::page::{Problem, query};
+use divvy_server::http::page::{Problem, body};
 
 /// Maximum number of rules in an event.
 const MAX_COUNT: usize = 100;
@@ -76,7 +76,7 @@ impl View {
     /// # Errors
     /// It is not valid.
     pub fn parse(uri: &Uri) -> Result<Self, Problem> {
-        let view: Self = query::parse(uri)?;
+        let view: Self = body::parse_query(uri)?;
         let Self { count, search, only, rule, .. } = &view;
         if *count > MAX_COUNT {
             return Err(Problem::bad_request(format!("count is {count}, but must be at most {MAX_COUNT}")));

@@ -87,11 +87,6 @@ pub struct AccessUsers {
 }
 
 impl AccessUsers {
-    /// Returns whether there may be users besides `default`.
-    pub fn has_file(&self) -> bool {
-        self.file.is_some()
-    }
-
     /// Returns whether clients must log in.
     pub fn are_required(&self) -> bool {
         self.password.is_some() || self.file.is_some()

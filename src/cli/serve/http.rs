@@ -146,7 +146,7 @@ impl HttpArgs {
             "--ui on {address} needs users, because other machines can reach it: set --requirepass or --access-file, or \
              listen on 127.0.0.1 with --http-listen"
         );
-        Ok(Some(Arc::new(Sessions::new(address.port(), is_secure, users.has_file()))))
+        Ok(Some(Arc::new(Sessions::new(address.port(), is_secure))))
     }
 }
 

@@ -38,7 +38,6 @@ use super::net::auth::{Guard, RequestOrigin};
 use super::net::connection::Timeouts;
 use super::net::protocol::Protocol;
 use super::server_context::ServerContext;
-use super::server_context::StreamBounds;
 use divvy_access::{Category, LoginError};
 use divvy_telemetry::metrics::{Bound, Task};
 
@@ -103,7 +102,6 @@ pub(crate) struct GrpcFront {
     reflection: [LibraryService; 2],
     guard: Option<Arc<Guard>>,
     bounds: BodyBounds,
-    streams: StreamBounds,
     max_message: usize,
 }
 
@@ -170,7 +168,6 @@ impl GrpcFront {
                 LibraryService::new(reflection().build_v1alpha().map_err(io::Error::other)?),
             ],
             guard,
-            streams: limits.grpc_streams,
             max_message: limits.max_body,
         })
     }
@@ -193,8 +190,11 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
 impl Responder for GrpcFront {
     const PROTOCOL: Protocol = Protocol::Grpc;
 
-    fn bounds(&self) -> (Timeouts, StreamBounds) {
-        (self.bounds.timeouts, self.streams)
+    /// Envoy sends as many requests before it receives a lower bound, and treats refused requests as failures of the service.
+    const MAX_CONCURRENT: u32 = 1_024;
+
+    fn timeouts(&self) -> Timeouts {
+        self.bounds.timeouts
     }
 
     async fn answer(

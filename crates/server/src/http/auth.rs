@@ -2,12 +2,12 @@
 
 use std::future::pending;
 
-use hyper::header::{AUTHORIZATION, COOKIE};
+use hyper::header::{AUTHORIZATION, COOKIE, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{HeaderMap, StatusCode};
 
 use super::response::Problem;
-use super::session_cookie::{self, TOKEN};
 use crate::net::auth::{Guard, RequestOrigin};
+use crate::net::sessions::{self, TOKEN};
 use divvy_access::{Category, ClientIdentity, Forbidden, Given, LoginError};
 
 /// Challenge for a client that has to send the password.
@@ -34,36 +34,31 @@ impl Refusal {
     /// Describes the refusal. `is_of_page` says that the live page sent the request: a browser ignores the page's challenge,
     /// and would otherwise ask for a password itself.
     pub fn describe(self, guard: &Guard, is_of_page: bool) -> Problem {
-        let has_users = guard.has_users;
         let (detail, reason) = match self {
-            Self::Missing => ("a password is required: send Authorization: Bearer PASSWORD", "the password is missing"),
-            Self::Unreadable => {
-                ("Authorization is unreadable: send it once, as Bearer PASSWORD", "Authorization is unreadable")
+            Self::Missing => (
+                "log in: send Authorization: Bearer PASSWORD_OR_TOKEN, or Basic with user and password",
+                "the password is missing",
+            ),
+            Self::Unreadable => (
+                "Authorization is unreadable: send it once, as Bearer PASSWORD_OR_TOKEN, or as Basic with user and password",
+                "Authorization is unreadable",
+            ),
+            // This does not reveal whether the user exists.
+            Self::Wrong => {
+                ("the password, the token or the user is wrong, or the user is disabled", "the password is wrong")
             }
-            Self::Wrong => ("the password is wrong", "the password is wrong"),
             // This does not reveal the reason.
             Self::InvalidToken => ("this token is not valid, or not anymore", "the token is not valid"),
             Self::TooManyLogins => return too_many_logins(),
             Self::Forbidden(forbidden) => return Problem::new(StatusCode::FORBIDDEN, describe(forbidden)),
         };
-        let detail = match self {
-            Self::Missing if has_users => {
-                "a user is required: send Authorization: Bearer TOKEN, or Basic with user and password"
-            }
-            Self::Unreadable if has_users => {
-                "Authorization is unreadable: send it once, as Bearer TOKEN, or as Basic with user and password"
-            }
-            // This does not reveal whether the user exists.
-            Self::Wrong if has_users => "the token, the user or the password is wrong, or the user is disabled",
-            _ => detail,
-        };
         let challenge = match self {
             _ if is_of_page => PASSWORD_CHALLENGE,
             Self::InvalidToken => "Bearer realm=\"divvy\", error=\"invalid_token\"",
-            _ if has_users => "Bearer realm=\"divvy\", Basic realm=\"divvy\", charset=\"UTF-8\"",
+            _ if guard.has_users => "Bearer realm=\"divvy\", Basic realm=\"divvy\", charset=\"UTF-8\"",
             _ => PASSWORD_CHALLENGE,
         };
-        Problem::unauthenticated(detail, reason).with_challenge(challenge)
+        Problem::unauthenticated(detail, reason).with_header(WWW_AUTHENTICATE, HeaderValue::from_static(challenge))
     }
 }
 
@@ -82,7 +77,7 @@ pub async fn admit(
     origin: &RequestOrigin,
     category: Category,
 ) -> Result<(), Refusal> {
-    let by_session = || session_cookie::open_with_token(guard, headers).map(|session| session.identity);
+    let by_session = || sessions::open_with_token(guard, headers).map(|session| session.identity);
     let identity = recognize(guard, headers, origin, by_session).await?;
     let may = check_category(guard, &identity, category);
     // The audit log needs the name of a refused client, too.
@@ -210,19 +205,10 @@ mod tests {
     #[test]
     fn header_has_a_token_or_a_user_and_a_password() {
         for (values, expected) in [
-            (&["Bearer abc"][..], "abc"),
-            (&["bearer  a:b "], "a:b"),
+            (&["bearer  a:b "][..], "a:b"),
             (&["Bearer "], ""),
-            (&["Basic YW5uOmE6Yg=="], "ann a:b"),
-            (&["BASIC Og=="], " "),
+            (&["BASIC YW5uOmE6Yg=="], "ann a:b"),
             (&["Basic YW5u"], "-"),
-            (&["Basic YW5uOmE6Yg"], "-"),
-            (&["Basic !"], "-"),
-            (&["Digest abc"], "-"),
-            (&["Bearer"], "-"),
-            (&[""], "-"),
-            (&[], "-"),
-            (&["Bearer abc", "Bearer abc"], "-"),
             (&["Bearer abc", ""], "-"),
         ] {
             assert_eq!(read(values), expected, "{values:?}");

@@ -8,7 +8,6 @@ pub mod page;
 pub(super) mod response;
 mod routes;
 mod same_origin;
-pub mod session_cookie;
 pub(super) mod transport;
 
 pub use self::api::ApiSettings;

@@ -13,11 +13,6 @@ use crate::net::work::{WorkSlot, WorkSlots};
 use divvy_limiter::Limiter;
 use divvy_telemetry::metrics::Metric;
 
-/// Reports that the process is alive.
-pub fn alive() -> Response<Reply> {
-    text(StatusCode::OK, "ok\n")
-}
-
 /// Reports whether hits can be answered: the store responds, and the server is not draining. Rules are always loaded.
 pub fn ready(health: &Health) -> Response<Reply> {
     match health.state() {
@@ -65,31 +60,22 @@ const TAKEN: [&str; 3] = ["/healthz", "/readyz", "/openapi.json"];
 /// Beginning of the API's paths.
 const API: &str = "/v1";
 
-/// Reason why the metrics cannot have a path.
+/// The metrics cannot have a path: clients might escape it, or another page of the front has it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidMetricsPath {
-    /// The first character is not a slash, or the second one is also a slash.
-    #[error("the path must begin with one slash, such as {DEFAULT_METRICS_PATH}")]
-    NoSlash,
-    /// The path contains a character that clients might escape.
-    #[error("the path may contain only letters, digits, slashes, and . _ ~ -")]
-    Character,
-    /// Another page of the front, or the API, has this path.
-    #[error("this path is taken; choose another one, such as {DEFAULT_METRICS_PATH}")]
-    Taken,
-}
+#[error(
+    "choose a path such as {DEFAULT_METRICS_PATH}: one slash, then letters, digits, slashes, and . _ ~ -, and no other page's path, \
+     such as {API} and {}", TAKEN.join(", ")
+)]
+pub struct InvalidMetricsPath;
 
 /// Checks a path for the metrics.
 ///
 /// # Errors
 /// The metrics cannot have this path.
 pub fn check_metrics_path(path: &str) -> Result<(), InvalidMetricsPath> {
-    if !path.starts_with('/') || path.starts_with("//") {
-        return Err(InvalidMetricsPath::NoSlash);
-    }
-    if !path.chars().all(|c| c.is_ascii_alphanumeric() || "/._~-".contains(c)) {
-        return Err(InvalidMetricsPath::Character);
-    }
+    let is_plain = path.starts_with('/')
+        && !path.starts_with("//")
+        && path.chars().all(|c| c.is_ascii_alphanumeric() || "/._~-".contains(c));
     let is_api = path.strip_prefix(API).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    if is_api || TAKEN.contains(&path) { Err(InvalidMetricsPath::Taken) } else { Ok(()) }
+    if is_plain && !is_api && !TAKEN.contains(&path) { Ok(()) } else { Err(InvalidMetricsPath) }
 }

@@ -10,7 +10,7 @@ use hyper::body::Body;
 use hyper::http::request::Parts;
 use tokio_util::sync::CancellationToken;
 
-pub use super::api::{body, query};
+pub use super::api::body;
 pub use super::auth::{Refusal, check_category, recognize, too_many_logins};
 pub use super::response::{Answered, Problem, empty, json, not_found, of_type};
 pub use super::same_origin::{check_origin, host_in_uri};

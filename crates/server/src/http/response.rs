@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Display};
 
 use bytes::Bytes;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
 use serde::Serialize;
@@ -168,11 +168,6 @@ impl Problem {
     /// Adds a header. A problem has at most one.
     pub fn with_header(self, name: HeaderName, value: HeaderValue) -> Self {
         Self { header: Some(Box::new((name, value))), ..self }
-    }
-
-    /// Challenges the client to log in.
-    pub fn with_challenge(self, challenge: &'static str) -> Self {
-        self.with_header(WWW_AUTHENTICATE, HeaderValue::from_static(challenge))
     }
 
     /// Marks a problem with the limit that the request exceeded.

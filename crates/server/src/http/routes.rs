@@ -13,21 +13,19 @@ use hyper::header::{CACHE_CONTROL, CONTENT_LENGTH, HeaderValue, ORIGIN};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 
-use super::api::{Api, ApiSettings, Attempt, change_of, describe};
+use super::api::{Api, ApiSettings, Attempt, DESCRIPTION, change_of};
 use super::monitoring::MAX_SCRAPES;
 use super::page::{self, Page};
-use super::response::{Answered, Problem, count_error, empty, not_found};
+use super::response::{Answered, JSON, Problem, count_error, empty, not_found, of_type, text};
 use super::transport::Responder;
 use super::transport::request_body::{Account, BodyBounds, BoundedBody, Incoming};
 use super::transport::response_body::{Call, Reply, refuse};
 use super::{auth, monitoring, same_origin};
-use crate::health::Health;
 use crate::net::auth::{FrontGuards, Guard, RequestOrigin};
 use crate::net::connection::Timeouts;
 use crate::net::protocol::Protocol;
 use crate::net::work::{CallsInFlight, WorkSlots};
 use crate::server_context::ServerContext;
-use crate::server_context::StreamBounds;
 use divvy_access::Category;
 use divvy_api::{ENDPOINTS, Endpoint, find};
 use divvy_limiter::Intent;
@@ -50,7 +48,6 @@ pub struct HttpFront {
     api: Api,
     guards: FrontGuards,
     bounds: BodyBounds,
-    health: Arc<Health>,
     metrics_path: String,
     /// Bounds the scrapes of the metrics.
     scrapes: WorkSlots,
@@ -95,8 +92,10 @@ struct Route<'a> {
 impl Responder for HttpFront {
     const PROTOCOL: Protocol = Protocol::Http;
 
-    fn bounds(&self) -> (Timeouts, StreamBounds) {
-        (self.bounds.timeouts, self.api.limits.http_streams)
+    const MAX_CONCURRENT: u32 = 64;
+
+    fn timeouts(&self) -> Timeouts {
+        self.bounds.timeouts
     }
 
     async fn answer(&self, request: Request<impl Incoming>, origin: RequestOrigin, call: &mut Call) -> Response<Reply> {
@@ -118,7 +117,7 @@ impl Responder for HttpFront {
         if let Some(problem) = account.settle(version).await {
             response = problem.into_response();
         }
-        count_error(&response, self.api.limiter.metrics(), Protocol::Http, &origin);
+        count_error(&response, self.api.server.limiter.metrics(), Protocol::Http, &origin);
         if let Some(length) = response.body().size_hint().exact() {
             response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
         }
@@ -138,11 +137,10 @@ impl HttpFront {
         metrics_path: String,
         page: Option<Arc<dyn Page>>,
     ) -> Self {
-        let ServerContext { limiter, operations, limits, memory, slots, health } = server.clone();
-        let bounds = BodyBounds { timeouts: limits.timeouts, memory: Arc::clone(&memory), expansion: 1 };
-        let (requests, calls) = (limiter.metrics().requests.front(Protocol::Http.front()), CallsInFlight::default());
-        let api = Api { limiter, operations, settings, limits, requests, slots, calls, memory };
-        Self { api, guards, bounds, health, metrics_path, scrapes: WorkSlots::new(MAX_SCRAPES), page }
+        let bounds = BodyBounds { timeouts: server.limits.timeouts, memory: Arc::clone(&server.memory), expansion: 1 };
+        let requests = server.limiter.metrics().requests.front(Protocol::Http.front());
+        let api = Api { server: server.clone(), settings, requests, calls: CallsInFlight::default() };
+        Self { api, guards, bounds, metrics_path, scrapes: WorkSlots::new(MAX_SCRAPES), page }
     }
 
     /// Answers `POST /v1/hit`. Nearly all requests are hits, so they pay for nothing else.
@@ -232,10 +230,10 @@ impl HttpFront {
             Target::Commit(id) => api.commit(id, head, body, origin).await,
             Target::Renew(id) => api.renew(id, head, body, origin).await,
             Target::Operation(endpoint) => api.operate(endpoint, head, body, attempt).await,
-            Target::Description => Ok(describe()),
-            Target::Alive => Ok(monitoring::alive()),
-            Target::Ready => Ok(monitoring::ready(&self.health)),
-            Target::Metrics => Ok(monitoring::scrape(Arc::clone(&api.limiter), &self.scrapes).await),
+            Target::Description => Ok(of_type(JSON, Reply::Whole(DESCRIPTION.as_slice().into()))),
+            Target::Alive => Ok(text(StatusCode::OK, "ok\n")),
+            Target::Ready => Ok(monitoring::ready(&api.server.health)),
+            Target::Metrics => Ok(monitoring::scrape(Arc::clone(&api.server.limiter), &self.scrapes).await),
         }
     }
 }
@@ -325,7 +323,6 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::http::api::DESCRIPTION;
     use crate::http::monitoring::DEFAULT_METRICS_PATH;
 
     fn find<'a>(guards: &'a FrontGuards, method: &Method, path: &'a str) -> Option<Route<'a>> {
@@ -349,22 +346,9 @@ mod tests {
     #[test]
     fn other_spellings_of_a_path_have_no_route() {
         let guards = FrontGuards::default();
-        for path in [
-            "",
-            "/",
-            "/v1/hit/",
-            "/V1/hit",
-            "/v1/%68it",
-            "//v1/hit",
-            "/v1/checks",
-            "/v1/reservations/",
-            "/v1/reservations//commit",
-            "/v1/reservations/x/",
-            "/v1/reservations/x/commit/",
-            "/v1/reservations/x/y",
-            "/v1/limits/",
-            "/metrics/",
-        ] {
+        let paths = "/ /v1/hit/ /V1/hit /v1/%68it //v1/hit /v1/checks /v1/reservations/ /v1/reservations//commit \
+            /v1/reservations/x/ /v1/reservations/x/commit/ /v1/reservations/x/y /v1/limits/ /metrics/";
+        for path in paths.split_whitespace().chain([""]) {
             assert!(find(&guards, &Method::GET, path).is_none(), "{path}");
         }
     }

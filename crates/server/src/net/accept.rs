@@ -27,8 +27,8 @@ use tokio_util::task::TaskTracker;
 use super::connection::{self, ConnectionContext};
 use super::memory::BufferMemory;
 use super::protocol::Protocol;
-use super::stream::{Plain, Stream};
-use super::tls::{NoHandshake, Tls};
+use super::stream::{Plain, Stream, certificate_name};
+use super::tls::Tls;
 use crate::health::keep_running;
 use crate::server_context::Limits;
 use divvy_telemetry::logging::LogThrottle;
@@ -37,6 +37,8 @@ use divvy_telemetry::metrics::{Bound, FrontConnections, Metrics, Task};
 /// Silence after which a connection is probed. Otherwise, clients that vanished without a FIN would keep occupying
 /// connections.
 const KEEPALIVE: Duration = Duration::from_secs(300);
+/// Longest write timeout that the kernel accepts. Longer ones would be an error.
+const MAX_WRITE_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
 /// Pause after a failed accept, which is usually caused by too many open files. Without it, the loop would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Maximum number of refused connections that are closed in an orderly way at a time. Others are closed at once.
@@ -44,7 +46,6 @@ pub const MAX_PARTINGS: usize = 64;
 
 // Clients can cause this message at will, so it is throttled.
 static CANNOT_ACCEPT: LogThrottle = LogThrottle::new();
-static CANNOT_PREPARE: LogThrottle = LogThrottle::new();
 static CANNOT_SERVE: LogThrottle = LogThrottle::new();
 static TOO_MANY: LogThrottle = LogThrottle::new();
 
@@ -129,31 +130,25 @@ impl Acceptor {
                 return self.refuse(stream, peer, bound, if tls.is_none() { F::PROTOCOL.too_many() } else { b"" });
             }
         };
-        if let Err(error) = prepare(&stream, self.limits.timeouts.write) {
-            CANNOT_PREPARE.say(|more| tracing::debug!(%error, %peer, more, "cannot set a connection's options"));
-        }
-        // The socket moves from this runtime's poller to the worker's, and registers there when it is first polled.
-        let stream = match stream.into_std() {
-            Ok(stream) => stream,
-            Err(error) => return cannot_serve(&error, peer),
-        };
         let worker = self.workers.next();
-        let stream = {
-            let _inside = worker.enter();
-            match TcpStream::from_std(stream) {
-                Ok(stream) => stream,
-                Err(error) => return cannot_serve(&error, peer),
+        let stream = match prepare(stream, worker, self.limits.timeouts.write) {
+            Ok(stream) => stream,
+            Err(error) => {
+                CANNOT_SERVE.say(|more| tracing::warn!(%error, %peer, more, "cannot serve a connection"));
+                return;
             }
         };
-        let context = ConnectionContext {
+        let mut context = ConnectionContext {
             peer,
+            local: stream.local_addr().ok(),
+            certificate: None,
             closing: self.closing.clone(),
             memory: self.memory.share(),
             metrics: Arc::clone(&self.metrics),
         };
         let open = connections.opened();
         let Some(tls) = tls else {
-            let serving = front.serve(Stream::Plain(Plain::new(stream, F::PROTOCOL, peer)), context);
+            let serving = front.serve(Stream::Left(Plain::new(stream, F::PROTOCOL, peer)), context);
             let serve = async move {
                 serving.await;
                 drop((place, open));
@@ -165,13 +160,12 @@ impl Acceptor {
         let serve = async move {
             let secured = tokio::select! {
                 biased;
-                () = context.closing.cancelled() => Err(NoHandshake::Failed),
-                secured = tls.accept(stream, F::PROTOCOL, peer, limit) => secured,
+                () = context.closing.cancelled() => None,
+                secured = tls.accept(stream, F::PROTOCOL, limit, &context) => secured,
             };
-            match secured {
-                Ok(stream) => front.serve(Stream::Tls(Box::new(stream)), context).await,
-                Err(NoHandshake::TooSlow) => context.metrics.limits.reached(Bound::HandshakeTimeout),
-                Err(NoHandshake::Failed) => {}
+            if let Some(stream) = secured {
+                context.certificate = certificate_name(&stream);
+                front.serve(Stream::Right(Box::new(stream)), context).await;
             }
             drop((place, open));
         };
@@ -197,18 +191,19 @@ impl Acceptor {
     }
 }
 
-fn cannot_serve(error: &io::Error, peer: SocketAddr) {
-    CANNOT_SERVE.say(|more| tracing::warn!(%error, %peer, more, "cannot pass a connection to its thread"));
-}
-
-fn prepare(stream: &TcpStream, write_timeout: Duration) -> io::Result<()> {
+/// Sets the options of a connection, and moves it from this runtime's poller to that of its thread, where it registers when it is
+/// first polled.
+fn prepare(stream: TcpStream, worker: &Handle, write_timeout: Duration) -> io::Result<TcpStream> {
     // Replies are written whole, so waiting for more output would only delay them.
     stream.set_nodelay(true)?;
-    let socket = SockRef::from(stream);
+    let socket = SockRef::from(&stream);
     // The kernel ends the connection of a client that is gone, or that reads none of its replies. `count_timeout` counts it.
     #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(write_timeout))?;
-    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))
+    socket.set_tcp_user_timeout(Some(write_timeout.min(MAX_WRITE_TIMEOUT)))?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
+    let stream = stream.into_std()?;
+    let _inside = worker.enter();
+    TcpStream::from_std(stream)
 }
 
 /// Maximum number of connections that wait to be accepted. The kernel's own bound (net.core.somaxconn, usually 4096)
@@ -407,25 +402,17 @@ mod tests {
     }
 
     #[test]
-    fn places_are_bounded_and_reusable() {
-        let bounds = ConnectionBounds::new(2, None);
+    fn places_are_bounded_in_total_and_by_address_and_reusable() {
+        let bounds = ConnectionBounds::new(2, Some(1));
         let first = bounds.admit(ip("192.0.2.1")).unwrap();
-        let _second = bounds.admit(ip("192.0.2.1")).unwrap();
-        assert_eq!(bounds.admit(ip("192.0.2.2")).unwrap_err(), Bound::Connections);
-        drop(first);
-        assert!(bounds.admit(ip("192.0.2.2")).is_ok());
-    }
-
-    #[test]
-    fn each_address_has_its_own_bound() {
-        let bounds = ConnectionBounds::new(10, Some(1));
-        let first = bounds.admit(ip("192.0.2.1")).unwrap();
-        assert_eq!(bounds.admit(ip("192.0.2.1")).unwrap_err(), Bound::ConnectionsPerAddress);
-        assert_eq!(bounds.admit(ip("::ffff:192.0.2.1")).unwrap_err(), Bound::ConnectionsPerAddress);
+        for again in ["192.0.2.1", "::ffff:192.0.2.1"] {
+            assert_eq!(bounds.admit(ip(again)).unwrap_err(), Bound::ConnectionsPerAddress);
+        }
         let _other = bounds.admit(ip("192.0.2.2")).unwrap();
+        assert_eq!(bounds.admit(ip("192.0.2.3")).unwrap_err(), Bound::Connections);
         drop(first);
-        assert!(bounds.admit(ip("192.0.2.1")).is_ok());
         assert_eq!(bounds.open.lock().addresses.len(), 1, "clients that left are forgotten");
+        assert!(bounds.admit(ip("192.0.2.1")).is_ok());
     }
 
     #[test]

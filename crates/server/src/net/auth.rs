@@ -243,18 +243,6 @@ impl RequestOrigin {
         read(self.passed_check.lock().as_ref().map_or(&ClientIdentity::OPEN, |check| &check.identity))
     }
 
-    /// Calls `read` with the rules and the actor that the client may use now. The request may have waited for its body, or for
-    /// other requests, since it passed its guard.
-    fn with_current_scope<T>(&self, read: impl FnOnce(&Scope) -> T) -> T {
-        match &mut *self.passed_check.lock() {
-            Some(check) => {
-                check.refresh();
-                read(check.identity.scope())
-            }
-            None => read(&Scope::EVERYTHING),
-        }
-    }
-
     /// Returns the name of the client for the audit log. See [`caller_name`](operations::caller_name).
     pub fn caller_name(&self) -> Option<Arc<str>> {
         self.with_identity(operations::caller_name)
@@ -279,9 +267,16 @@ impl RequestOrigin {
         check.clone()
     }
 
-    /// Begins a plan for the client, within the scope of its user. See [`Limiter::begin`].
+    /// Begins a plan for the client, within the scope that its user has now. The request may have waited for its body, or for other
+    /// requests, since it passed its guard. See [`Limiter::begin`].
     pub fn begin(&self, limiter: &Limiter, builder: &mut PlanBuilder) {
-        self.with_current_scope(|scope| limiter.begin(builder, scope));
+        match &mut *self.passed_check.lock() {
+            Some(check) => {
+                check.refresh();
+                limiter.begin(builder, check.identity.scope());
+            }
+            None => limiter.begin(builder, &Scope::EVERYTHING),
+        }
     }
 }
 
@@ -298,21 +293,6 @@ mod tests {
         let metrics = metrics::Metrics::new();
         let authority = Authority::new(users, metrics.access.password_hashes.clone());
         Guard::new(Arc::new(authority), "resp", false, &metrics.access)
-    }
-
-    #[tokio::test]
-    async fn gate_opens_for_the_password_and_stays_open() {
-        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-        let guard = guard();
-        let wrong = guard.counts.wrong_passwords.clone();
-        let mut gate = Gate::new(Some(Arc::new(guard)), peer, None);
-        assert!(!gate.is_open() && gate.open(&Given::Password(b"wrong"), pending()).await.is_err() && !gate.is_open());
-        assert!(gate.open(&Given::Password(b"secret"), pending()).await.is_ok() && gate.is_open());
-        assert!(gate.open(&Given::Password(b"wrong"), pending()).await.is_err() && gate.is_open());
-        gate.reset();
-        assert!(!gate.is_open());
-        assert!(Gate::new(None, peer, None).is_open());
-        assert_eq!(wrong.get(), 2);
     }
 
     #[tokio::test]

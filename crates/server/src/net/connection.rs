@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use super::memory::{self, BudgetExceeded, Share, counted, pooled};
-use super::stream::{Stream, count_timeout};
+use super::stream::{self, Stream, count_timeout};
 use divvy_telemetry::metrics::{Bound, Metrics};
 
 /// Capacity reserved for each read, enough for a burst of a pipelining client (bytes).
@@ -64,14 +64,8 @@ pub struct Timeouts {
 impl Default for Timeouts {
     /// Clients that log in or shake hands need a few round trips, also on a slow network.
     fn default() -> Self {
-        let seconds = Duration::from_secs;
-        Self {
-            idle: None,
-            request: DEFAULT_REQUEST_TIMEOUT,
-            write: DEFAULT_WRITE_TIMEOUT,
-            auth: seconds(10),
-            handshake: seconds(10),
-        }
+        let (auth, handshake) = (Duration::from_secs(10), Duration::from_secs(10));
+        Self { idle: None, request: DEFAULT_REQUEST_TIMEOUT, write: DEFAULT_WRITE_TIMEOUT, auth, handshake }
     }
 }
 
@@ -79,6 +73,10 @@ impl Default for Timeouts {
 pub struct ConnectionContext {
     /// The client's address.
     pub peer: SocketAddr,
+    /// The server's address of the connection, if the system reports it.
+    pub local: Option<SocketAddr>,
+    /// The name in the client's certificate.
+    pub certificate: Option<Arc<str>>,
     /// Cancelled when the server is closing. The connection then answers the requests that have arrived, and ends.
     pub closing: CancellationToken,
     /// The connection's share of the buffer memory.
@@ -177,7 +175,7 @@ impl Output<'_> {
 
     /// Ends when the client has closed the connection, or its sending side.
     pub async fn client_left(&self) {
-        self.stream.left().await;
+        stream::left(self.stream).await;
     }
 }
 
@@ -214,15 +212,6 @@ enum Received {
     Cut(Cut),
 }
 
-/// Whether the connection continues.
-#[derive(PartialEq, Eq)]
-enum Flow {
-    On,
-    Over,
-    /// The client has not logged in, and its time for this is over.
-    Overdue,
-}
-
 impl Connection {
     async fn answer_until_end(
         &mut self,
@@ -232,14 +221,11 @@ impl Connection {
         loop {
             self.note_admission(session);
             match self.receive(closing.as_mut()).await? {
-                Received::Bytes => match self.answer(session).await? {
-                    Flow::On => {}
-                    Flow::Over => return Ok(()),
-                    Flow::Overdue => {
-                        self.metrics.limits.reached(Bound::AuthTimeout);
+                Received::Bytes => {
+                    if !self.answer(session).await? {
                         return Ok(());
                     }
-                },
+                }
                 Received::End => return Ok(()),
                 Received::Silence(limit) => {
                     self.metrics.limits.reached(limit);
@@ -302,7 +288,7 @@ impl Connection {
     fn poll_read(&mut self, context: &mut Context) -> Poll<io::Result<usize>> {
         if self.input.capacity() == 0 {
             // After an answer there is usually no new input yet, and after a wake-up there is some.
-            if !self.was_unreadable && self.stream.poll_readable(context).is_pending() {
+            if !self.was_unreadable && stream::poll_readable(&self.stream, context).is_pending() {
                 self.was_unreadable = true;
                 self.worked = 0;
                 return Poll::Pending;
@@ -333,8 +319,8 @@ impl Connection {
         }
     }
 
-    /// Answers every complete request in the input.
-    async fn answer(&mut self, session: &mut impl Session) -> io::Result<Flow> {
+    /// Answers every complete request in the input. Returns whether the connection goes on.
+    async fn answer(&mut self, session: &mut impl Session) -> io::Result<bool> {
         let received = self.input.len();
         loop {
             if self.output.capacity() == 0 {
@@ -356,12 +342,15 @@ impl Connection {
             }
             // A client that never stops sending is not idle.
             if self.admitted_by.is_some() && self.note_admission(session) {
-                return Ok(if next == NextStep::Close { Flow::Over } else { Flow::Overdue });
+                if next != NextStep::Close {
+                    self.metrics.limits.reached(Bound::AuthTimeout);
+                }
+                return Ok(false);
             }
             match next {
                 NextStep::Continue => continue,
                 NextStep::Read => break,
-                NextStep::Close => return Ok(Flow::Over),
+                NextStep::Close => return Ok(false),
             }
         }
         if self.input.is_empty() {
@@ -374,7 +363,7 @@ impl Connection {
         if self.input.len() <= READ_SIZE && self.input.capacity() > KEPT_CAPACITY {
             self.input = BytesMut::from(self.input.as_ref());
         }
-        Ok(Flow::On)
+        Ok(true)
     }
 
     /// Answers all requests that have arrived, without waiting for more.
@@ -385,7 +374,7 @@ impl Connection {
             // Unconstrained: when the scheduler makes a task yield, that must not look like an empty socket.
             let read = poll!(unconstrained(poll_fn(|context| self.poll_read(context))));
             let has_more = matches!(read, Poll::Ready(Ok(1..))) && self.account().is_ok();
-            if !has_more || self.answer(session).await? != Flow::On {
+            if !has_more || !self.answer(session).await? {
                 break;
             }
         }

@@ -61,11 +61,6 @@ impl BufferMemory {
     pub fn share(self: &Arc<Self>) -> Share {
         Share { memory: Arc::clone(self), held: 0 }
     }
-
-    fn update_gauge(&self, held: usize, before: usize) {
-        let change = i64::try_from(held).unwrap_or(i64::MAX) - i64::try_from(before).unwrap_or(i64::MAX);
-        self.metrics.limits.buffer_memory.add(change);
-    }
 }
 
 /// A part of the budget. Dropping it gives the memory back.
@@ -96,7 +91,8 @@ impl Share {
         } else {
             return Ok(());
         }
-        self.memory.update_gauge(bytes, self.held);
+        let signed = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.memory.metrics.limits.buffer_memory.add(signed(bytes) - signed(self.held));
         self.held = bytes;
         Ok(())
     }
@@ -205,8 +201,6 @@ fn permits(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(WORK_UNIT)).unwrap_or(u32::MAX)
 }
 
-/// Maximum number of items in a pool.
-const MAX_KEPT: usize = 256;
 /// Maximum memory of an item that is kept (bytes).
 pub const MAX_ITEM: usize = 256 * 1024;
 /// Maximum memory of all items in a pool (bytes).
@@ -240,7 +234,7 @@ impl<T: Pooled> Pool<T> {
 
     fn give(&mut self, item: T) {
         let held = item.held();
-        if held <= MAX_ITEM && self.held + held <= MAX_HELD && self.kept.len() < MAX_KEPT {
+        if held <= MAX_ITEM && self.held + held <= MAX_HELD {
             self.held += held;
             self.kept.push(item);
         }

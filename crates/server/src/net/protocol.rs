@@ -31,22 +31,13 @@ impl Protocol {
         }
     }
 
-    fn name(self) -> &'static str {
+    /// Returns the name of the protocol, and where to find it.
+    fn name_and_port(self) -> (&'static str, &'static str) {
         match self {
-            Self::Line => "line protocol",
-            Self::Resp => "RESP",
-            Self::Http => "HTTP",
-            Self::Grpc => "gRPC",
-        }
-    }
-
-    /// Returns where to find the protocol.
-    fn port(self) -> &'static str {
-        match self {
-            Self::Line => "the line protocol has a port of its own (--listen, 8321 by default)",
-            Self::Resp => "RESP has a port of its own (--resp-listen, 9049 by default)",
-            Self::Http => "HTTP has a port of its own (--http-listen, 8322 by default)",
-            Self::Grpc => "gRPC has a port of its own (--grpc-listen, 8323 by default)",
+            Self::Line => ("line protocol", "the line protocol has a port of its own (--listen, 8321 by default)"),
+            Self::Resp => ("RESP", "RESP has a port of its own (--resp-listen, 9049 by default)"),
+            Self::Http => ("HTTP", "HTTP has a port of its own (--http-listen, 8322 by default)"),
+            Self::Grpc => ("gRPC", "gRPC has a port of its own (--grpc-listen, 8323 by default)"),
         }
     }
 
@@ -66,12 +57,7 @@ impl Protocol {
 
     /// Returns the text for a client of the protocol `spoken` on this protocol's port.
     pub fn describe(self, spoken: Self) -> String {
-        format!("this is divvy's {} port: {}", self.name(), spoken.port())
-    }
-
-    /// Returns whether clients choose HTTP/1.1 or HTTP/2 in a TLS handshake.
-    pub fn is_http(self) -> bool {
-        matches!(self, Self::Http | Self::Grpc)
+        format!("this is divvy's {} port: {}", self.name_and_port().0, spoken.name_and_port().1)
     }
 
     /// Returns the message for a client beyond the maximum number of connections. Empty if the client would take it for the reply
@@ -86,7 +72,10 @@ impl Protocol {
 
     /// Returns the message for a client that uses TLS if the front does not.
     pub fn no_tls(self) -> Vec<u8> {
-        let remedy = if self.is_http() { "use http:" } else { "connect without it" };
+        let remedy = match self {
+            Self::Line | Self::Resp => "connect without it",
+            Self::Http | Self::Grpc => "use http:",
+        };
         self.error(&format!("this port does not speak TLS: {remedy}"))
     }
 

@@ -1,4 +1,5 @@
-//! Sessions of the live page: who a browser is, from its login until its logout.
+//! Sessions of the live page: who a browser is, from its login until its logout; and the cookie of a session, and the header with
+//! its token against cross-site requests.
 //!
 //! A session also ends when it is idle or old, and when its user or the credential of the login is gone, even if it comes back
 //! before the session is used again.
@@ -9,17 +10,20 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::HeaderMap;
+use hyper::header::{COOKIE, HeaderValue};
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
 use tokio::time::Instant;
 
+use super::auth::Guard;
 use divvy_access::{Authority, ClientIdentity, Digest};
 
 /// Maximum number of sessions. Beyond, a login ends the session that was unused for the longest time.
 const MAX_SESSIONS: usize = 1_024;
-/// Maximum number of sessions of one user, if there are users. Beyond, a login ends the user's session that was unused for the
-/// longest time.
-const MAX_PER_USER: usize = 16;
+/// Maximum number of sessions of one user, who may be all people with the server's password. Beyond, a login ends the user's
+/// session that was unused for the longest time.
+const MAX_PER_USER: usize = 64;
 /// Time without a request after which a session ends. An open stream counts as requests.
 const MAX_IDLE: Duration = Duration::from_mins(30);
 /// Time after which a session ends in any case.
@@ -30,9 +34,9 @@ const SECRET_BYTES: usize = 32;
 const SECRET_TEXT: usize = (SECRET_BYTES * 8).div_ceil(6);
 
 /// Beginning of the cookie's name. The port of the listener follows, because browsers send a cookie to all ports of a host.
-const COOKIE: &str = "divvy_session_";
+const COOKIE_NAME: &str = "divvy_session_";
 /// Beginning of the cookie's name over TLS. Browsers accept this prefix only from the host itself, over TLS.
-const SECURE_COOKIE: &str = "__Host-divvy_session_";
+const SECURE_COOKIE_NAME: &str = "__Host-divvy_session_";
 
 /// The sessions of a server.
 #[derive(Debug)]
@@ -41,7 +45,6 @@ pub struct Sessions {
     pub is_secure: bool,
     /// Name of the cookie with the id of a session.
     pub cookie_name: String,
-    max_per_user: usize,
     open: Mutex<HashMap<SessionKey, Session>>,
 }
 
@@ -80,12 +83,10 @@ pub struct OpenSession {
 }
 
 impl Sessions {
-    /// Creates the sessions of the listener with this port. `is_secure` says that all browsers connect over TLS. `has_users`
-    /// says that there are users besides `default`. Otherwise all people share this user, so it has all sessions.
-    pub fn new(port: u16, is_secure: bool, has_users: bool) -> Self {
-        let prefix = if is_secure { SECURE_COOKIE } else { COOKIE };
-        let max_per_user = if has_users { MAX_PER_USER } else { MAX_SESSIONS };
-        Self { is_secure, cookie_name: format!("{prefix}{port}"), max_per_user, open: Mutex::default() }
+    /// Creates the sessions of the listener with this port. `is_secure` says that all browsers connect over TLS.
+    pub fn new(port: u16, is_secure: bool) -> Self {
+        let prefix = if is_secure { SECURE_COOKIE_NAME } else { COOKIE_NAME };
+        Self { is_secure, cookie_name: format!("{prefix}{port}"), open: Mutex::default() }
     }
 
     /// Begins a session of a user who has logged in.
@@ -97,7 +98,7 @@ impl Sessions {
         let mut open = self.open.lock();
         open.retain(|_, session| !session.has_ended(now));
         let is_own = |session: &Session| session.identity.name() == identity.name();
-        if open.values().filter(|session| is_own(session)).count() >= self.max_per_user {
+        if open.values().filter(|session| is_own(session)).count() >= MAX_PER_USER {
             end_least_used(&mut open, is_own);
         }
         if open.len() >= MAX_SESSIONS {
@@ -110,7 +111,7 @@ impl Sessions {
     }
 
     /// Returns the session with this id, and records its use.
-    pub fn find(&self, id: &[u8], authority: &Authority, now: Instant) -> Option<OpenSession> {
+    fn find(&self, id: &[u8], authority: &Authority, now: Instant) -> Option<OpenSession> {
         // No other text is an id. A hash of a long one would be work for nothing.
         if id.len() != SECRET_TEXT {
             return None;
@@ -132,10 +133,60 @@ impl Sessions {
         Some(OpenSession { key, identity: session.identity.clone(), token: Arc::clone(&session.token) })
     }
 
-    /// Ends the session with this id, if there is one.
-    pub fn end(&self, id: &[u8]) {
-        self.open.lock().remove(&SessionKey::of(id));
+    /// Ends the session of a request, if it has one.
+    pub fn end(&self, headers: &HeaderMap) {
+        if let Some(id) = self.read_id(headers) {
+            self.open.lock().remove(&SessionKey::of(id));
+        }
     }
+
+    /// Returns the header that sets the cookie. `is_secure` says that the browser shows the page over TLS, perhaps through a
+    /// proxy.
+    pub fn set_cookie(&self, session: &NewSession, is_secure: bool) -> Option<HeaderValue> {
+        self.write_cookie(&session.id, MAX_AGE.as_secs(), is_secure)
+    }
+
+    /// Returns the header that removes the cookie.
+    pub fn clear_cookie(&self) -> Option<HeaderValue> {
+        self.write_cookie("", 0, false)
+    }
+
+    fn write_cookie(&self, id: &str, max_age: u64, is_secure: bool) -> Option<HeaderValue> {
+        let (name, secure) = (&self.cookie_name, if is_secure || self.is_secure { "; Secure" } else { "" });
+        let text = format!("{name}={id}; HttpOnly; SameSite=Strict; Path=/; Max-Age={max_age}{secure}");
+        HeaderValue::try_from(text).ok()
+    }
+
+    /// Returns the id in the session's cookie. There is no id if several cookies have its name, because another site may have
+    /// set one of them.
+    fn read_id<'a>(&self, headers: &'a HeaderMap) -> Option<&'a [u8]> {
+        let pairs = headers.get_all(COOKIE).iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b';'));
+        single(pairs.filter_map(|pair| {
+            let (name, value) = pair.trim_ascii().split_at_checked(self.cookie_name.len())?;
+            if name == self.cookie_name.as_bytes() { value.strip_prefix(b"=") } else { None }
+        }))
+    }
+}
+
+/// Header with the session's token. A page of another site cannot send it, because it needs the consent of this server.
+pub const TOKEN: &str = "x-divvy-token";
+
+/// Returns the session of a request that has the session's cookie and its token.
+pub fn open_with_token(guard: &Guard, headers: &HeaderMap) -> Option<OpenSession> {
+    // Without a token, no session is looked up.
+    let token = single(headers.get_all(TOKEN).iter())?;
+    open(guard, headers).filter(|session| session.has_token(token.as_bytes()))
+}
+
+/// Returns the session of a request that has the session's cookie. This is not enough for a request that changes anything.
+#[expect(clippy::disallowed_methods, reason = "how long a session is unused")]
+pub fn open(guard: &Guard, headers: &HeaderMap) -> Option<OpenSession> {
+    let sessions = guard.sessions.as_deref()?;
+    sessions.find(sessions.read_id(headers)?, &guard.authority, Instant::now())
+}
+
+fn single<T>(mut items: impl Iterator<Item = T>) -> Option<T> {
+    items.next().filter(|_| items.next().is_none())
 }
 
 impl SessionKey {

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
 use x509_parser::extensions::GeneralName;
 use x509_parser::parse_x509_certificate;
 
@@ -26,12 +26,8 @@ const ASKED_AGAIN: Duration = Duration::from_millis(100);
 /// the pieces than copying them takes here.
 const GATHERED: usize = 1024;
 
-/// The byte stream of a connection.
-pub enum Stream {
-    Plain(Plain),
-    /// Boxed, because it is large, and most connections are plain.
-    Tls(Box<TlsStream<TcpStream>>),
-}
+/// The byte stream of a connection: without TLS, or with it. The latter is boxed, because it is large, and most connections are plain.
+pub type Stream = Either<Plain, Box<TlsStream<TcpStream>>>;
 
 /// A connection without TLS. A client that begins a TLS handshake, or that speaks another port's protocol, gets an
 /// error, and then appears to have closed the connection, so that no front takes its bytes for requests.
@@ -41,33 +37,27 @@ pub struct Plain {
     peer: SocketAddr,
     /// Whether the first bytes have arrived.
     has_begun: bool,
-    /// Whether the first bytes showed such a client.
-    is_refused: bool,
 }
 
 impl Plain {
     pub fn new(stream: TcpStream, protocol: Protocol, peer: SocketAddr) -> Self {
-        Self { stream, protocol, peer, has_begun: false, is_refused: false }
+        Self { stream, protocol, peer, has_begun: false }
     }
 
     /// Answers a client whose first bytes are no requests of this front. Returns whether it is one.
     fn refuse(&self, first: &[u8]) -> bool {
-        static TLS_ON_A_PLAIN_PORT: LogThrottle = LogThrottle::new();
-        static WRONG_PORT: LogThrottle = LogThrottle::new();
+        static REFUSED: LogThrottle = LogThrottle::new();
         let (front, peer) = (self.protocol.front(), self.peer);
+        let (answer, mistake) = if first.starts_with(&[HANDSHAKE, TLS_VERSION]) {
+            (self.protocol.no_tls(), "TLS on a plaintext port: see --tls-cert and --tls-fronts")
+        } else if let Some(answer) = self.protocol.answer_to_others(first) {
+            (answer, "a client speaks the protocol of another port")
+        } else {
+            return false;
+        };
         // Best effort: a new socket's buffer has room for a line.
-        if is_handshake(first) {
-            let _ = self.stream.try_write(&self.protocol.no_tls());
-            TLS_ON_A_PLAIN_PORT.say(|more| {
-                tracing::warn!(front, %peer, more, "TLS on a plaintext port: this listener does not use TLS; see --tls-cert and --tls-fronts");
-            });
-            return true;
-        }
-        let Some(answer) = self.protocol.answer_to_others(first) else { return false };
         let _ = self.stream.try_write(&answer);
-        WRONG_PORT.say(|more| {
-            tracing::warn!(front, %peer, more, "a client speaks the protocol of another port: refused the connection");
-        });
+        REFUSED.say(|more| tracing::warn!(front, %peer, more, "{mistake}: refused the connection"));
         true
     }
 
@@ -87,124 +77,72 @@ impl Plain {
 impl AsyncRead for Plain {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context, buffer: &mut ReadBuf) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.is_refused {
-            this.discard();
-            return Poll::Ready(Ok(()));
-        }
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.stream).poll_read(context, buffer);
         if read.is_ready()
             && !std::mem::replace(&mut this.has_begun, true)
             && this.refuse(buffer.filled().get(before..).unwrap_or_default())
         {
-            this.is_refused = true;
+            this.discard();
             buffer.set_filled(before);
         }
         read
     }
 }
 
-impl Stream {
-    fn tcp(&self) -> &TcpStream {
-        match self {
-            Self::Plain(plain) => &plain.stream,
-            Self::Tls(stream) => stream.get_ref().0,
-        }
-    }
-
-    /// Returns the server's address of the connection.
-    ///
-    /// # Errors
-    /// The system does not report it.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.tcp().local_addr()
-    }
-
-    /// Returns the name in the client's certificate.
-    pub fn certificate_name(&self) -> Option<Arc<str>> {
-        match self {
-            Self::Plain(_) => None,
-            Self::Tls(stream) => name_in_certificate(stream.get_ref().1.peer_certificates()?.first()?),
-        }
-    }
-
-    /// Is ready when a read may return something. While it is pending, there is nothing to read.
-    ///
-    /// # Errors
-    /// The connection is broken.
-    pub fn poll_readable(&self, context: &mut Context) -> Poll<io::Result<()>> {
-        match self {
-            Self::Plain(plain) => plain.stream.poll_read_ready(context),
-            // Some input may have been decrypted already.
-            Self::Tls(_) => Poll::Ready(Ok(())),
-        }
-    }
-
-    /// Ends when the client has closed the connection, or its sending side.
-    pub async fn left(&self) {
-        loop {
-            match self.tcp().ready(Interest::READABLE).await {
-                // Unread input would be reported again immediately.
-                Ok(ready) if !ready.is_read_closed() => tokio::time::sleep(ASKED_AGAIN).await,
-                Ok(_) | Err(_) => return,
-            }
-        }
-    }
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context, buffer: &mut ReadBuf) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(plain) => Pin::new(plain).poll_read(context, buffer),
-            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
-        }
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(plain) => Pin::new(&mut plain.stream).poll_write(context, bytes),
-            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
+impl AsyncWrite for Plain {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
     fn poll_write_vectored(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         context: &mut Context,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(plain) => {
-                let stream = Pin::new(&mut plain.stream);
-                let mut gathered = [0; GATHERED];
-                match gather(slices, &mut gathered) {
-                    Some(bytes) => stream.poll_write(context, bytes),
-                    None => stream.poll_write_vectored(context, slices),
-                }
-            }
-            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+        let mut gathered = [0; GATHERED];
+        match gather(slices, &mut gathered) {
+            Some(bytes) => Pin::new(&mut self.stream).poll_write(context, bytes),
+            None => Pin::new(&mut self.stream).poll_write_vectored(context, slices),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Plain(plain) => plain.stream.is_write_vectored(),
-            Self::Tls(stream) => stream.is_write_vectored(),
-        }
+        self.stream.is_write_vectored()
     }
 
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(plain) => Pin::new(&mut plain.stream).poll_flush(context),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
-        }
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(plain) => Pin::new(&mut plain.stream).poll_shutdown(context),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+/// Is ready when a read may return something. While it is pending, there is nothing to read.
+///
+/// # Errors
+/// The connection is broken.
+pub fn poll_readable(stream: &Stream, context: &mut Context) -> Poll<io::Result<()>> {
+    match stream {
+        Stream::Left(plain) => plain.stream.poll_read_ready(context),
+        // Some input may have been decrypted already.
+        Stream::Right(_) => Poll::Ready(Ok(())),
+    }
+}
+
+/// Ends when the client has closed the connection, or its sending side.
+pub async fn left(stream: &Stream) {
+    let socket = match stream {
+        Stream::Left(plain) => &plain.stream,
+        Stream::Right(stream) => stream.get_ref().0,
+    };
+    loop {
+        match socket.ready(Interest::READABLE).await {
+            // Unread input would be reported again immediately.
+            Ok(ready) if !ready.is_read_closed() => tokio::time::sleep(ASKED_AGAIN).await,
+            Ok(_) | Err(_) => return,
         }
     }
 }
@@ -225,15 +163,10 @@ pub const HANDSHAKE: u8 = 22;
 /// First byte of the version in that record.
 const TLS_VERSION: u8 = 3;
 
-/// Returns whether a connection's first bytes begin a TLS handshake.
-fn is_handshake(first: &[u8]) -> bool {
-    first.starts_with(&[HANDSHAKE, TLS_VERSION])
-}
-
-/// Returns the first DNS name or URI among the alternative names, or else the common name. `None` if the certificate has
-/// none of them, or the name is no plain text.
-fn name_in_certificate(certificate: &CertificateDer<'_>) -> Option<Arc<str>> {
-    let (_, certificate) = parse_x509_certificate(certificate).ok()?;
+/// Returns the name in the client's certificate: the first DNS name or URI among the alternative names, or else the common name.
+/// `None` if there is no certificate, or none of them, or the name is no plain text.
+pub fn certificate_name(stream: &TlsStream<TcpStream>) -> Option<Arc<str>> {
+    let (_, certificate) = parse_x509_certificate(stream.get_ref().1.peer_certificates()?.first()?).ok()?;
     // An error: the extension is there twice.
     let alternatives = certificate.subject_alternative_name().ok()?;
     let names = alternatives.iter().flat_map(|names| &names.value.general_names);
@@ -260,7 +193,6 @@ mod tests {
     use std::pin::pin;
 
     use futures_util::poll;
-    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
@@ -270,10 +202,10 @@ mod tests {
     async fn closed_connection_is_noticed_even_with_unread_input() {
         let (server, mut client) = connect(Protocol::Line).await;
         client.write_all(b"unread").await.unwrap();
-        let mut left = pin!(server.left());
-        assert!(poll!(left.as_mut()).is_pending());
+        let mut closed = pin!(left(&server));
+        assert!(poll!(closed.as_mut()).is_pending());
         drop(client);
-        left.await;
+        closed.await;
     }
 
     #[tokio::test]
@@ -289,36 +221,5 @@ mod tests {
             client.read_to_end(&mut received).await.unwrap();
             assert_eq!(received, [&first[..], &last[..]].concat());
         }
-    }
-
-    fn name(common: Option<&str>, alternatives: Vec<SanType>) -> Option<String> {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = DistinguishedName::new();
-        if let Some(common) = common {
-            params.distinguished_name.push(DnType::CommonName, common);
-        }
-        params.subject_alt_names = alternatives;
-        let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
-        name_in_certificate(certificate.der()).map(|name| name.to_string())
-    }
-
-    #[test]
-    fn first_dns_name_or_uri_comes_before_the_common_name() {
-        let dns = || SanType::DnsName("app.example".try_into().unwrap());
-        let uri = || SanType::URI("spiffe://prod/app".try_into().unwrap());
-        let address = || SanType::IpAddress([127, 0, 0, 1].into());
-        for (common, alternatives, expected) in [
-            (Some("common"), vec![], Some("common")),
-            (Some("common"), vec![dns(), uri()], Some("app.example")),
-            (None, vec![address(), uri(), dns()], Some("spiffe://prod/app")),
-            (Some("common"), vec![address()], Some("common")),
-            (None, vec![address()], None),
-            (None, vec![], None),
-            (Some("two words"), vec![], None),
-            (Some("line\nbreak"), vec![], None),
-        ] {
-            assert_eq!(name(common, alternatives).as_deref(), expected);
-        }
-        assert_eq!(name_in_certificate(&CertificateDer::from(&b"nonsense"[..])), None);
     }
 }

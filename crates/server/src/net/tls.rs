@@ -21,81 +21,54 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::connection;
+use super::connection::{self, ConnectionContext};
 use super::protocol::Protocol;
 use super::stream::HANDSHAKE;
 use divvy_core::regular_file;
 use divvy_telemetry::logging::{Escaped, LogThrottle};
-use divvy_telemetry::metrics::Counter;
-
-/// Reason why a handshake did not complete.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoHandshake {
-    /// The client sent plain text, or TLS failed.
-    Failed,
-    /// The handshake did not end in time.
-    TooSlow,
-}
+use divvy_telemetry::metrics::{Bound, Counter};
 
 /// The configuration of handshakes, until a newer one is loaded.
 #[derive(Debug)]
 pub struct Tls {
-    current: ArcSwap<Configs>,
+    current: ArcSwap<ServerConfig>,
     failed: Counter,
     /// Whether clients need a certificate.
     pub requires_certificates: bool,
 }
 
-/// Configurations with the same certificate, one for each choice of protocols.
-#[derive(Debug)]
-struct Configs {
-    plain: Arc<ServerConfig>,
-    http: Arc<ServerConfig>,
-}
-
-impl Configs {
-    fn new(config: ServerConfig) -> Self {
-        let mut http = config.clone();
-        http.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Self { plain: Arc::new(config), http: Arc::new(http) }
-    }
-}
-
 impl Tls {
-    /// Performs the handshake.
-    ///
-    /// # Errors
-    /// The handshake did not complete. The client got an alert if that was possible.
+    /// Performs the handshake. Returns `None` if the client sent plain text, or the handshake failed or did not end in time. The
+    /// client then got an alert if that was possible.
     #[expect(clippy::disallowed_methods, reason = "how long a handshake may take")]
     pub async fn accept(
         &self,
         stream: TcpStream,
         protocol: Protocol,
-        peer: SocketAddr,
         limit: Duration,
-    ) -> Result<TlsStream<TcpStream>, NoHandshake> {
-        let (deadline, front) = (Instant::now() + limit, protocol.front());
+        context: &ConnectionContext,
+    ) -> Option<TlsStream<TcpStream>> {
+        let (deadline, front, peer) = (Instant::now() + limit, protocol.front(), context.peer);
         if speaks_plain_text(&stream, deadline).await {
             self.count_failure(front, peer, "plain text on a TLS port: the client does not speak TLS");
             // Best effort: a new socket's buffer has room for a line.
             let _ = stream.try_write(&protocol.only_tls());
             connection::close(stream).await;
-            return Err(NoHandshake::Failed);
+            return None;
         }
-        let configs = self.current.load_full();
-        let config = if protocol.is_http() { &configs.http } else { &configs.plain };
-        let handshake = TlsAcceptor::from(Arc::clone(config)).accept(stream).into_fallible();
+        let handshake = TlsAcceptor::from(self.current.load_full()).accept(stream).into_fallible();
         match timeout_at(deadline, handshake).await {
-            Ok(Ok(stream)) => Ok(stream),
+            Ok(Ok(stream)) => Some(stream),
             Ok(Err((error, stream))) => {
                 self.count_failure(front, peer, &error.to_string());
                 // The alert must not be lost in a reset.
                 connection::close(stream).await;
-                Err(NoHandshake::Failed)
+                None
             }
             Err(_) => {
                 self.count_failure(front, peer, "timed out");
-                Err(NoHandshake::TooSlow)
+                context.metrics.limits.reached(Bound::HandshakeTimeout);
+                None
             }
         }
     }
@@ -176,12 +149,15 @@ impl Files {
             )),
             error => TlsError::new(&self.key, error),
         })?;
-        clients.with_single_cert(chain, key).map_err(|error| match error {
+        let mut config = clients.with_single_cert(chain, key).map_err(|error| match error {
             rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
                 TlsError(format!("the key in {key_file} is not that of the first certificate in {certificate}"))
             }
             error => TlsError::new(&self.certificate, error),
-        })
+        })?;
+        // Clients of HTTP choose its version in the handshake. Those of the other fronts ask for no protocol.
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(config)
     }
 }
 
@@ -231,9 +207,9 @@ impl Reloader {
     /// [`TlsError`] names the file and the reason.
     pub fn start(files: Files, failed: Counter) -> Result<Self, TlsError> {
         let contents = files.read()?;
-        let configs = Configs::new(files.configure(&contents)?);
+        let config = files.configure(&contents)?;
         let requires_certificates = files.client_ca.is_some();
-        let tls = Arc::new(Tls { current: ArcSwap::from_pointee(configs), failed, requires_certificates });
+        let tls = Arc::new(Tls { current: ArcSwap::from_pointee(config), failed, requires_certificates });
         Ok(Self { tls, files, seen: Ok(contents), is_judged: true })
     }
 
@@ -271,7 +247,7 @@ impl Reloader {
     fn load(&self) -> Result<(), String> {
         let contents = self.seen.as_ref().map_err(String::clone)?;
         let config = self.files.configure(contents).map_err(|error| error.to_string())?;
-        self.tls.current.store(Arc::new(Configs::new(config)));
+        self.tls.current.store(Arc::new(config));
         Ok(())
     }
 }

@@ -35,8 +35,8 @@ impl Front for RespFront {
         stream: Stream,
         context: ConnectionContext,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let (local, certificate) = (stream.local_addr().ok(), stream.certificate_name());
-        let session = RespSession::new(Arc::clone(self), context.peer, local, certificate);
+        let certificate = context.certificate.clone();
+        let session = RespSession::new(Arc::clone(self), context.peer, context.local, certificate);
         connection::serve(stream, session, self.limits.timeouts, context)
     }
 }

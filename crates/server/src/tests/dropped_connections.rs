@@ -68,7 +68,7 @@ impl Served {
                 let (stream, peer) = listener.accept().await.unwrap();
                 client.write_all(&request()).await.unwrap();
                 client.shutdown().await.unwrap();
-                let stream = Stream::Plain(Plain::new(stream, F::PROTOCOL, peer));
+                let stream = Stream::Left(Plain::new(stream, F::PROTOCOL, peer));
                 let served =
                     front.serve(stream, connection_context(&self.server.memory, self.server.limiter.metrics(), peer));
                 has_ended = poll_then_drop(served, polls, dropped).await.is_some();

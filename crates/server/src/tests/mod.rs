@@ -56,7 +56,7 @@ pub async fn connect(protocol: Protocol) -> (Stream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (stream, peer) = listener.accept().await.unwrap();
-    (Stream::Plain(Plain::new(stream, protocol, peer)), client)
+    (Stream::Left(Plain::new(stream, protocol, peer)), client)
 }
 
 /// Returns the context of a server with this limiter, these timeouts, and the audit log in the ordinary log.
@@ -69,7 +69,8 @@ pub fn server(limiter: Arc<Limiter>, timeouts: Timeouts) -> ServerContext {
 
 /// Returns the context of a connection from `peer`, with a share of this budget.
 pub fn connection_context(memory: &Arc<BufferMemory>, metrics: &Arc<Metrics>, peer: SocketAddr) -> ConnectionContext {
-    ConnectionContext { peer, closing: CancellationToken::new(), memory: memory.share(), metrics: Arc::clone(metrics) }
+    let (closing, memory, metrics) = (CancellationToken::new(), memory.share(), Arc::clone(metrics));
+    ConnectionContext { peer, local: None, certificate: None, closing, memory, metrics }
 }
 
 /// Returns timeouts that are all of this length. A connection may be idle forever.

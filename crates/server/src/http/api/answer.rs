@@ -147,7 +147,8 @@ impl<'a> Answer<'a> {
     fn by(&Standing { verdict, rule, place, limit, capacity, block }: &Standing<'a>) -> Self {
         Self {
             window_seconds: limit.and_then(window_seconds),
-            unit: limit.and_then(unit),
+            // The others are of requests.
+            unit: limit.and_then(|limit| matches!(limit, Limit::Concurrency(_)).then_some(CONCURRENT_REQUESTS)),
             is_unlimited: limit.is_none() && verdict.allowed,
             blocked: block.map(|block| Blocked { reason: block.reason.as_deref() }),
             ..Self::new(rule.name(place), capacity, verdict)
@@ -245,11 +246,6 @@ fn window_seconds(limit: &Limit) -> Option<u64> {
     Some(ceil_seconds(u64::try_from(window_ns).unwrap_or(u64::MAX)))
 }
 
-/// Returns the unit of the limit's credits, unless they are requests.
-fn unit(limit: &Limit) -> Option<&'static str> {
-    matches!(limit, Limit::Concurrency(_)).then_some(CONCURRENT_REQUESTS)
-}
-
 impl Answer<'_> {
     fn write_policy(&self, out: &mut Vec<u8>) {
         self.write_name(out);
@@ -321,25 +317,11 @@ mod tests {
             (false, u64::MAX, Some(0), "by-ip"),
             (true, 10, Some(u64::MAX), "\u{1}\"\\/ü\u{2028}"),
         ] {
-            let (limit, remaining, reset) = (number, number / 3, number / 7);
-            let rule = Cow::Borrowed(rule);
+            let (limit, remaining, balance, reset) = (number, number / 3, (number / 3) as i64, number / 7);
             let blocked = (!allowed).then_some(Blocked { reason: retry_after.map(|_| "a \"b\"") });
-            let violated_policies = if allowed { Vec::new() } else { vec![rule.clone(), "b".into()] };
-            let answer = Answer {
-                allowed,
-                limit,
-                remaining,
-                balance: remaining as i64,
-                reset,
-                retry_after,
-                rule,
-                violated_policies,
-                blocked,
-                window_seconds: None,
-                unit: None,
-                is_unlimited: false,
-                limits: Vec::new(),
-            };
+            let violated_policies = if allowed { Vec::new() } else { vec![rule.into(), "b".into()] };
+            let given = Answer { allowed, limit, remaining, balance, reset, retry_after, ..standing() };
+            let answer = Answer { rule: rule.into(), violated_policies, blocked, ..given };
             let mut written = Vec::new();
             answer.write_json(&mut written);
             assert_eq!(written, json_line(&answer).unwrap());
@@ -361,64 +343,41 @@ mod tests {
 
     #[test]
     fn each_dialect_has_its_own_headers() {
-        assert_eq!(
-            written("draft", &standing()),
-            ["ratelimit-policy: \"by-ip\";q=100;w=60", "ratelimit: \"by-ip\";r=50;t=30"]
-        );
-        assert_eq!(
-            written("triple", &standing()),
-            ["ratelimit-limit: 100", "ratelimit-remaining: 50", "ratelimit-reset: 30"]
-        );
-        assert_eq!(
-            written("x", &standing()),
-            ["x-ratelimit-limit: 100", "x-ratelimit-remaining: 50", "x-ratelimit-reset: 30"]
-        );
+        for (dialect, headers) in [
+            ("draft", &["ratelimit-policy: \"by-ip\";q=100;w=60", "ratelimit: \"by-ip\";r=50;t=30"][..]),
+            ("triple", &["ratelimit-limit: 100", "ratelimit-remaining: 50", "ratelimit-reset: 30"]),
+            ("x", &["x-ratelimit-limit: 100", "x-ratelimit-remaining: 50", "x-ratelimit-reset: 30"]),
+            ("none", &[]),
+        ] {
+            assert_eq!(written(dialect, &standing()), headers);
+        }
         assert_eq!(written("x,draft,triple", &standing()).len(), 8);
-        assert!(written("none", &standing()).is_empty());
     }
 
     #[test]
-    fn denial_has_retry_after_and_no_window_outlasts_it() {
-        let trickling = Answer { remaining: 0, reset: 30, retry_after: Some(3), ..standing() };
-        assert_eq!(written("draft", &trickling)[1..], ["ratelimit: \"by-ip\";r=0;t=3", "retry-after: 3"]);
-        let expensive = Answer { remaining: 1, reset: 3, retry_after: Some(30), ..standing() };
-        assert_eq!(written("draft", &expensive)[1..], ["ratelimit: \"by-ip\";r=1;t=3", "retry-after: 30"]);
-    }
-
-    #[test]
-    fn draft_lists_all_limits_and_other_dialects_the_one_that_answers() {
+    fn draft_describes_each_kind_of_limit() {
         let daily = || Answer { rule: "daily".into(), limit: 5_000, window_seconds: Some(86_400), ..standing() };
-        let answer = Answer { limits: vec![daily(), standing()], ..daily() };
-        assert_eq!(
-            written("draft", &answer),
-            [
-                "ratelimit-policy: \"daily\";q=5000;w=86400, \"by-ip\";q=100;w=60",
-                "ratelimit: \"daily\";r=50;t=30, \"by-ip\";r=50;t=30"
-            ]
-        );
-        assert_eq!(written("x", &answer)[0], "x-ratelimit-limit: 5000");
-    }
-
-    #[test]
-    fn rule_without_a_counter_has_no_window() {
+        let stack = Answer { limits: vec![daily(), standing()], ..daily() };
+        assert_eq!(written("x", &stack)[0], "x-ratelimit-limit: 5000", "the one that answers");
         let always = Answer { remaining: 100, reset: 0, window_seconds: None, ..standing() };
-        assert_eq!(written("draft", &always), ["ratelimit-policy: \"by-ip\";q=100", "ratelimit: \"by-ip\";r=100"]);
-    }
-
-    #[test]
-    fn concurrency_limit_has_a_unit_and_no_window() {
         let leases = Answer { window_seconds: None, unit: Some(CONCURRENT_REQUESTS), ..standing() };
-        assert_eq!(
-            written("draft", &leases),
-            ["ratelimit-policy: \"by-ip\";q=100;qu=\"concurrent-requests\"", "ratelimit: \"by-ip\";r=50;t=30"]
-        );
-    }
-
-    #[test]
-    fn integers_stay_within_what_structured_fields_hold() {
+        // No window outlasts `Retry-After`.
+        let trickling = Answer { remaining: 0, reset: 30, retry_after: Some(3), ..standing() };
+        let expensive = Answer { remaining: 1, reset: 3, retry_after: Some(30), ..standing() };
+        // Structured fields hold no larger integers.
         let huge = Answer { limit: u64::MAX, remaining: u64::MAX, reset: u64::MAX, ..standing() };
-        assert_eq!(written("draft", &huge)[0], "ratelimit-policy: \"by-ip\";q=999999999999999;w=60");
-        assert_eq!(written("draft", &huge)[1], "ratelimit: \"by-ip\";r=999999999999999;t=999999999999999");
+        for (answer, policy, current) in [
+            (stack, "\"daily\";q=5000;w=86400, \"by-ip\";q=100;w=60", "\"daily\";r=50;t=30, \"by-ip\";r=50;t=30"),
+            (always, "\"by-ip\";q=100", "\"by-ip\";r=100"),
+            (leases, "\"by-ip\";q=100;qu=\"concurrent-requests\"", "\"by-ip\";r=50;t=30"),
+            (trickling, "\"by-ip\";q=100;w=60", "\"by-ip\";r=0;t=3"),
+            (expensive, "\"by-ip\";q=100;w=60", "\"by-ip\";r=1;t=3"),
+            (huge, "\"by-ip\";q=999999999999999;w=60", "\"by-ip\";r=999999999999999;t=999999999999999"),
+        ] {
+            let mut expected = vec![format!("ratelimit-policy: {policy}"), format!("ratelimit: {current}")];
+            expected.extend(answer.retry_after.map(|seconds| format!("retry-after: {seconds}")));
+            assert_eq!(written("draft", &answer), expected);
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Request bodies: JSON of a bounded length, parsed directly into the endpoints' types. An operation is an object whose values are
-//! strings, numbers or booleans.
+//! Requests: parameters in the query of a URL, and bodies, which are JSON of a bounded length, parsed directly into the endpoints'
+//! types. An operation is an object whose values are strings, numbers or booleans.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display};
@@ -7,9 +7,11 @@ use std::marker::PhantomData;
 
 use bytes::{Bytes, BytesMut};
 use hyper::header::CONTENT_TYPE;
-use hyper::{HeaderMap, StatusCode};
+use hyper::{HeaderMap, StatusCode, Uri};
+use percent_encoding::percent_decode_str;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde_path_to_error::{Path, Segment, Track};
+use url::form_urlencoded;
 
 use crate::http::response::{JSON, Problem};
 use crate::http::transport::request_body::{Incoming, next_data};
@@ -18,8 +20,21 @@ use divvy_core::json::{self, Object};
 use divvy_core::rules::Operation;
 use divvy_telemetry::metrics::Bound;
 
-/// U+FEFF in UTF-8. JSON in a message must not begin with it (RFC 8259, section 8.1).
-const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+/// Parses the query of a URL.
+///
+/// # Errors
+/// The parameters are not valid UTF-8, or do not match `T`.
+pub fn parse_query<'a, T: Deserialize<'a>>(uri: &'a Uri) -> Result<T, Problem> {
+    // The library would replace invalid bytes with U+FFFD, and the result may be the name of another actor.
+    let is_text = |pair: &&str| percent_decode_str(pair).decode_utf8().is_ok();
+    let query = uri.query().unwrap_or_default();
+    if let Some(pair) = query.split('&').find(|pair| !is_text(pair)) {
+        let name = pair.split_once('=').map_or(pair, |(name, _)| name);
+        return Err(Problem::bad_request(format!("the query's parameter '{name}' is not valid UTF-8")));
+    }
+    let pairs = serde_urlencoded::Deserializer::new(form_urlencoded::parse(query.as_bytes()));
+    T::deserialize(pairs).map_err(|error| Problem::bad_request(format!("the query is not valid: {error}")))
+}
 
 /// Reads a JSON body of at most `max` bytes.
 ///
@@ -87,15 +102,7 @@ pub fn parse_seed<'a, S: DeserializeSeed<'a>>(body: &'a [u8], seed: impl Fn() ->
         Ok(text) => read_all(seed(), serde_json::Deserializer::from_str(text)),
         Err(_) => read_all(seed(), serde_json::Deserializer::from_slice(body)),
     };
-    parsed.map_err(|error| {
-        if body.trim_ascii().is_empty() {
-            return Problem::bad_request("the body is empty").at("");
-        }
-        if body.starts_with(BYTE_ORDER_MARK) {
-            return Problem::bad_request("the body begins with a byte order mark: send it without one").at("");
-        }
-        locate(body, seed()).unwrap_or_else(|| problem(&error, String::new()))
-    })
+    parsed.map_err(|error| locate(body, seed()).unwrap_or_else(|| problem(&error, String::new())))
 }
 
 fn read_all<'a, S: DeserializeSeed<'a>, R: serde_json::de::Read<'a>>(
@@ -273,9 +280,7 @@ mod tests {
     #[test]
     fn error_has_its_position() {
         for (body, pointer, detail) in [
-            ("", "#", "the body is empty"),
-            (" \n", "#", "the body is empty"),
-            ("\u{feff}{\"hits\":[]}", "#", "begins with a byte order mark"),
+            ("", "#", "the text is empty"),
             ("{\"hits\":[]} x", "#", "there is more text after the end of the value at line 1 column 13"),
             ("{}", "#", "missing field `hits`"),
             (
@@ -340,5 +345,26 @@ mod tests {
             assert!(read(json).unwrap_err().contains("a string, a number or a boolean"), "{json}");
         }
         assert_eq!(read(r#"{"\u0061": 1.50}"#), Ok(vec![("a".to_owned(), "1.5".to_owned())]), "an escaped key");
+    }
+
+    fn parsed(query: &str) -> Result<Vec<(String, String)>, Problem> {
+        parse_query(&format!("/v1/check?{query}").parse().unwrap())
+    }
+
+    #[test]
+    fn query_is_decoded() {
+        let pairs = parsed("a=%c3%bc+%2B&a=&b%3D=%26&%F0%9F%8D%AA").unwrap();
+        let pairs: Vec<_> = pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        assert_eq!(pairs, [("a", "ü +"), ("a", ""), ("b=", "&"), ("🍪", "")]);
+        assert!(parsed("").unwrap().is_empty());
+    }
+
+    #[test]
+    fn parameters_that_are_not_utf_8_are_refused_by_name() {
+        for query in ["actor=%ff", "a=b&actor=x%C3", "actor=%c3&b=%bc", "actor=%ED%A0%80"] {
+            let detail = format!("{:?}", parsed(query).unwrap_err());
+            assert!(detail.contains("the query's parameter 'actor' is not valid UTF-8"), "{query}: {detail}");
+        }
+        assert!(format!("{:?}", parsed("%ff=a").unwrap_err()).contains("'%ff'"));
     }
 }

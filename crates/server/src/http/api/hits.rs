@@ -18,7 +18,7 @@ use crate::http::response::{Answered, Problem, json, refused_member};
 use crate::http::transport::request_body::Incoming;
 use crate::http::transport::response_body::Reply;
 use crate::net::auth::RequestOrigin;
-use crate::net::memory::{self, RequestMemory, pooled};
+use crate::net::memory::{self, pooled};
 use crate::net::protocol::Protocol;
 use crate::net::work::{CallGuard, CallsInFlight};
 use divvy_core::json::{Object, WholeNumber};
@@ -38,13 +38,6 @@ pub struct HitRequest<'a> {
     pub operation: Pairs<'a>,
     /// Cost in credits, instead of the rules' `costField`s.
     cost: Option<WholeNumber>,
-}
-
-impl HitRequest<'_> {
-    /// Returns the cost in the body. `None` leaves the cost to the rules.
-    pub fn cost(&self) -> Option<u64> {
-        self.cost.map(|cost| cost.0)
-    }
 }
 
 /// Buffers of a request.
@@ -70,7 +63,7 @@ impl Api {
         origin: &RequestOrigin,
     ) -> Answered {
         let body = self.read(&headers, body).await?;
-        let _request_memory = RequestMemory::wait_for_call(&self.memory, &self.limiter, body.len(), 1).await;
+        let _request_memory = self.request_memory(body.len(), 1).await;
         let mut work: Box<Work> = memory::take();
         let answered = self.answer(intent, headers, &body, origin, &mut work).await;
         work.builder.release();
@@ -87,24 +80,14 @@ impl Api {
         work: &mut Work,
     ) -> Answered {
         let request: HitRequest = body::parse(body)?;
-        request.operation.read(body, self.limits.max_pairs, "/operation", &mut work.operation)?;
+        request.operation.read(body, self.server.limits.max_pairs, "/operation", &mut work.operation)?;
         // A peek has no effect, so a client may repeat it without a key.
-        let key = if intent == Intent::Peek { None } else { IdempotencyKey::find(&headers)? };
-        origin.begin(&self.limiter, &mut work.builder);
-        let guard = match key {
-            None => {
-                work.builder.add(&work.operation, intent, request.cost());
-                None
-            }
-            Some(key) => {
-                let Work { builder, operation, .. } = &mut *work;
-                let mut payload = Payload::new(intent);
-                payload.add(operation, request.cost());
-                let add = |builder: &mut PlanBuilder| builder.add(operation, intent, request.cost());
-                Some(add_once(builder, &self.calls, &key, &payload, add)?)
-            }
-        };
-        let applied = self.limiter.apply(work.builder.build()).await;
+        let key = if intent == Intent::Peek { None } else { find_key(&headers)? };
+        origin.begin(&self.server.limiter, &mut work.builder);
+        let (Work { builder, operation, .. }, cost) = (&mut *work, request.cost.map(|WholeNumber(cost)| cost));
+        let keyed = key.map(|key| (key, payload_of(intent, operation, cost)));
+        let guard = add_request(builder, &self.calls, keyed, intent, operation, cost)?;
+        let applied = self.server.limiter.apply(work.builder.build()).await;
         let answer = Answer::for_request(applied.report(), 0)?;
         headers.clear();
         if guard.is_some() && applied.report().is_replay() == Ok(true) {
@@ -158,7 +141,7 @@ impl Api {
     pub async fn hits(&self, head: &Parts, body: impl Incoming, origin: &RequestOrigin) -> Answered {
         let body = self.read(&head.headers, body).await?;
         let most_hits = MAX_HITS.min(body.len() / SHORTEST_HIT);
-        let _request_memory = RequestMemory::wait_for_call(&self.memory, &self.limiter, body.len(), most_hits).await;
+        let _request_memory = self.request_memory(body.len(), most_hits).await;
         let request: HitsRequest = body::parse(&body)?;
         if request.hits.len() > MAX_HITS {
             let problem = Problem::bad_request(format!("more than {MAX_HITS} hits"));
@@ -173,17 +156,17 @@ impl Api {
             for (index, Object(hit)) in request.hits.iter().enumerate() {
                 hit.operation.read(
                     &body,
-                    self.limits.max_pairs,
+                    self.server.limits.max_pairs,
                     format_args!("/hits/{index}/operation"),
                     &mut operation,
                 )?;
-                take(&operation, hit.cost());
+                take(&operation, hit.cost.map(|WholeNumber(cost)| cost));
             }
             Ok::<_, Problem>(())
         };
         let mut builder = PlanBuilder::default();
-        origin.begin(&self.limiter, &mut builder);
-        let keyed = match IdempotencyKey::find(&head.headers)? {
+        origin.begin(&self.server.limiter, &mut builder);
+        let keyed = match find_key(&head.headers)? {
             None => None,
             Some(key) => {
                 let mut payload = Payload::new(Intent::Hit);
@@ -212,7 +195,7 @@ impl Api {
                 builder.plan().refusals().all(is_in_scope).then(|| enter(&self.calls, key, payload)).transpose()?
             }
         };
-        let applied = self.limiter.apply(builder.build()).await;
+        let applied = self.server.limiter.apply(builder.build()).await;
         let report = applied.report();
         let is_replayed = match keyed {
             None => false,
@@ -229,7 +212,7 @@ impl Api {
 
     /// Answers hits that count each for itself.
     fn one_by_one(&self, report: Report<'_>, origin: &RequestOrigin) -> Answered {
-        let metrics = self.limiter.metrics();
+        let metrics = self.server.limiter.metrics();
         let answer = |index| match Answer::for_request(report, index) {
             Ok(answer) => AnswerOrProblem::Answer(answer),
             Err(refusal) => {
@@ -254,39 +237,24 @@ fn all_or_none(report: Report<'_>) -> Answered {
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
-/// An idempotency key.
-#[derive(Debug)]
-pub(super) struct IdempotencyKey(String);
-
-impl IdempotencyKey {
-    /// Returns the key of the request with these headers, if it has one.
-    ///
-    /// # Errors
-    /// There are several keys, or the key is invalid.
-    pub fn find(headers: &HeaderMap) -> Result<Option<Self>, Problem> {
-        let mut values = headers.get_all(KEY).iter();
-        let Some(value) = values.next() else { return Ok(None) };
-        let key = parse(value.as_bytes()).filter(|_| values.next().is_none());
-        key.map(Some).ok_or_else(|| {
-            Problem::bad_request(format!(
-                "Idempotency-Key must be one string of 1 to {MAX_IDEMPOTENCY_KEY} characters, in double quotes (\"…\"), or without them if \
-                 it has no spaces, quotes and commas"
-            ))
-        })
-    }
-
-    /// Returns a key of divvy's own, which no client can send.
-    pub fn internal(key: String) -> Self {
-        Self(key)
-    }
-
-    pub fn as_bytes(&self) -> &[u8] {
-        self.0.as_bytes()
-    }
+/// Returns the idempotency key of the request with these headers, if it has one.
+///
+/// # Errors
+/// There are several keys, or the key is invalid.
+pub(super) fn find_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let mut values = headers.get_all(KEY).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let key = parse(value.as_bytes()).filter(|_| values.next().is_none());
+    key.map(Some).ok_or_else(|| {
+        Problem::bad_request(format!(
+            "Idempotency-Key must be one string of 1 to {MAX_IDEMPOTENCY_KEY} characters, in double quotes (\"…\"), or without them if \
+             it has no spaces, quotes and commas"
+        ))
+    })
 }
 
 /// Parses a structured field string (RFC 9651), ignoring its parameters, or a text without quotes.
-fn parse(value: &[u8]) -> Option<IdempotencyKey> {
+fn parse(value: &[u8]) -> Option<String> {
     let is_bare = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b',');
     let text = if value.first() == Some(&b'"') {
         let item: sfv::Item = sfv::Parser::new(value).parse().ok()?;
@@ -295,7 +263,7 @@ fn parse(value: &[u8]) -> Option<IdempotencyKey> {
         let text = str::from_utf8(value).ok()?;
         text.bytes().all(|byte| is_bare(&byte)).then(|| text.to_owned())?
     };
-    (1..=MAX_IDEMPOTENCY_KEY).contains(&text.len()).then_some(IdempotencyKey(text))
+    (1..=MAX_IDEMPOTENCY_KEY).contains(&text.len()).then_some(text)
 }
 
 /// Marks a response as a replay.
@@ -303,23 +271,35 @@ pub(super) fn mark_replayed(headers: &mut HeaderMap) {
     headers.insert(REPLAYED, HeaderValue::from_static("true"));
 }
 
-/// Adds one request with an idempotency key, and enters it.
+/// Returns the payload of one request.
+pub(super) fn payload_of(intent: Intent, operation: &Operation, cost: Option<u64>) -> Payload {
+    let mut payload = Payload::new(intent);
+    payload.add(operation, cost);
+    payload
+}
+
+/// Adds one request. If it has an idempotency key, enters it.
 ///
 /// # Errors
-/// The request is refused, or the same one is in flight.
-pub(super) fn add_once(
+/// A request with a key is refused, or the same one is in flight.
+pub(super) fn add_request(
     builder: &mut PlanBuilder,
     calls: &CallsInFlight,
-    key: &IdempotencyKey,
-    payload: &Payload,
-    add: impl FnOnce(&mut PlanBuilder),
-) -> Result<CallGuard, Problem> {
-    builder.idempotent(key.as_bytes(), payload, add)?;
+    keyed: Option<(String, Payload)>,
+    intent: Intent,
+    operation: &Operation,
+    cost: Option<u64>,
+) -> Result<Option<CallGuard>, Problem> {
+    let Some((key, payload)) = keyed else {
+        builder.add(operation, intent, cost);
+        return Ok(None);
+    };
+    builder.idempotent(key.as_bytes(), &payload, |builder| builder.add(operation, intent, cost))?;
     // A user learns nothing about calls that are outside its scope.
-    if let Some((_, refusal)) = builder.plan().refusals().next() {
-        return Err(refusal.clone().into());
+    match builder.plan().refusals().next() {
+        Some((_, refusal)) => Err(refusal.clone().into()),
+        None => enter(calls, &key, &payload).map(Some),
     }
-    enter(calls, key, payload)
 }
 
 /// Enters a request with an idempotency key. A request with the same key and another payload is another request, and the
@@ -327,7 +307,7 @@ pub(super) fn add_once(
 ///
 /// # Errors
 /// 409: the same request is in flight.
-fn enter(calls: &CallsInFlight, key: &IdempotencyKey, payload: &Payload) -> Result<CallGuard, Problem> {
+fn enter(calls: &CallsInFlight, key: &str, payload: &Payload) -> Result<CallGuard, Problem> {
     let call = [&payload.fingerprint().to_be_bytes(), key.as_bytes()].concat();
     calls.try_enter(call.into()).ok_or_else(|| {
         let detail = "the first request with this Idempotency-Key is still being answered: send it again later";
@@ -338,7 +318,6 @@ fn enter(calls: &CallsInFlight, key: &IdempotencyKey, payload: &Payload) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use divvy_limiter::Intent;
     use proptest::prelude::*;
 
     fn key(values: &[&str]) -> Result<Option<String>, u16> {
@@ -346,8 +325,7 @@ mod tests {
         for value in values {
             headers.append(KEY, HeaderValue::from_bytes(value.as_bytes()).unwrap());
         }
-        let key = IdempotencyKey::find(&headers).map_err(|problem| problem.status().as_u16())?;
-        Ok(key.map(|IdempotencyKey(text)| text))
+        find_key(&headers).map_err(|problem| problem.status().as_u16())
     }
 
     #[test]
@@ -378,22 +356,6 @@ mod tests {
             assert_eq!(key(&[wrong]), Err(400), "{wrong}");
         }
         assert_eq!(key(&[uuid, uuid]), Err(400));
-    }
-
-    #[test]
-    fn request_is_in_flight_until_it_is_dropped() {
-        let (calls, one, other) =
-            (CallsInFlight::default(), IdempotencyKey("a".to_owned()), IdempotencyKey("b".to_owned()));
-        let mut different = Payload::new(Intent::Hit);
-        different.together(true);
-        let payload = Payload::new(Intent::Hit);
-        let guard = enter(&calls, &one, &payload).unwrap();
-        let refused = enter(&calls, &one, &payload).err().unwrap();
-        assert_eq!(refused.status(), StatusCode::CONFLICT);
-        assert!(enter(&calls, &other, &payload).is_ok() && enter(&calls, &one, &different).is_ok());
-        drop(guard);
-        assert!(enter(&calls, &one, &payload).is_ok());
-        assert_eq!(calls.count(), 0);
     }
 
     proptest! {

@@ -1,6 +1,6 @@
 //! The HTTP API: hits in JSON, checks for gateways, and requests about rules and counters.
 //!
-//! The endpoints are methods of [`Api`], their state. [`body`] and [`query`] read requests, and [`answer`] represents the
+//! The endpoints are methods of [`Api`], their state. [`body`] reads requests, and [`answer`] represents the
 //! limiter's answers. The operations of operators are here: their requests and replies, as the table of operations has them,
 //! and the record of changes that are refused before they begin. This module makes no decisions.
 
@@ -8,16 +8,15 @@ pub mod answer;
 pub mod body;
 pub mod check;
 pub mod hits;
-pub mod query;
 mod reservations;
 
 use std::fmt::Display;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use bytes::Bytes;
 use hyper::header::{CACHE_CONTROL, HeaderValue};
 use hyper::http::request::Parts;
-use hyper::{HeaderMap, Response, StatusCode, Uri};
+use hyper::{HeaderMap, StatusCode, Uri};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -27,20 +26,18 @@ use url::form_urlencoded;
 use self::answer::RateLimitHeaders;
 use self::body::Pairs;
 use self::check::CheckSettings;
-use super::response::{Answered, JSON, Problem, json, json_line, of_type};
+use super::response::{Answered, Problem, json, json_line};
 use super::same_origin::{WebOrigin, check_origin};
 use super::transport::request_body::Incoming;
-use super::transport::response_body::Reply;
 use crate::net::auth::RequestOrigin;
-use crate::net::memory::BufferMemory;
+use crate::net::memory::RequestMemory;
 use crate::net::protocol::Protocol;
-use crate::net::work::{CallsInFlight, WorkSlots};
-use crate::operations::{Operations, Operator};
-use crate::server_context::Limits;
+use crate::net::work::CallsInFlight;
+use crate::operations::Operator;
+use crate::server_context::ServerContext;
 use divvy_access::audit::{Action, Caller, Change};
 use divvy_api::{ArgumentError, Arguments, Endpoint, Inspection, Task, description};
 use divvy_core::rules::Operation;
-use divvy_limiter::Limiter;
 use divvy_telemetry::metrics::{Bound, FrontRequests};
 
 /// Settings of the API.
@@ -56,28 +53,26 @@ pub struct ApiSettings {
 
 /// The state that all endpoints share.
 pub(crate) struct Api {
-    pub limiter: Arc<Limiter>,
-    /// Carries out what operators ask for.
-    pub operations: Operations,
+    pub server: ServerContext,
     pub settings: ApiSettings,
-    pub limits: Limits,
     /// Counts requests.
     pub requests: FrontRequests,
-    /// Bounds the large requests in work.
-    pub slots: WorkSlots,
     /// Requests with idempotency keys.
     pub calls: CallsInFlight,
-    /// Memory of requests in work.
-    pub memory: Arc<BufferMemory>,
 }
 
 impl Api {
+    /// Waits for the memory of at most `count` requests in this many bytes.
+    pub async fn request_memory(&self, bytes: usize, count: usize) -> Option<RequestMemory> {
+        RequestMemory::wait_for_call(&self.server.memory, &self.server.limiter, bytes, count).await
+    }
+
     /// Reads the JSON body of a request with these headers.
     ///
     /// # Errors
     /// See [`body::read`].
     pub async fn read(&self, headers: &HeaderMap, body: impl Incoming) -> Result<Bytes, Problem> {
-        body::read(headers, body, self.limits.max_body).await
+        body::read(headers, body, self.server.limits.max_body).await
     }
 
     /// Reads and parses a body that borrows nothing.
@@ -115,7 +110,7 @@ impl<'a> Attempt<'a> {
     pub fn refuse(&mut self, error: impl Display) {
         if let Some(change) = self.change.take() {
             let is_admitted = !self.has_guard || self.origin.has_passed();
-            self.api.operations.audit.refuse(self.caller(is_admitted), change, error);
+            self.api.server.operations.audit.refuse(self.caller(is_admitted), change, error);
         }
     }
 
@@ -151,8 +146,8 @@ impl Api {
         if endpoint.needs_user() {
             check_user(head, attempt.origin)?;
         }
-        let parameters: Vec<(String, String)> = query::parse(&head.uri)?;
-        let max_pairs = self.limits.max_pairs;
+        let parameters: Vec<(String, String)> = body::parse_query(&head.uri)?;
+        let max_pairs = self.server.limits.max_pairs;
         let mut arguments = Arguments::from_query(endpoint, &parameters, max_pairs).map_err(bad_argument)?;
         if endpoint.has_body() {
             let body = self.read(&head.headers, body).await?;
@@ -162,10 +157,12 @@ impl Api {
             };
         }
         let slot = match endpoint.task {
-            Task::Read(Inspection::Status) if attempt.origin.has_actor_token() => self.slots.take_for_customer().await,
-            _ => self.operations.take_slot(endpoint, &self.slots).await,
+            Task::Read(Inspection::Status) if attempt.origin.has_actor_token() => {
+                self.server.slots.take_for_customer().await
+            }
+            _ => self.server.operations.take_slot(endpoint, &self.server.slots).await,
         };
-        let (operations, operator) = (self.operations.clone(), attempt.begin());
+        let (operations, operator) = (self.server.operations.clone(), attempt.begin());
         let work = async move { operations.run(&operator, endpoint, &arguments, None).await };
         match slot.run(work).await.map_err(broken)?? {
             Value::Null => Err(Problem::new(StatusCode::NOT_FOUND, endpoint.missing)),
@@ -225,8 +222,3 @@ fn broken(error: JoinError) -> Problem {
 
 /// The description. Tests compare it with the server's behavior.
 pub(crate) static DESCRIPTION: LazyLock<Vec<u8>> = LazyLock::new(|| json_line(&description()).unwrap_or_default());
-
-/// Describes the API.
-pub(crate) fn describe() -> Response<Reply> {
-    of_type(JSON, Reply::Whole(DESCRIPTION.as_slice().into()))
-}

@@ -11,12 +11,11 @@ use serde_json::json;
 use super::Api;
 use super::answer::Answer;
 use super::body::{self, Pairs};
-use super::hits::IdempotencyKey;
+use super::hits::find_key;
 use crate::http::response::{Answered, Problem, json};
 use crate::http::transport::request_body::Incoming;
 use crate::http::transport::response_body::Reply;
 use crate::net::auth::RequestOrigin;
-use crate::net::memory::RequestMemory;
 use divvy_core::clock::ceil_seconds;
 use divvy_core::json::WholeNumber;
 use divvy_core::rules::Operation;
@@ -63,33 +62,24 @@ impl Api {
     /// Reserves credits: 201, 200 if this id has reserved them already, or 429.
     pub async fn reserve(&self, head: &Parts, body: impl Incoming, origin: &RequestOrigin) -> Answered {
         let body = self.read(&head.headers, body).await?;
-        let _request_memory = RequestMemory::wait_for_call(&self.memory, &self.limiter, body.len(), 1).await;
+        let _request_memory = self.request_memory(body.len(), 1).await;
         let ReservationRequest { operation: pairs, amount: WholeNumber(credits), ttl, id } = body::parse(&body)?;
-        if id.is_none() && IdempotencyKey::find(&head.headers)?.is_some() {
+        if id.is_none() && find_key(&head.headers)?.is_some() {
             let detail = "a reservation takes no Idempotency-Key: set its `id` instead, which has the same effect";
             return Err(Problem::bad_request(detail));
         }
         let mut operation = Operation::new();
-        pairs.read(&body, self.limits.max_pairs, "/operation", &mut operation)?;
+        pairs.read(&body, self.server.limits.max_pairs, "/operation", &mut operation)?;
         let ttl_seconds = ttl.map(seconds);
         let reserve = Reserve { credits, ttl_seconds, id: id.as_deref().map(str::as_bytes) };
         let applied = self.apply(origin, |builder| builder.add_reservation(&operation, reserve)).await;
         let report = applied.report();
-        let place = |refusal: Refusal| match refusal {
-            Refusal::NoCredits => Problem::from(refusal).at("/amount"),
-            Refusal::BadTtl { .. } | Refusal::NoTtl { .. } => Problem::from(refusal).at("/ttl"),
-            Refusal::BadClientId | Refusal::DifferentReservation => Problem::from(refusal).at("/id"),
-            refusal => refusal.into(),
-        };
-        let reserved = report.reserved(0).map_err(place)?;
+        let reserved = report.reserved(0).map_err(describe)?;
         let answer = Answer::for_request(report, 0)?;
-        let (mut headers, mut text) = (HeaderMap::new(), Vec::new());
-        let Some(id) = reserved.id else {
-            let body = answer.write(self.settings.headers, &mut headers, &mut text);
-            return Ok(respond(StatusCode::TOO_MANY_REQUESTS, headers, Response::new(Reply::Whole(body))));
-        };
-        answer.write_headers(self.settings.headers, &mut headers, &mut text);
-        let id = self.limiter.write_id(id)?;
+        let mut headers = HeaderMap::new();
+        answer.write_headers(self.settings.headers, &mut headers, &mut Vec::new());
+        let Some(id) = reserved.id else { return Ok(respond(StatusCode::TOO_MANY_REQUESTS, headers, json(&answer)?)) };
+        let id = self.server.limiter.write_id(id)?;
         let status = if reserved.is_repeated { StatusCode::OK } else { StatusCode::CREATED };
         if let Ok(location) = HeaderValue::try_from(format!("/v1/reservations/{id}"))
             && !reserved.is_repeated
@@ -125,10 +115,7 @@ impl Api {
         let RenewRequest { ttl } = self.parse(&head.headers, body).await?;
         let ttl_seconds = ttl.map(seconds);
         let renewed = self.apply(origin, |builder| builder.settle(&id, Settlement::Renew { ttl_seconds })).await;
-        let settled = renewed.report().settled(0).map_err(|refusal| match refusal {
-            Refusal::BadTtl { .. } => Problem::from(refusal).at("/ttl"),
-            refusal => refusal.into(),
-        })?;
+        let settled = renewed.report().settled(0).map_err(describe)?;
         let gone = "this reservation has expired, or was committed or released";
         let expires_in = settled.lasts_seconds(ttl_seconds).ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, gone))?;
         json(&json!({ "expiresIn": expires_in }))
@@ -144,16 +131,27 @@ impl Api {
     /// Applies the requests of `add` in a plan of their own.
     async fn apply(&self, origin: &RequestOrigin, add: impl FnOnce(&mut PlanBuilder)) -> Applied {
         let mut builder = PlanBuilder::default();
-        origin.begin(&self.limiter, &mut builder);
+        origin.begin(&self.server.limiter, &mut builder);
         add(&mut builder);
-        self.limiter.apply(builder.build()).await
+        self.server.limiter.apply(builder.build()).await
     }
 
     /// Reads the id of a reservation in a path.
     fn read_id(&self, text: &str) -> Result<ReservationId, Refusal> {
         let text = percent_decode_str(text).decode_utf8().map_err(|_| BadReservationId)?;
-        self.limiter.read_id(text.as_bytes())
+        self.server.limiter.read_id(text.as_bytes())
     }
+}
+
+/// Describes why a request is refused, with the field that it is about.
+fn describe(refusal: Refusal) -> Problem {
+    let field = match refusal {
+        Refusal::NoCredits => "/amount",
+        Refusal::ZeroTtl | Refusal::LongTtl { .. } | Refusal::NoTtl { .. } => "/ttl",
+        Refusal::BadClientId | Refusal::DifferentReservation => "/id",
+        refusal => return refusal.into(),
+    };
+    Problem::from(refusal).at(field)
 }
 
 /// Returns the response with this status, and with these headers after its type.

@@ -1,52 +1,53 @@
 //! HTTP/1.1 and HTTP/2 connections, for the HTTP and gRPC fronts. A library parses them. This module bounds a
-//! connection's time and memory. `serve` serves one connection, from its first byte to its orderly end.
+//! connection's time and memory. `serve` serves one connection, from its first byte to its orderly end. Its stream fails if the
+//! client is silent for too long, and bounds how much input is read in one run.
 //!
 //! | module | purpose |
 //! |---|---|
 //! | [`request_body`] | the library's settings; bounds on request bodies |
 //! | [`response_body`] | bodies of responses; memory of calls, and of replies that the client has not read |
-//! | [`timed_stream`] | how long a client may be silent, and how much of its input is read in one run |
 //! | [`wakeups`] | fewer wake-ups and timers than the library alone would cause |
 
 pub mod request_body;
 pub mod response_body;
-pub mod timed_stream;
 mod wakeups;
 
 use std::convert::Infallible;
 use std::future::poll_fn;
+use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, poll};
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Request, Response, Version};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 
 use self::request_body::{Incoming, builder, discard, is_flood};
 use self::response_body::{AccountedBody, Call, Reply, UnsentReplies, refuse};
-use self::timed_stream::{Requests, TimedStream};
 use self::wakeups::ConnectionWaker;
 use crate::net::accept::Front;
 use crate::net::auth::RequestOrigin;
 use crate::net::connection::{ConnectionContext, Timeouts};
 use crate::net::memory::BudgetExceeded;
 use crate::net::protocol::Protocol;
-use crate::net::stream::Stream;
-use crate::server_context::StreamBounds;
-use divvy_telemetry::logging::{Escaped, LogThrottle};
-use divvy_telemetry::metrics::Bound;
+use crate::net::stream::{Stream, count_timeout};
+use divvy_telemetry::logging::LogThrottle;
+use divvy_telemetry::metrics::{Bound, Metrics};
 
 /// Maximum number of runs of a connection's task after the server began to close: enough to read all that a kernel buffers for
 /// a connection, but finite if a client never pauses.
 const LAST_RUNS: usize = 4_096;
 
-static ENDED_EARLY: LogThrottle = LogThrottle::new();
 static FLOODED: LogThrottle = LogThrottle::new();
 
 /// A front whose requests come over HTTP.
@@ -54,8 +55,11 @@ pub trait Responder: Send + Sync + 'static {
     /// The protocol of the front.
     const PROTOCOL: Protocol;
 
-    /// Returns the timeouts, and the bounds on HTTP/2 connections.
-    fn bounds(&self) -> (Timeouts, StreamBounds);
+    /// Maximum number of requests in flight on an HTTP/2 connection.
+    const MAX_CONCURRENT: u32;
+
+    /// Returns the timeouts of connections.
+    fn timeouts(&self) -> Timeouts;
 
     /// Answers the request of a call.
     fn answer(
@@ -79,10 +83,9 @@ impl<R: Responder> Front for R {
 }
 
 /// Serves one connection. When the server is closing, answers the requests that have come in, and ends.
-async fn serve(stream: Stream, responder: Arc<impl Responder>, context: ConnectionContext) {
-    let ConnectionContext { peer, closing, memory, metrics } = context;
-    let (timeouts, streams) = responder.bounds();
-    let certificate = stream.certificate_name();
+async fn serve<R: Responder>(stream: Stream, responder: Arc<R>, context: ConnectionContext) {
+    let ConnectionContext { peer, certificate, closing, memory, metrics, .. } = context;
+    let timeouts = responder.timeouts();
     let requests = Arc::<Requests>::default();
     let stream = TimedStream::new(stream, timeouts.idle, Arc::clone(&requests), Arc::clone(&metrics));
     let unsent = UnsentReplies::new(memory);
@@ -108,7 +111,7 @@ async fn serve(stream: Stream, responder: Arc<impl Responder>, context: Connecti
             Ok(AccountedBody::respond(call, response))
         }))
     });
-    let builder = builder(timeouts, streams);
+    let builder = builder(timeouts, R::MAX_CONCURRENT);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     let mut waker = ConnectionWaker::default();
@@ -122,8 +125,8 @@ async fn serve(stream: Stream, responder: Arc<impl Responder>, context: Connecti
     let served = tokio::select! {
         biased;
         served = poll_fn(|context| run(&mut connection, context)) => served,
-        Some(over) = over.next() => match over {
-            ConnectionEnd::Closing => {
+        Some(passed) = over.next() => match passed {
+            None => {
                 // Reads the input that has arrived. The library would not do that after `graceful_shutdown`.
                 let mut polled = Poll::Pending;
                 for _ in 0..LAST_RUNS {
@@ -141,7 +144,7 @@ async fn serve(stream: Stream, responder: Arc<impl Responder>, context: Connecti
                     }
                 }
             }
-            ConnectionEnd::Passed(limit) => {
+            Some(limit) => {
                 metrics.limits.reached(limit);
                 Ok(())
             }
@@ -157,38 +160,218 @@ async fn serve(stream: Stream, responder: Arc<impl Responder>, context: Connecti
                 tracing::warn!(%peer, more, "closed an HTTP/2 connection with too many reset or faulty requests");
             });
         }
-        ENDED_EARLY.say(|more| {
-            let error = error.to_string();
-            tracing::debug!(error = %Escaped::error(&error), more, "an HTTP connection ended early");
-        });
     }
 }
 
-/// Reason to end a connection.
-enum ConnectionEnd {
-    Closing,
-    Passed(Bound),
-}
-
+/// Ends when the connection must end: because of the limit that it has passed, or because the server is closing.
 async fn over(
     closing: &CancellationToken,
     requests: &Requests,
     unsent: &UnsentReplies,
     timeouts: Timeouts,
-) -> ConnectionEnd {
+) -> Option<Bound> {
     tokio::select! {
         biased;
-        () = closing.cancelled() => ConnectionEnd::Closing,
-        () = no_request(requests, timeouts.request) => ConnectionEnd::Passed(Bound::RequestTimeout),
-        () = unsent.stalled(timeouts.write) => ConnectionEnd::Passed(Bound::WriteTimeout),
+        () = closing.cancelled() => None,
+        () = no_request(requests, timeouts.request) => Some(Bound::RequestTimeout),
+        () = unsent.stalled(timeouts.write) => Some(Bound::WriteTimeout),
     }
 }
 
 /// Ends if the connection's first request does not begin in time. The library has no timeout for the bytes that
 /// distinguish HTTP's versions.
 async fn no_request(requests: &Requests, limit: Duration) {
-    tokio::time::sleep(limit).await;
+    sleep(limit).await;
     if requests.have_begun() {
         std::future::pending().await
+    }
+}
+
+/// A stream that fails after a timeout, and counts it, because the library's errors do not name the timeout.
+struct TimedStream {
+    stream: Stream,
+    /// How long a client may send nothing; `None` if it may be idle forever.
+    idle: Option<Duration>,
+    requests: Arc<Requests>,
+    metrics: Arc<Metrics>,
+    /// Timer for input, while a read waits.
+    silence: Option<Pin<Box<Sleep>>>,
+}
+
+impl TimedStream {
+    fn new(stream: Stream, idle: Option<Duration>, requests: Arc<Requests>, metrics: Arc<Metrics>) -> Self {
+        Self { stream, idle, requests, metrics, silence: None }
+    }
+
+    fn count<T>(&self, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        polled.map(|done| done.inspect_err(|error| count_timeout(error, &self.metrics)))
+    }
+}
+
+impl AsyncRead for TimedStream {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context, buffer: &mut ReadBuf) -> Poll<io::Result<()>> {
+        let timed = &mut *self;
+        let read = timed.requests.poll_read(&mut timed.stream, context, buffer);
+        if read.is_ready() {
+            timed.silence = None;
+            return timed.count(read);
+        }
+        let Some(limit) = timed.idle else { return Poll::Pending };
+        ready!(timed.silence.get_or_insert_with(|| Box::pin(sleep(limit))).as_mut().poll(context));
+        timed.silence = None;
+        timed.metrics.limits.reached(Bound::IdleTimeout);
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncWrite for TimedStream {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.count(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.count(written)
+    }
+
+    /// Returns true. Otherwise, the library would copy replies before it writes them, and no budget would count the
+    /// copies.
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        self.count(flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+/// Maximum number of bytes that a connection's task reads in one run. The shortest request with a reset has 25.
+const PER_RUN: usize = 2 * 1024;
+const UNBOUNDED: usize = usize::MAX;
+
+/// The state that a connection's stream shares with its requests.
+///
+/// It has the number of bytes that an HTTP/2 connection's task may still read in this run, before it serves the requests in them.
+/// The library reads frames until the socket is empty, and only then returns the first request. If a client sends without a
+/// pause, it reads a megabyte. Unserved requests then pile up, the library mistakes resets among them for an attack, and all
+/// other connections of the thread wait. Here the connection's task reads two kilobytes in each run, and serves the requests
+/// in them before it runs again. So only a few requests of a gateway wait, and a hostile client gets no more of the thread
+/// than others.
+#[derive(Debug)]
+struct Requests {
+    /// Bytes left to read in this run.
+    left: AtomicUsize,
+    /// Whether the first request has begun.
+    have_begun: AtomicBool,
+}
+
+impl Default for Requests {
+    fn default() -> Self {
+        Self { left: AtomicUsize::new(PER_RUN), have_begun: false.into() }
+    }
+}
+
+impl Requests {
+    /// Begins a run of the connection's task.
+    fn begin_run(&self) {
+        if self.left() != UNBOUNDED {
+            self.left.store(PER_RUN, Relaxed);
+        }
+    }
+
+    /// Records that a request has begun. Over HTTP/1, requests are served one after the other anyway, and there is no bound.
+    fn begin(&self, version: Version) {
+        self.have_begun.store(true, Relaxed);
+        if version < Version::HTTP_2 {
+            self.left.store(UNBOUNDED, Relaxed);
+        }
+    }
+
+    /// Returns whether a request has begun.
+    fn have_begun(&self) -> bool {
+        self.have_begun.load(Relaxed)
+    }
+
+    /// Returns whether this run has used up its bytes. There may be more to read.
+    fn have_used_up_run(&self) -> bool {
+        self.left() == 0
+    }
+
+    fn left(&self) -> usize {
+        self.left.load(Relaxed)
+    }
+
+    /// Reads within the bound of a run. Beyond it, wakes the task for its next run.
+    fn poll_read(
+        &self,
+        stream: &mut (impl AsyncRead + Unpin),
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let left = self.left();
+        if left == UNBOUNDED {
+            return Pin::new(stream).poll_read(context, buffer);
+        }
+        if left == 0 {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let most = left.min(buffer.remaining());
+        let mut part = ReadBuf::new(buffer.initialize_unfilled_to(most));
+        ready!(Pin::new(stream).poll_read(context, &mut part))?;
+        let read = part.filled().len();
+        buffer.advance(read);
+        self.left.store(left - read, Relaxed);
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::task::noop_waker;
+
+    use super::*;
+
+    /// Returns the number of bytes that are read before the reader must wait.
+    fn read(requests: &Requests, client: &mut &[u8]) -> usize {
+        let waker = noop_waker();
+        let (mut context, mut total) = (Context::from_waker(&waker), 0);
+        loop {
+            let mut buffer = [0; 1_000];
+            let mut buffer = ReadBuf::new(&mut buffer);
+            match requests.poll_read(client, &mut context, &mut buffer) {
+                Poll::Ready(read) if !buffer.filled().is_empty() => {
+                    read.map(|()| total += buffer.filled().len()).unwrap()
+                }
+                Poll::Ready(_) | Poll::Pending => return total,
+            }
+        }
+    }
+
+    #[test]
+    fn run_reads_no_more_than_its_budget() {
+        let requests = Requests::default();
+        let bytes = [1; 3 * PER_RUN];
+        let mut client = &bytes[..];
+        for _ in 0..2 {
+            assert_eq!(read(&requests, &mut client), PER_RUN);
+            assert_eq!(read(&requests, &mut client), 0);
+            requests.begin_run();
+        }
+        assert_eq!(read(&requests, &mut &client[..10]), 10);
+        requests.begin(Version::HTTP_11);
+        requests.begin_run();
+        assert_eq!(read(&requests, &mut client), PER_RUN);
+        assert_eq!(read(&requests, &mut &bytes[..]), bytes.len());
     }
 }

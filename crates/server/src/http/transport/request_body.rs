@@ -24,13 +24,17 @@ use super::wakeups::{self, OneTimer};
 use crate::http::response::Problem;
 use crate::net::connection::{Cut, Timeouts};
 use crate::net::memory::{BufferMemory, FREE, Share};
-use crate::server_context::StreamBounds;
 
 /// HTTP/2: maximum length of a request's head (bytes).
 const MAX_HEAD: u32 = 16 * 1024;
 /// HTTP/2: flow-control windows of a request and of a connection, and the send buffer (bytes).
 const WINDOW: u32 = 64 * 1024;
 
+/// HTTP/2: maximum number of requests that the client has reset and that still wait to be served. The library closes a connection
+/// with more.
+const MAX_PENDING_RESETS: usize = 1_000;
+/// HTTP/2: maximum number of requests that the server has reset because of the client's errors, likewise.
+const MAX_LOCAL_RESETS: usize = 10_000;
 /// HTTP/2: how long an answer waits for the rest of an unread body.
 const SETTLING: Duration = Duration::from_millis(200);
 
@@ -41,15 +45,15 @@ pub fn is_flood(error: &hyper::Error) -> bool {
 }
 
 /// Returns a builder of connections with these bounds.
-pub fn builder(timeouts: Timeouts, streams: StreamBounds) -> Builder<TokioExecutor> {
+pub fn builder(timeouts: Timeouts, max_concurrent: u32) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(OneTimer::default()).header_read_timeout(timeouts.request).max_buf_size(FREE);
     builder
         .http2()
         .timer(OneTimer::default())
-        .max_concurrent_streams(streams.max_concurrent)
-        .max_pending_accept_reset_streams(streams.max_pending_resets)
-        .max_local_error_reset_streams(streams.max_local_resets)
+        .max_concurrent_streams(max_concurrent)
+        .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+        .max_local_error_reset_streams(MAX_LOCAL_RESETS)
         .max_header_list_size(MAX_HEAD)
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)

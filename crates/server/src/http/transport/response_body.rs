@@ -5,6 +5,8 @@
 //! bytes. If the client reads almost nothing for too long while replies wait, the connection is closed. A stream that has
 //! nothing to send uses no memory, and may stay open.
 
+#![expect(clippy::disallowed_methods, reason = "how long a client has read nothing")]
+
 use std::error::Error;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -85,26 +87,31 @@ impl Default for Reply {
 #[derive(Default)]
 pub struct AccountedBody {
     body: Reply,
-    /// Memory of the bytes that the library has not received yet. `None` if this reply does not count.
-    unsent: Option<UnsentBytes>,
-    /// The call, until the library has received all of its reply.
+    /// The call, until the library has received all of its reply. `None` if this reply does not count.
     call: Option<Call>,
 }
 
 /// The bytes of a frame.
 pub struct AccountedBytes {
     bytes: Bytes,
-    unsent: Option<UnsentBytes>,
+    /// The account that has memory for the bytes. `None` if they do not count.
+    replies: Option<Arc<UnsentReplies>>,
 }
 
 impl AccountedBody {
-    /// Returns the response to a call, with memory for its body; 503 if there is no memory.
+    /// Returns the response to a call, with memory for its body; 503 if there is no memory. A short reply over HTTP/1 needs none:
+    /// the next request waits for it, and a connection may hold one such reply for free.
     pub fn respond(mut call: Call, response: Response<Reply>) -> Response<Self> {
         let length = usize::try_from(response.body().size_hint().lower()).unwrap_or(usize::MAX);
-        match call.reserve(length) {
-            Err(_) => refuse(Self::default()),
-            Ok(None) => response.map(|body| Self { body, unsent: None, call: None }),
-            Ok(unsent) => response.map(|body| Self { body, unsent, call: Some(call) }),
+        if call.version < Version::HTTP_2 && length <= FREE {
+            return response.map(|body| Self { body, call: None });
+        }
+        match call.grow(length) {
+            Err(BudgetExceeded) => refuse(Self::default()),
+            Ok(()) => {
+                call.reserved = length;
+                response.map(|body| Self { body, call: Some(call) })
+            }
         }
     }
 }
@@ -127,8 +134,16 @@ impl Buf for AccountedBytes {
 
     fn advance(&mut self, count: usize) {
         self.bytes.advance(count);
-        if let Some(unsent) = &mut self.unsent {
-            unsent.mark_sent(count);
+        if let Some(replies) = &self.replies {
+            replies.shrink(count, true);
+        }
+    }
+}
+
+impl Drop for AccountedBytes {
+    fn drop(&mut self) {
+        if let Some(replies) = self.replies.take().filter(|_| !self.bytes.is_empty()) {
+            replies.shrink(self.bytes.len(), false);
         }
     }
 }
@@ -143,12 +158,10 @@ impl Body for AccountedBody {
     ) -> Poll<Option<Result<Frame<AccountedBytes>, BoxError>>> {
         let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(context)?) else { return Poll::Ready(None) };
         let length = frame.data_ref().map_or(0, Bytes::len);
-        let Self { unsent, call, .. } = &mut *self;
-        let accounted = unsent.as_mut().zip(call.as_mut());
-        let Ok(unsent) = accounted.map(|(unsent, call)| unsent.split(length, call)).transpose() else {
+        let Ok(replies) = self.call.as_mut().map(|call| call.take(length)).transpose() else {
             return Poll::Ready(Some(Err(OutOfMemory.into())));
         };
-        Poll::Ready(Some(Ok(frame.map_data(|bytes| AccountedBytes { bytes, unsent }))))
+        Poll::Ready(Some(Ok(frame.map_data(|bytes| AccountedBytes { bytes, replies }))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -210,7 +223,6 @@ impl State {
 
 impl UnsentReplies {
     /// Creates the account of a connection. `share` is the connection's share of the budget of all buffers.
-    #[expect(clippy::disallowed_methods, reason = "how long a client has read nothing")]
     pub fn new(share: Share) -> Arc<Self> {
         let state = State { used: 0, replies: 0, share, sent: 0, since: Instant::now() };
         Arc::new(Self { state: Mutex::new(state) })
@@ -226,7 +238,7 @@ impl UnsentReplies {
         if memory > 0 {
             self.state.lock().grow(memory)?;
         }
-        Ok(Call { replies: Arc::clone(self), version, memory, short })
+        Ok(Call { replies: Arc::clone(self), version, memory, short, reserved: 0 })
     }
 
     /// Gives back the memory of bytes, because they were sent or dropped.
@@ -240,27 +252,19 @@ impl UnsentReplies {
     }
 
     /// Ends when replies have waited for this long while fewer than [`LEAST`] bytes were sent.
-    #[expect(clippy::disallowed_methods, reason = "how long a client has read nothing")]
     pub async fn stalled(&self, limit: Duration) {
         loop {
             tokio::time::sleep(limit).await;
-            if self.has_stalled(limit, Instant::now()) {
+            let (mut state, now) = (self.state.lock(), Instant::now());
+            if state.replies == 0 || now.duration_since(state.since) < limit {
+                continue;
+            }
+            if state.sent < LEAST {
                 return;
             }
+            state.since = now;
+            state.sent = 0;
         }
-    }
-
-    fn has_stalled(&self, limit: Duration, now: Instant) -> bool {
-        let mut state = self.state.lock();
-        if state.replies == 0 || now.duration_since(state.since) < limit {
-            return false;
-        }
-        if state.sent < LEAST {
-            return true;
-        }
-        state.since = now;
-        state.sent = 0;
-        false
     }
 }
 
@@ -272,20 +276,20 @@ pub struct Call {
     memory: usize,
     /// The part of `memory` that is for the beginning of its reply (bytes).
     short: usize,
+    /// Bytes of its reply that have memory, and that the library has not received yet.
+    reserved: usize,
 }
 
 impl Call {
-    /// Returns memory for the first `bytes` of the call's reply. Returns `None` for a short reply over HTTP/1, which
-    /// needs none: the next request waits for it, and a connection may hold one such reply for free.
+    /// Takes memory for a frame of this length, first the reserved part. Returns the account that has it.
     ///
     /// # Errors
-    /// There is no memory for the reply.
-    fn reserve(&mut self, bytes: usize) -> Result<Option<UnsentBytes>, BudgetExceeded> {
-        if self.version < Version::HTTP_2 && bytes <= FREE {
-            return Ok(None);
-        }
-        self.grow(bytes)?;
-        Ok(Some(UnsentBytes { replies: Arc::clone(&self.replies), bytes }))
+    /// There is no memory for the rest.
+    fn take(&mut self, bytes: usize) -> Result<Arc<UnsentReplies>, BudgetExceeded> {
+        let reserved = bytes.min(self.reserved);
+        self.grow(bytes - reserved)?;
+        self.reserved -= reserved;
+        Ok(Arc::clone(&self.replies))
     }
 
     /// Reserves memory for work of another kind than a hit's.
@@ -309,7 +313,6 @@ impl Call {
     }
 
     /// Reserves memory for more bytes of the reply. The first ones are in the call's memory, which they take over.
-    #[expect(clippy::disallowed_methods, reason = "how long a client has read nothing")]
     fn grow(&mut self, more: usize) -> Result<(), BudgetExceeded> {
         let own = more.min(self.short);
         let mut state = self.replies.state.lock();
@@ -327,42 +330,10 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        if self.memory > 0 {
-            self.replies.state.lock().shrink(self.memory);
-        }
-    }
-}
-
-/// Memory of a reply's bytes until they are sent or dropped.
-struct UnsentBytes {
-    replies: Arc<UnsentReplies>,
-    bytes: usize,
-}
-
-impl UnsentBytes {
-    /// Gives back the memory of sent bytes.
-    fn mark_sent(&mut self, bytes: usize) {
-        let bytes = bytes.min(self.bytes);
-        self.bytes -= bytes;
-        self.replies.shrink(bytes, true);
-    }
-
-    /// Splits off `bytes` for a frame of the call's reply. If fewer are left, reserves the rest.
-    ///
-    /// # Errors
-    /// There is no memory for the rest.
-    fn split(&mut self, bytes: usize, call: &mut Call) -> Result<Self, BudgetExceeded> {
-        let reserved = bytes.min(self.bytes);
-        call.grow(bytes - reserved)?;
-        self.bytes -= reserved;
-        Ok(Self { replies: Arc::clone(&self.replies), bytes })
-    }
-}
-
-impl Drop for UnsentBytes {
-    fn drop(&mut self) {
-        if self.bytes > 0 {
-            self.replies.shrink(self.bytes, false);
+        if self.memory + self.reserved > 0 {
+            let mut state = self.replies.state.lock();
+            state.replies -= self.reserved;
+            state.shrink(self.memory + self.reserved);
         }
     }
 }

@@ -29,7 +29,7 @@ async fn identity(authority: &Authority, name: &str, password: &str) -> ClientId
 #[tokio::test]
 async fn session_ends_when_it_is_idle_or_old() {
     let authority = authority(&line("ann", "secret"));
-    let sessions = Sessions::new(8322, false, true);
+    let sessions = Sessions::new(8322, false);
     let start = Instant::now();
     let ann = identity(&authority, "ann", "secret").await;
     let idle = sessions.begin(ann.clone(), start).unwrap();
@@ -50,7 +50,7 @@ async fn session_whose_login_was_invalid_in_between_has_ended() {
     let file = line("ann", "secret");
     let other = Digest::of(b"other").to_word();
     let authority = authority(&file);
-    let sessions = Sessions::new(8322, false, true);
+    let sessions = Sessions::new(8322, false);
     let now = Instant::now();
     for (between, survives) in [
         (file.clone(), true),
@@ -70,7 +70,7 @@ async fn session_whose_login_was_invalid_in_between_has_ended() {
 #[tokio::test]
 async fn session_survives_an_earlier_time() {
     let authority = authority(&line("ann", "secret"));
-    let sessions = Sessions::new(8322, false, true);
+    let sessions = Sessions::new(8322, false);
     let start = Instant::now();
     let ann = sessions.begin(identity(&authority, "ann", "secret").await, start + MAX_AGE).unwrap();
     assert!(sessions.find(ann.id.as_bytes(), &authority, start).is_some());
@@ -81,7 +81,7 @@ async fn session_survives_an_earlier_time() {
 async fn sessions_of_a_user_and_of_all_users_are_bounded() {
     let names: Vec<_> = (0..=MAX_SESSIONS / MAX_PER_USER).map(|number| format!("user-{number}")).collect();
     let authority = authority(&names.iter().map(|name| line(name, name)).collect::<String>());
-    let sessions = Sessions::new(8322, false, true);
+    let sessions = Sessions::new(8322, false);
     let mut now = Instant::now();
     let mut begun = Vec::new();
     for name in &names {
@@ -102,44 +102,10 @@ async fn sessions_of_a_user_and_of_all_users_are_bounded() {
     assert!(open.ends_with(&[true; MAX_PER_USER]));
 }
 
-/// Everybody who knows the password is the user `default`, so its share would be one for all.
-#[tokio::test]
-async fn people_who_share_a_password_have_all_sessions() {
-    let authority = authority_of_password();
-    let sessions = Sessions::new(8322, false, false);
-    let identity = identity(&authority, "default", "secret").await;
-    let start = Instant::now();
-    let at = |number: usize| start + Duration::from_millis(number as u64);
-    let begun: Vec<_> =
-        (0..=MAX_SESSIONS).map(|number| sessions.begin(identity.clone(), at(number)).unwrap()).collect();
-    let now = at(MAX_SESSIONS);
-    let is_open = |session: &NewSession| sessions.find(session.id.as_bytes(), &authority, now).is_some();
-    assert_eq!(begun.iter().map(is_open).position(|is_open| is_open), Some(1), "only the oldest one has ended");
-    assert_eq!(sessions.open.lock().len(), MAX_SESSIONS);
-}
-
-#[tokio::test]
-async fn session_ends_with_its_user_and_with_its_credential() {
-    let both = line("ann", "secret") + &line("bob", "other");
-    let authority = authority(&both);
-    let sessions = Sessions::new(8322, false, true);
-    let now = Instant::now();
-    let ann = sessions.begin(identity(&authority, "ann", "secret").await, now).unwrap();
-    let bob = sessions.begin(identity(&authority, "bob", "other").await, now).unwrap();
-    authority.replace(users(&(line("ann", "changed") + &line("bob", "other"))));
-    assert!(sessions.find(ann.id.as_bytes(), &authority, now).is_none());
-    assert!(sessions.find(bob.id.as_bytes(), &authority, now).is_some());
-    authority.replace(users(&line("ann", "secret")));
-    assert!(sessions.find(bob.id.as_bytes(), &authority, now).is_none());
-    // A session that has ended never returns, even if its user does.
-    authority.replace(users(&both));
-    assert!(sessions.find(ann.id.as_bytes(), &authority, now).is_none());
-}
-
 #[tokio::test]
 async fn session_is_found_by_its_id_only() {
     let authority = authority_of_password();
-    let sessions = Sessions::new(8322, true, false);
+    let sessions = Sessions::new(8322, true);
     let now = Instant::now();
     let session = sessions.begin(identity(&authority, "default", "secret").await, now).unwrap();
     let open = sessions.find(session.id.as_bytes(), &authority, now).unwrap();
@@ -147,7 +113,51 @@ async fn session_is_found_by_its_id_only() {
     for wrong in ["", &session.token, &session.id[1..], &format!("{}=", session.id), &session.id.to_uppercase()] {
         assert!(sessions.find(wrong.as_bytes(), &authority, now).is_none(), "{wrong}");
     }
-    sessions.end(session.id.as_bytes());
+    sessions.end(&headers(&[&format!("{}={}", sessions.cookie_name, session.id)]));
     assert!(sessions.find(session.id.as_bytes(), &authority, now).is_none());
     assert!(sessions.renew(open.key, &authority, now).is_none());
+}
+
+fn headers(cookies: &[&str]) -> HeaderMap {
+    cookies.iter().map(|cookie| (COOKIE, HeaderValue::from_str(cookie).unwrap())).collect()
+}
+
+fn id(sessions: &Sessions, cookies: &[&str]) -> Option<String> {
+    sessions.read_id(&headers(cookies)).map(|id| id.escape_ascii().to_string())
+}
+
+#[test]
+fn id_is_read_from_the_only_cookie_with_the_name() {
+    let plain = Sessions::new(8322, false);
+    for (cookies, expected) in [
+        (&["divvy_session_8322=abc"][..], Some("abc")),
+        (&["a=b; divvy_session_8322=abc;c=d"], Some("abc")),
+        (&["a=b", "divvy_session_8322=abc"], Some("abc")),
+        (&["divvy_session_8322="], Some("")),
+        (&["divvy_session_8322"], None),
+        (&["divvy_session_83220=abc"], None),
+        (&["Divvy_session=abc"], None),
+        (&["__Host-divvy_session_8322=abc"], None),
+        (&["divvy_session_8322=abc; divvy_session_8322=abc"], None),
+        (&["divvy_session_8322=abc", "divvy_session_8322=d"], None),
+        (&[""], None),
+        (&[], None),
+    ] {
+        assert_eq!(id(&plain, cookies).as_deref(), expected, "{cookies:?}");
+    }
+    let secure = Sessions::new(8322, true);
+    assert_eq!(id(&secure, &["divvy_session_8322=a; __Host-divvy_session_8322=b"]).as_deref(), Some("b"));
+    assert_eq!(id(&secure, &["divvy_session_8322=a"]), None);
+}
+
+#[test]
+fn cookie_is_hidden_from_scripts_and_other_sites() {
+    let session = NewSession { id: "abc".to_owned(), token: "def".into() };
+    let (plain, secure) = (Sessions::new(8322, false), Sessions::new(8322, true));
+    let rest = "HttpOnly; SameSite=Strict; Path=/; Max-Age=43200";
+    assert_eq!(plain.set_cookie(&session, false).unwrap(), format!("divvy_session_8322=abc; {rest}"));
+    assert_eq!(plain.set_cookie(&session, true).unwrap(), format!("divvy_session_8322=abc; {rest}; Secure"));
+    assert_eq!(secure.set_cookie(&session, false).unwrap(), format!("__Host-divvy_session_8322=abc; {rest}; Secure"));
+    let cleared = "__Host-divvy_session_8322=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0; Secure";
+    assert_eq!(secure.clear_cookie().unwrap(), cleared);
 }

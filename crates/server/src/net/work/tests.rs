@@ -6,16 +6,6 @@ use std::task::{Context, Poll, Wake, Waker};
 use tokio::sync::oneshot;
 
 #[tokio::test]
-async fn request_waits_until_a_slot_is_free() {
-    let slots = WorkSlots::new(1);
-    let first = slots.take().await;
-    let mut second = pin!(slots.take());
-    assert!(poll!(second.as_mut()).is_pending());
-    drop(first);
-    assert!(poll!(second.as_mut()).is_ready());
-}
-
-#[tokio::test]
 async fn customers_occupy_one_slot_and_one_place_in_the_queue() {
     let slots = WorkSlots::new(2);
     let at_work = slots.take_for_customer().await;
@@ -34,20 +24,6 @@ async fn customers_occupy_one_slot_and_one_place_in_the_queue() {
     assert!(poll!(next.as_mut()).is_ready(), "the customers are behind it");
     drop(of_operator);
     assert!(poll!(customers[0].as_mut()).is_ready());
-}
-
-#[tokio::test]
-async fn waiter_that_leaves_frees_its_place_in_the_queue() {
-    let slots = WorkSlots::new(1);
-    let first = slots.take().await;
-    let mut third = pin!(slots.take());
-    {
-        let mut second = pin!(slots.take());
-        assert!(poll!(second.as_mut()).is_pending());
-        assert!(poll!(third.as_mut()).is_pending());
-    }
-    drop(first);
-    assert!(poll!(third.as_mut()).is_ready(), "the waiter that left was first in the queue");
 }
 
 #[tokio::test]

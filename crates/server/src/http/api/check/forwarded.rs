@@ -11,7 +11,7 @@ use hyper::Version;
 use hyper::header::{COOKIE, HOST, HeaderName};
 use hyper::http::request::Parts;
 
-use crate::http::api::query;
+use crate::http::api::body;
 use crate::http::response::Problem;
 use divvy_core::rules::{FinalSlash, Spelling, split_target};
 
@@ -74,9 +74,9 @@ impl<'a> Described<'a> {
     ///
     /// # Errors
     /// An earlier one gives another value.
-    fn add(&mut self, value: Cow<'a, str>, by: &'a str, what: &str, from: Option<CheckFrom>) -> Result<(), Problem> {
+    fn add(&mut self, value: Cow<'a, str>, by: &'a str, what: &str) -> Result<(), Problem> {
         match &self.0 {
-            Some((known, earlier)) if *known != value => Err(contradiction(earlier, by, what, from)),
+            Some((known, earlier)) if *known != value => Err(contradiction(earlier, by, what)),
             Some(_) => Ok(()),
             None => {
                 self.0 = Some((value, by));
@@ -90,13 +90,10 @@ impl<'a> Described<'a> {
     }
 }
 
-fn contradiction(one: &str, other: &str, what: &str, from: Option<CheckFrom>) -> Problem {
-    let remedy = match from {
-        None => "--check-from names the headers that the gateway sets",
-        Some(_) => "the gateway must set both, or remove one",
-    };
+fn contradiction(one: &str, other: &str, what: &str) -> Problem {
     Problem::bad_request(format!(
-        "{one} and {other} give a different {what}: a client may have set one of them; {remedy}"
+        "{one} and {other} give a different {what}: a client may have set one of them; the gateway must set both, or remove one, or \
+         --check-from must name the headers that it sets"
     ))
 }
 
@@ -121,33 +118,24 @@ impl<'a> ForwardedRequest<'a> {
             raw_path: None,
         };
         match (prefix, from) {
-            (Some(prefix), None) => {
-                forwarded.describe_itself(prefix, slash)?;
-                // A gateway that describes the request in headers may have a final slash in the address of checks.
-                forwarded.describe_by(&ORIGINAL, slash)?;
-                forwarded.describe_by(&FORWARDED, slash)?;
-                return Ok(forwarded);
-            }
-            (Some(prefix), Some(CheckFrom::Envoy)) => {
-                forwarded.describe_itself(prefix, slash)?;
-                return Ok(forwarded);
-            }
+            (Some(prefix), None | Some(CheckFrom::Envoy)) => forwarded.describe_itself(prefix, slash)?,
             (None, Some(CheckFrom::Envoy)) => {
                 let detail = "--check-from envoy expects the request itself, with /v1/check before its path";
                 return Err(Problem::bad_request(detail));
             }
-            _ => {}
+            _ => {
+                forwarded.query = body::parse_query(&head.uri)?;
+                let mut names = HashSet::new();
+                if let Some((name, _)) = forwarded.query.iter().find(|(name, _)| !names.insert(name)) {
+                    return Err(Problem::bad_request(format!("the check's parameter '{name}' is given twice")));
+                }
+            }
         }
-        forwarded.query = query::parse(&head.uri)?;
-        let mut names = HashSet::new();
-        if let Some((name, _)) = forwarded.query.iter().find(|(name, _)| !names.insert(name)) {
-            return Err(Problem::bad_request(format!("the check's parameter '{name}' is given twice")));
-        }
-        if from != Some(CheckFrom::Forwarded) {
-            forwarded.describe_by(&ORIGINAL, slash)?;
-        }
-        if from != Some(CheckFrom::Original) {
-            forwarded.describe_by(&FORWARDED, slash)?;
+        // Even if it was sent here itself: a gateway that describes the request may have a final slash in the address of checks.
+        for (headers, family) in [(&ORIGINAL, CheckFrom::Original), (&FORWARDED, CheckFrom::Forwarded)] {
+            if from.is_none_or(|from| from == family) {
+                forwarded.describe_by(headers, slash)?;
+            }
         }
         Ok(forwarded)
     }
@@ -176,7 +164,7 @@ impl<'a> ForwardedRequest<'a> {
     }
 
     fn add_method(&mut self, method: &'a str, by: &'a str) -> Result<(), Problem> {
-        self.method.add(Spelling::Method.normalize(method).unwrap_or_default(), by, "method", self.from)
+        self.method.add(Spelling::Method.normalize(method).unwrap_or_default(), by, "method")
     }
 
     /// Adds a path with a query, or a whole URL.
@@ -185,14 +173,14 @@ impl<'a> ForwardedRequest<'a> {
         if let Some(host) = host {
             self.add_host(host, by)?;
         }
-        self.uri.add(Spelling::Uri(slash).normalize(target).unwrap_or_default(), by, "path", self.from)?;
+        self.uri.add(Spelling::Uri(slash).normalize(target).unwrap_or_default(), by, "path")?;
         self.raw_path.get_or_insert(without_query(target));
         Ok(())
     }
 
     fn add_host(&mut self, host: &'a str, by: &'a str) -> Result<(), Problem> {
         match Spelling::Host.normalize(host) {
-            Some(host) => self.host.add(host, by, "host", self.from),
+            Some(host) => self.host.add(host, by, "host"),
             None => Err(Problem::bad_request(format!("{by} has '{host}', which is not the name of a host"))),
         }
     }
@@ -250,9 +238,7 @@ impl<'a> ForwardedRequest<'a> {
         };
         let differs = |header: &&str| Spelling::Host.normalize(header) != Spelling::Host.normalize(target);
         match header.filter(differs) {
-            Some(_) if self.head.version == Version::HTTP_2 => {
-                Err(contradiction(":authority", "Host", "host", self.from))
-            }
+            Some(_) if self.head.version == Version::HTTP_2 => Err(contradiction(":authority", "Host", "host")),
             _ => Ok(Some(target)),
         }
     }
@@ -279,7 +265,7 @@ impl<'a> ForwardedRequest<'a> {
         match (trusted.first(), real) {
             // The gateway may set both. Then one is the client's address, and the other the client's or a proxy's.
             (Some(_), Some(real)) if !trusted.iter().any(|hop| normalize(hop) == real) => {
-                Err(contradiction(FORWARDED_FOR.as_str(), REAL_IP.as_str(), "address", self.from))
+                Err(contradiction(FORWARDED_FOR.as_str(), REAL_IP.as_str(), "address"))
             }
             (Some(hop), _) => Ok(Some(normalize(hop))),
             (None, real) => Ok(real),
@@ -328,9 +314,7 @@ mod tests {
         assert_eq!(ip(&[real], None, 0), "10.0.0.1");
         assert_eq!(ip(&[], None, 0), "none");
         assert!(ip(&[forged, real], None, 0).contains("x-forwarded-for and x-real-ip give a different address"));
-        assert!(
-            ip(&[forged, real], Some(CheckFrom::Original), 1).ends_with("the gateway must set both, or remove one")
-        );
+        assert!(ip(&[forged, real], Some(CheckFrom::Original), 1).contains("the gateway must set both, or remove one"));
         assert_eq!(ip(&[forged, real], Some(CheckFrom::Forwarded), 0), "6.6.6.6", "the client's header is ignored");
         let both = [("x-forwarded-for", "192.0.2.1, 10.0.0.1"), real];
         assert_eq!(ip(&both, None, 0), "10.0.0.1");

@@ -15,13 +15,11 @@ pub use self::forwarded::CheckFrom;
 use self::forwarded::ForwardedRequest;
 use super::Api;
 use super::answer::Answer;
-use super::hits::{IdempotencyKey, add_once, mark_replayed};
+use super::hits::{add_request, mark_replayed, payload_of};
 use crate::http::response::{Answered, Problem, empty};
 use crate::net::auth::RequestOrigin;
-use crate::net::memory::RequestMemory;
-use crate::net::work::{CallGuard, CallsInFlight};
 use divvy_core::rules::{FinalSlash, Operation, Spelling, Spellings};
-use divvy_limiter::{Intent, Payload, PlanBuilder};
+use divvy_limiter::{Intent, PlanBuilder};
 use divvy_telemetry::logging::LogThrottle;
 use divvy_telemetry::metrics::Bound;
 
@@ -49,17 +47,16 @@ impl Api {
             static REFUSED: LogThrottle = LogThrottle::new();
             REFUSED.say(|left_out| tracing::warn!(left_out, "refused a check of a gateway: {}", problem.detail()));
         })?;
-        let _request_memory = RequestMemory::wait_for_call(&self.memory, &self.limiter, operation.memory(), 1).await;
+        let _request_memory = self.request_memory(operation.memory(), 1).await;
         let mut builder = PlanBuilder::default();
-        origin.begin(&self.limiter, &mut builder);
-        let guard = match id {
-            None => {
-                builder.add(&operation, Intent::Hit, None);
-                None
-            }
-            Some(id) => Some(add_hit_with_id(&id, &operation, &mut builder, &self.calls)?),
-        };
-        let applied = self.limiter.apply(builder.build()).await;
+        origin.begin(&self.server.limiter, &mut builder);
+        // The same ID may come with another operation: nginx changes the method for an error page.
+        let keyed = id.map(|id| {
+            let payload = payload_of(Intent::Hit, &operation, None);
+            (format!("{PREFIX}{:016x} {id}", payload.fingerprint()), payload)
+        });
+        let guard = add_request(&mut builder, &self.calls, keyed, Intent::Hit, &operation, None)?;
+        let applied = self.server.limiter.apply(builder.build()).await;
         let answer = Answer::for_request(applied.report(), 0)?;
         let mut response = empty(if answer.allowed { StatusCode::OK } else { settings.check.deny_status });
         if guard.is_some() && applied.report().is_replay() == Ok(true) {
@@ -73,7 +70,7 @@ impl Api {
     fn read_check(&self, head: &Parts, prefix: Option<&str>) -> Result<(Operation, Option<String>), Problem> {
         let settings = &self.settings.check;
         let forwarded = ForwardedRequest::read(head, prefix, settings.from, settings.operation.final_slash)?;
-        let operation = settings.operation.read(&forwarded, settings.trusted_hops, self.limits.max_pairs)?;
+        let operation = settings.operation.read(&forwarded, settings.trusted_hops, self.server.limits.max_pairs)?;
         Ok((operation, settings.id.as_ref().map(|id| id.find(&forwarded)).transpose()?.flatten()))
     }
 }
@@ -102,23 +99,6 @@ impl CheckId {
         }
         Ok(Some(id.to_owned()))
     }
-}
-
-/// Adds a hit that counts once for this ID and operation. The same ID may come with another operation: nginx changes the method
-/// for an error page.
-///
-/// # Errors
-/// The same check is in flight, or the hit is refused.
-fn add_hit_with_id(
-    id: &str,
-    operation: &Operation,
-    builder: &mut PlanBuilder,
-    calls: &CallsInFlight,
-) -> Result<CallGuard, Problem> {
-    let mut payload = Payload::new(Intent::Hit);
-    payload.add(operation, None);
-    let key = IdempotencyKey::internal(format!("{PREFIX}{:016x} {id}", payload.fingerprint()));
-    add_once(builder, calls, &key, &payload, |builder| builder.add(operation, Intent::Hit, None))
 }
 
 impl FromStr for CheckId {
@@ -271,10 +251,6 @@ impl FromStr for CheckOperation {
 fn parse_pair(word: &str) -> Result<(String, Source), String> {
     let (key, source) = word.split_once('=').ok_or_else(|| format!("{word:?}: expected KEY=SOURCE"))?;
     match (key, source) {
-        ("*", _) => Err(format!(
-            "{word:?}: name each parameter, such as service=query:service: some gateways pass on their client's query, which \
-             would choose its own pairs"
-        )),
         ("", _) => Err(format!("{word:?}: the key is missing")),
         (key, _) if key.starts_with('+') => {
             Err(format!("{word:?}: write the `+` before the first pair: it adds all of them to the default ones"))
@@ -378,7 +354,6 @@ mod tests {
             ("a=header:b c=d,", "is not a source"),
             ("a=header:b|crc", "is unknown"),
             ("a=query:", "is not a source"),
-            ("*=query", "name each parameter, such as service=query:service"),
             ("a=path a=host", "the key a is given twice"),
             ("ip=ip +path=path", "write the `+` before the first pair"),
             ("++path=path", "write the `+` before the first pair"),

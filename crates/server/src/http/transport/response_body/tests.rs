@@ -89,39 +89,3 @@ async fn frames_count_until_they_are_sent_or_dropped() {
     drop(bytes);
     assert_eq!(unsent.state.lock().replies, 0);
 }
-
-const PERIOD: Duration = Duration::from_secs(30);
-
-#[tokio::test]
-async fn client_that_reads_enough_in_each_period_has_not_stalled() {
-    let unsent = UnsentReplies::new(memory().share());
-    let mut body = respond(&unsent, Version::HTTP_2, reply(3 * LEAST)).into_body();
-    let mut bytes = body.frame().await.unwrap().unwrap().into_data().ok().unwrap();
-    let begun = Instant::now();
-    for period in 1..=2 {
-        bytes.advance(LEAST);
-        assert!(!unsent.has_stalled(PERIOD, begun + period * PERIOD), "period {period}");
-    }
-    bytes.advance(LEAST - 1);
-    assert!(!unsent.has_stalled(PERIOD, begun + 2 * PERIOD), "the period is not over");
-    assert!(unsent.has_stalled(PERIOD, begun + 3 * PERIOD));
-}
-
-#[tokio::test]
-async fn stream_without_anything_to_send_has_not_stalled() {
-    let unsent = UnsentReplies::new(memory().share());
-    let unending = Reply::from_stream(futures_util::stream::pending());
-    let response = respond(&unsent, Version::HTTP_2, Response::new(unending));
-    assert!(!unsent.has_stalled(PERIOD, Instant::now() + 2 * PERIOD));
-    drop(response);
-}
-
-#[test]
-fn replies_that_wait_too_long_have_stalled() {
-    let unsent = UnsentReplies::new(memory().share());
-    let later = Instant::now() + 2 * PERIOD;
-    assert!(!unsent.has_stalled(PERIOD, later), "nothing is unsent");
-    let _reply = respond(&unsent, Version::HTTP_2, reply(1));
-    assert!(!unsent.has_stalled(PERIOD, Instant::now()));
-    assert!(unsent.has_stalled(PERIOD, later));
-}
