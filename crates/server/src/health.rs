@@ -60,24 +60,17 @@ impl Health {
     pub fn start(limiter: &Arc<Limiter>, draining: CancellationToken) -> io::Result<Arc<Self>> {
         let metrics = Arc::clone(limiter.metrics());
         let limiter = Arc::clone(limiter);
-        let check = move || {
-            let limiter = Arc::clone(&limiter);
-            async move { limiter.check_store().await }
-        };
-        let health = Self::probed_by(check, &metrics, draining)?;
+        let health = Self::probed_by(async move || limiter.check_store().await, &metrics, draining)?;
         let logged = Arc::clone(&health);
         tokio::spawn(async move { keep_running(Task::Probe, &metrics, || logged.log_changes()).await });
         Ok(health)
     }
 
-    fn probed_by<F>(
-        check: impl Fn() -> F + Send + 'static,
+    fn probed_by(
+        check: impl AsyncFn() -> Result<(), StoreError> + Send + 'static,
         metrics: &Arc<Metrics>,
         draining: CancellationToken,
-    ) -> io::Result<Arc<Self>>
-    where
-        F: Future<Output = Result<(), StoreError>>,
-    {
+    ) -> io::Result<Arc<Self>> {
         let over = CancellationToken::new();
         let ended = over.clone().drop_guard();
         let health = Arc::new(Self { result: watch::Sender::new(None), started: Instant::now(), draining, over });
@@ -91,7 +84,7 @@ impl Health {
         Ok(health)
     }
 
-    async fn probe<F: Future<Output = Result<(), StoreError>>>(&self, check: impl Fn() -> F) {
+    async fn probe(&self, check: &impl AsyncFn() -> Result<(), StoreError>) {
         while !self.draining.is_cancelled() {
             let result = check().await;
             self.result.send_replace(Some((result, Instant::now())));

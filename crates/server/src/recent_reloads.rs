@@ -64,19 +64,16 @@ impl RecentReloads {
 
 fn bounded(lines: impl ExactSizeIterator<Item = impl Display>) -> Vec<String> {
     let more = lines.len().saturating_sub(MAX_LINES);
-    let mut kept: Vec<_> = lines.take(MAX_LINES).map(|line| shorten(line.to_string())).collect();
-    if more > 0 {
-        kept.push(format!("and {more} more, which the server's log has"));
-    }
-    kept
-}
-
-fn shorten(mut line: String) -> String {
-    if line.len() > MAX_LINE {
-        line.truncate(line.floor_char_boundary(MAX_LINE));
-        line.push('…');
-    }
-    line
+    let shortened = lines.take(MAX_LINES).map(|line| {
+        let mut line = line.to_string();
+        if line.len() > MAX_LINE {
+            line.truncate(line.floor_char_boundary(MAX_LINE));
+            line.push('…');
+        }
+        line
+    });
+    let rest = (more > 0).then(|| format!("and {more} more, which the server's log has"));
+    shortened.chain(rest).collect()
 }
 
 #[cfg(test)]

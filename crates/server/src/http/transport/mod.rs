@@ -41,7 +41,7 @@ use crate::net::connection::{ConnectionContext, Timeouts};
 use crate::net::memory::BudgetExceeded;
 use crate::net::protocol::Protocol;
 use crate::net::stream::{Stream, count_timeout};
-use divvy_telemetry::logging::LogThrottle;
+use divvy_telemetry::logging::{Escaped, LogThrottle};
 use divvy_telemetry::metrics::{Bound, Metrics};
 
 /// Maximum number of runs of a connection's task after the server began to close: enough to read all that a kernel buffers for
@@ -160,6 +160,8 @@ async fn serve<R: Responder>(stream: Stream, responder: Arc<R>, context: Connect
                 tracing::warn!(%peer, more, "closed an HTTP/2 connection with too many reset or faulty requests");
             });
         }
+        let error = error.to_string();
+        tracing::debug!(%peer, error = %Escaped::error(&error), "an HTTP connection ended early");
     }
 }
 
