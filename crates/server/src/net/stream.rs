@@ -37,11 +37,13 @@ pub struct Plain {
     peer: SocketAddr,
     /// Whether the first bytes have arrived.
     has_begun: bool,
+    /// Whether the first bytes showed such a client.
+    is_refused: bool,
 }
 
 impl Plain {
     pub fn new(stream: TcpStream, protocol: Protocol, peer: SocketAddr) -> Self {
-        Self { stream, protocol, peer, has_begun: false }
+        Self { stream, protocol, peer, has_begun: false, is_refused: false }
     }
 
     /// Answers a client whose first bytes are no requests of this front. Returns whether it is one.
@@ -77,13 +79,17 @@ impl Plain {
 impl AsyncRead for Plain {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context, buffer: &mut ReadBuf) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if this.is_refused {
+            this.discard();
+            return Poll::Ready(Ok(()));
+        }
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.stream).poll_read(context, buffer);
         if read.is_ready()
             && !std::mem::replace(&mut this.has_begun, true)
             && this.refuse(buffer.filled().get(before..).unwrap_or_default())
         {
-            this.discard();
+            this.is_refused = true;
             buffer.set_filled(before);
         }
         read
