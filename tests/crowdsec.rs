@@ -404,12 +404,12 @@ fn bad_upstream_does_not_delay_hits() {
                     stream.write_all(&[b"10000\r\n", &[b'x'; 0x10000][..], b"\r\n"].concat())?;
                 }
             },
-            "a decision in the answer is longer than 16384 bytes",
+            "the answer is longer than 128 MiB",
         ),
         (
             "a huge answer",
             |_, stream| stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n{"),
-            "the answer is longer than 256 MiB",
+            "the answer is longer than 128 MiB",
         ),
         ("no JSON", |_, stream| answer(stream, "<html></html>"), "the answer is not JSON"),
         ("nothing", |_, _| Ok(()), "connection closed before message completed"),

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
 use bytes::{Bytes, BytesMut};
+use divvy_core::units::Approximate;
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1;
 use hyper::header::{self, HOST, HeaderValue, USER_AGENT};
 use hyper::http::uri::Uri;
@@ -139,29 +140,20 @@ async fn in_time<T>(wanted: &str, time: Duration, work: impl Future<Output = T>)
     timeout(time, work).await.map_err(|_| anyhow!("no {wanted} within {} s", time.as_secs()))
 }
 
-/// Returns the next piece of a body; `None` at its end.
-///
-/// # Errors
-/// The connection ends, or the sender is too slow.
-pub async fn next_piece(body: &mut Incoming) -> anyhow::Result<Option<Bytes>> {
-    while let Some(frame) = in_time("answer", PIECE_TIMEOUT, body.frame()).await? {
-        // Other frames are trailers.
-        if let Ok(piece) = frame?.into_data() {
-            return Ok(Some(piece));
-        }
-    }
-    Ok(None)
-}
-
 /// Returns a whole body, of at most `max` bytes.
 ///
 /// # Errors
 /// It is longer, the connection ends, or the sender is too slow.
 pub async fn whole_body(mut body: Incoming, max: usize) -> anyhow::Result<Bytes> {
+    let too_long = || anyhow!("the answer is longer than {}", Approximate(max as u64));
+    ensure!(body.size_hint().lower() <= max as u64, too_long());
     let mut all = BytesMut::new();
-    while let Some(piece) = next_piece(&mut body).await? {
-        ensure!(piece.len() <= max.saturating_sub(all.len()), "the answer is too long");
-        all.extend_from_slice(&piece);
+    while let Some(frame) = in_time("answer", PIECE_TIMEOUT, body.frame()).await? {
+        // Other frames are trailers.
+        if let Ok(piece) = frame?.into_data() {
+            ensure!(piece.len() <= max.saturating_sub(all.len()), too_long());
+            all.extend_from_slice(&piece);
+        }
     }
     Ok(all.freeze())
 }

@@ -25,9 +25,6 @@ pub fn scope_of(network: Network) -> &'static str {
 /// A decision of CrowdSec, as it is written.
 #[derive(Debug, Deserialize)]
 pub struct RemoteDecision<'a> {
-    /// Names the decision. 0 if it has no id.
-    #[serde(default)]
-    pub id: u64,
     #[serde(borrow)]
     duration: Cow<'a, str>,
     /// The name of the scenario that led to it, or another reason.

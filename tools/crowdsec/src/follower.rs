@@ -15,7 +15,7 @@ use divvy_telemetry::logging::Escaped;
 use crate::client::UnreadRequest;
 use crate::divvy_api::{ALL_RULES, Divvy, Edit, EditCounts, Feed, MARK, OWNER};
 use crate::metrics::Metrics;
-use crate::upstream::{Answer, Ban, Upstream, add_ban, is_same_end};
+use crate::upstream::{Answer, Ban, Upstream, is_same_end};
 
 /// Maximum number of bans that are followed, which bounds the memory of a list. divvy's --max-blocks is 1,000,000 unless it was
 /// changed.
@@ -28,9 +28,6 @@ const ASK_FOR_ALL_NS: u64 = 3_600 * NANOS_PER_SECOND;
 
 /// A list of all decisions that lacks more than one in this many of the known bans is confirmed by the next one.
 const MOST_LACKING: usize = 10;
-
-/// Time until the next request for all decisions, if the end of one ban may be that of others of its network, too.
-const DOUBT_NS: u64 = 60 * NANOS_PER_SECOND;
 
 /// The context of an error of divvy.
 const DIVVY_FAILED: &str = "divvy did not take all of the blocks, or does not list them";
@@ -54,8 +51,6 @@ pub struct Follower {
     /// The blocks in divvy, and what distinguishes them from later ones.
     own: HashMap<Network, OwnBlock>,
     feed: Feed,
-    /// The bans of each network, because the end of one is not the end of all.
-    bans: HashMap<Network, Vec<Ban>>,
     /// The networks with a block that the last list of all decisions lacked, if they were too many to believe it.
     doubted: HashSet<Network>,
 }
@@ -79,23 +74,9 @@ impl Follower {
         metrics: Arc<Metrics>,
     ) -> Self {
         let feed = Feed::new(&[("rule", ALL_RULES), ("owner", OWNER)]);
-        let (own, bans, doubted) = (HashMap::new(), HashMap::new(), HashSet::new());
+        let (own, doubted) = (HashMap::new(), HashSet::new());
         let (needs_all, had_all, failures) = (true, Timestamp::EPOCH, 0);
-        Self {
-            upstream,
-            divvy,
-            field,
-            interval,
-            clock,
-            metrics,
-            needs_all,
-            had_all,
-            failures,
-            own,
-            feed,
-            bans,
-            doubted,
-        }
+        Self { upstream, divvy, field, interval, clock, metrics, needs_all, had_all, failures, own, feed, doubted }
     }
 
     /// Follows the CrowdSec server, and never returns.
@@ -146,17 +127,14 @@ impl Follower {
         if fetched.as_ref().is_err_and(anyhow::Error::is::<UnreadRequest>) {
             self.needs_all = needed_all || is_renewed;
         }
-        let mut answer = fetched?;
+        let answer = fetched?;
         let malformed = answer.malformed;
-        if malformed > 0 {
-            // A damaged answer only adds to what is known. The next request is for all decisions.
-            answer.ended.clear();
-        }
         if is_for_all {
             self.had_all = now;
         }
         let (others, mut edited) = (answer.others, EditCounts { full: answer.excess, ..EditCounts::default() });
-        let is_confirmed = self.put_in_force(answer, is_for_all && malformed == 0, &mut edited).await;
+        // A damaged answer only adds to what is known.
+        let is_confirmed = self.put_in_force(&answer, is_for_all && malformed == 0, &mut edited).await;
         let EditCounts { set, removed, kept, full } = edited;
         for (effect, count) in [
             ("set", set),
@@ -199,72 +177,37 @@ impl Follower {
         Ok(update.is_whole)
     }
 
-    /// Removes the blocks whose bans have ended, which makes room, and sets the others. Returns false if the answer is doubted.
-    async fn put_in_force(
-        &mut self,
-        answer: Answer,
-        is_for_all: bool,
-        edited: &mut EditCounts,
-    ) -> anyhow::Result<bool> {
-        let (time, is_damaged) = (answer.time, answer.malformed > 0);
-        let (mut ended, mut changed) = (Vec::new(), answer.bans);
-        if is_for_all {
-            ended = self.lacking(&changed, &answer.ended);
-            self.bans = changed.clone();
-        } else {
-            for (network, id) in answer.ended {
-                if changed.contains_key(&network) {
-                    continue;
-                }
-                let known = self.bans.entry(network).or_default();
-                known.retain(|ban| ban.id != id);
-                if known.is_empty() {
-                    self.bans.remove(&network);
-                    ended.push(network);
-                } else {
-                    // The other bans may have ended, too: CrowdSec may name only one of them. A list of all will show it.
-                    self.had_all = self.had_all.min(time.minus(ASK_FOR_ALL_NS - DOUBT_NS));
-                    changed.insert(network, known.clone());
-                }
-            }
-            for (network, bans) in &mut changed {
-                let known = self.bans.remove(network).unwrap_or_default();
-                known.into_iter().for_each(|ban| add_ban(bans, ban));
-                if self.bans.len() < MAX_FOLLOWED {
-                    self.bans.insert(*network, bans.clone());
-                }
-            }
-        }
+    /// Sets blocks for the bans of an answer. One with all decisions also shortens blocks, and removes those whose bans have ended,
+    /// which makes room. Returns false if the next request must be for all decisions.
+    async fn put_in_force(&mut self, answer: &Answer, is_whole: bool, edited: &mut EditCounts) -> anyhow::Result<bool> {
+        let lacking = if is_whole { self.lacking(answer) } else { Vec::new() };
         let actor = |network: &Network| format!("{}={network}", self.field);
-        let ended = ended.iter().filter(|network| self.own.contains_key(network));
-        let removals = ended.map(|network| Edit::remove(actor(network)));
-        let sets = changed.iter().filter_map(|(network, bans)| {
-            let Ban { ends, scenario, .. } = bans.first()?;
+        let removals = lacking.iter().map(|network| Edit::remove(actor(network)));
+        let sets = answer.bans.iter().filter_map(|(network, Ban { ends, scenario })| {
             let is_known = self.own.get(network).is_some_and(|own| match own.ends {
-                Some(known) => is_same_end(known, *ends) && *own.scenario == **scenario || is_damaged && known > *ends,
-                None => is_damaged,
+                Some(known) => is_same_end(known, *ends) && *own.scenario == **scenario || !is_whole && known > *ends,
+                None => !is_whole,
             });
-            let reason = format!("{MARK}{scenario}");
-            (!is_known).then(|| Edit::set(actor(network), time, *ends, reason))
+            (!is_known).then(|| Edit::set(actor(network), answer.time, *ends, format!("{MARK}{scenario}")))
         });
-        // Removed blocks make room for new ones. A box, because the compiler cannot prove that a task may hold these closures.
+        // A box, because the compiler cannot prove that a task may hold these closures.
         let edits: Box<dyn Iterator<Item = Edit> + Send + '_> = Box::new(removals.chain(sets));
         self.divvy.edit(edits, edited).await?;
-        Ok(self.doubted.is_empty())
+        // The network may have other bans, which a list of all decisions shows. A block at its end needs none.
+        let has_ended = |network: &Network| {
+            self.own.get(network).is_some_and(|own| own.ends.is_none_or(|ends| !is_same_end(ends, answer.time)))
+        };
+        Ok(self.doubted.is_empty() && (is_whole || !answer.ended.iter().any(has_ended)))
     }
 
     /// Returns the networks with a block that a list of all decisions lacks. If it lacks more than a tenth of them, CrowdSec may
     /// have sent a part only: it ends its answer properly after an error of its database. Then only those are returned that
     /// the list before lacked, too. The others are doubted, and the next request is for all decisions again.
-    fn lacking(&mut self, bans: &HashMap<Network, Vec<Ban>>, ended: &HashSet<(Network, u64)>) -> Vec<Network> {
+    fn lacking(&mut self, answer: &Answer) -> Vec<Network> {
         let doubted = std::mem::take(&mut self.doubted);
-        let lacking = self.own.keys().copied().filter(|network| !bans.contains_key(network));
-        // CrowdSec says that each known ban of the network has ended.
-        let is_named = |network: &Network| {
-            let known = self.bans.get(network).map_or(&[][..], Vec::as_slice);
-            !known.is_empty() && known.iter().all(|ban| ended.contains(&(*network, ban.id)))
-        };
-        let (mut believed, unnamed): (Vec<_>, Vec<_>) = lacking.partition(is_named);
+        let lacking = self.own.keys().copied().filter(|network| !answer.bans.contains_key(network));
+        // CrowdSec says that a ban of the network has ended, and names no other one.
+        let (mut believed, unnamed): (Vec<_>, Vec<_>) = lacking.partition(|network| answer.ended.contains(network));
         if unnamed.len().saturating_mul(MOST_LACKING) <= self.own.len() {
             believed.extend(unnamed);
             return believed;

@@ -69,29 +69,30 @@ struct Args {
     field: String,
 
     /// Block the addresses that this CrowdSec server bans: the URL of its Local API, such as http://127.0.0.1:8080
-    #[arg(long, value_name = "URL", help_heading = "CrowdSec server to follow")]
+    #[arg(long, value_name = "URL", requires = "key_file", help_heading = "CrowdSec server to follow")]
     url: Option<String>,
     /// File that contains the key of --url and nothing else. `cscli bouncers add divvy` makes one
-    #[arg(long, value_name = "FILE", help_heading = "CrowdSec server to follow")]
+    #[arg(long, value_name = "FILE", requires = "url", help_heading = "CrowdSec server to follow")]
     key_file: Option<PathBuf>,
     /// CrowdSec's certificate must come from an authority in this file (PEM) instead of the system's
-    #[arg(long, value_name = "FILE", help_heading = "CrowdSec server to follow")]
+    #[arg(long, value_name = "FILE", requires = "url", help_heading = "CrowdSec server to follow")]
     ca: Option<PathBuf>,
     /// Time between two requests to CrowdSec [default: 10s]
-    #[arg(long, value_name = "SECONDS", value_parser = units::seconds(1..=MAX_SECONDS), help_heading = "CrowdSec server to follow")]
+    #[arg(long, value_name = "SECONDS", requires = "url", value_parser = units::seconds(1..=MAX_SECONDS),
+          help_heading = "CrowdSec server to follow")]
     interval: Option<Time>,
 
     /// Address for bouncers and for /metrics, such as 127.0.0.1:8325
     #[arg(long, value_name = "ADDRESS", help_heading = "Bouncers")]
     listen: Option<String>,
     /// File with the bouncers' keys: on each line a name, and what `divvy access hash --sha256` prints. Without it, any key will do
-    #[arg(long, value_name = "FILE", help_heading = "Bouncers")]
+    #[arg(long, value_name = "FILE", requires = "listen", help_heading = "Bouncers")]
     bouncer_keys: Option<PathBuf>,
     /// Certificate for --listen, followed by the intermediate ones (PEM)
-    #[arg(long, value_name = "FILE", help_heading = "Bouncers")]
+    #[arg(long, value_name = "FILE", requires_all = ["listen", "tls_key"], help_heading = "Bouncers")]
     tls_cert: Option<PathBuf>,
     /// Private key of --tls-cert (PEM)
-    #[arg(long, value_name = "FILE", help_heading = "Bouncers")]
+    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "Bouncers")]
     tls_key: Option<PathBuf>,
 
     /// Format of log lines. RUST_LOG chooses the level
@@ -209,38 +210,16 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
 impl Args {
     /// Returns the CrowdSec server to follow.
     fn upstream(&self) -> anyhow::Result<Option<Upstream>> {
-        let Some(url) = &self.url else {
-            refuse("--key-file", self.key_file.is_some(), "--url")?;
-            refuse("--interval", self.interval.is_some(), "--url")?;
-            refuse("--ca", self.ca.is_some(), "--url")?;
-            return Ok(None);
-        };
-        let Some(path) = &self.key_file else {
-            bail!("--url needs --key-file: a file with the key from `cscli bouncers add divvy`");
-        };
+        let (Some(url), Some(path)) = (&self.url, &self.key_file) else { return Ok(None) };
         let client = Client::new("--url", url, "--ca", self.ca.as_deref())?;
         Ok(Some(Upstream { client, key: read_key(path, "").context("--key-file")? }))
     }
 
     /// Returns the keys of bouncers, and TLS for them.
     fn bouncer_access(&self) -> anyhow::Result<(Option<BouncerKeys>, Option<TlsAcceptor>)> {
-        if self.listen.is_none() {
-            refuse("--bouncer-keys", self.bouncer_keys.is_some(), "--listen")?;
-            refuse("--tls-cert", self.tls_cert.is_some(), "--listen")?;
-            refuse("--tls-key", self.tls_key.is_some(), "--listen")?;
-        }
         let keys = self.bouncer_keys.as_deref().map(BouncerKeys::read).transpose().context("--bouncer-keys")?;
-        let tls = match (&self.tls_cert, &self.tls_key) {
-            (Some(certificate), Some(key)) => Some(tls_acceptor(certificate, key)?),
-            (None, None) => None,
-            _ => bail!("--tls-cert and --tls-key need each other"),
-        };
+        let files = self.tls_cert.as_deref().zip(self.tls_key.as_deref());
+        let tls = files.map(|(certificate, key)| tls_acceptor(certificate, key)).transpose()?;
         Ok((keys, tls))
     }
-}
-
-/// Refuses a flag that is given in vain.
-fn refuse(flag: &str, is_given: bool, needed: &str) -> anyhow::Result<()> {
-    ensure!(!is_given, "{flag} (or its {PREFIX} variable) has no effect without {needed}: add it");
-    Ok(())
 }

@@ -21,8 +21,8 @@ fn wrong_settings_are_explained_at_start() {
     let (url, listen) = ("http://127.0.0.1:8080", "127.0.0.1:0");
     for (args, expected) in [
         (&[][..], "nothing to do: add --url"),
-        (&["--url", url], "--url needs --key-file"),
-        (&["--key-file", &key], "--key-file (or its DIVVY_CROWDSEC_ variable) has no effect without --url"),
+        (&["--url", url], "--key-file <FILE>"),
+        (&["--key-file", &key], "--url <URL>"),
         (&["--url", "127.0.0.1", "--key-file", &key], "--url: it is not a URL"),
         (&["--url", "redis://a", "--key-file", &key], "write a URL such as http://127.0.0.1:8080"),
         (&["--url", url, "--key-file", &empty], "the key must be the only line"),
@@ -31,9 +31,9 @@ fn wrong_settings_are_explained_at_start() {
         (&["--url", url, "--key-file", &key, "--divvy-url", "x"], "--divvy-url: it is not a URL"),
         (&["--url", url, "--key-file", &key, "--divvy-key-file", "/none"], "--divvy-key-file: cannot read /none"),
         (&["--listen", listen, "--bouncer-keys", &key], "line 1: write a name and a hash"),
-        (&["--listen", listen, "--tls-cert", &key], "--tls-cert and --tls-key need each other"),
+        (&["--listen", listen, "--tls-cert", &key], "--tls-key <FILE>"),
         (&["--listen", listen, "--tls-cert", &key, "--tls-key", &key], "--tls-key"),
-        (&["--bouncer-keys", &key], "--bouncer-keys (or its DIVVY_CROWDSEC_ variable) has no effect without --listen"),
+        (&["--bouncer-keys", &key], "--listen <ADDRESS>"),
         (&["--listen", "nowhere", "--field", "ip"], "--listen nowhere"),
         (&["--field", "a b"], "must be the name of a field"),
     ] {
