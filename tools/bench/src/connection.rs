@@ -208,20 +208,18 @@ impl ReplyCounter {
         Ok(())
     }
 
-    /// Reads a RESP line: a whole value, or the length of a string or an aggregate.
+    /// Reads a RESP line: a whole value, or the length of a string or an array.
     fn resp_line(&mut self, line: &[u8]) -> anyhow::Result<()> {
         let (kind, text) = line.split_first().unwrap_or((&b'\n', &[]));
         match kind {
             b':' => self.reply.denied |= self.reply.seen == 1 && text == self.denial,
-            b'+' | b'_' | b'#' | b',' | b'(' => {}
-            b'-' => self.resp_error(text),
-            b'$' | b'=' => self.skip = length(text)?.map_or(0, |bytes| bytes.saturating_add(2)),
-            b'!' => {
-                self.skip = length(text)?.map_or(0, |bytes| bytes.saturating_add(2));
-                self.resp_error(b"an error in RESP3's long form");
+            b'+' => {}
+            b'-' => {
+                self.reply.error = true;
+                self.keep_error(text);
             }
-            b'*' | b'~' => self.expect(length(text)?.unwrap_or(0)),
-            b'%' => self.expect(length(text)?.unwrap_or(0).saturating_mul(2)),
+            b'$' => self.skip = length(text)?.map_or(0, |bytes| bytes.saturating_add(2)),
+            b'*' => self.reply.missing = self.reply.missing.saturating_add(length(text)?.unwrap_or(0)),
             other => bail!(
                 "the reply is not RESP: it starts with {:?} (is this the line protocol's port?)",
                 char::from(*other)
@@ -237,15 +235,6 @@ impl ReplyCounter {
         self.counts.denied += u64::from(self.reply.denied);
         self.counts.errors += u64::from(self.reply.error);
         self.reply = FRESH;
-    }
-
-    fn expect(&mut self, values: u64) {
-        self.reply.missing = self.reply.missing.saturating_add(values);
-    }
-
-    fn resp_error(&mut self, text: &[u8]) {
-        self.reply.error = true;
-        self.keep_error(text);
     }
 
     fn keep_error(&mut self, text: &[u8]) {
@@ -293,7 +282,7 @@ mod tests {
     const LINES: &[u8] = b"OK true 57 60\nOK false 0 3\r\nERR unknown \"No\"\nERR b \"c\"\n";
 
     const RESP: &[u8] = b"*3\r\n:1\r\n:57\r\n:60\r\n*3\r\n:0\r\n:0\r\n:3\r\n:0\r\n+OK\r\n-ERR no\r\n-ERR later\r\n\
-        $5\r\n*1\r\n\n\r\n$-1\r\n*-1\r\n*0\r\n$0\r\n\r\n*2\r\n*2\r\n:0\r\n$1\r\nx\r\n*0\r\n%1\r\n+a\r\n:0\r\n_\r\n";
+        $5\r\n*1\r\n\n\r\n$-1\r\n*-1\r\n*0\r\n$0\r\n\r\n*2\r\n*2\r\n:0\r\n$1\r\nx\r\n*0\r\n";
 
     #[test]
     fn each_line_is_a_reply() {
@@ -305,7 +294,7 @@ mod tests {
     #[test]
     fn each_resp_value_is_a_reply_even_if_nested() {
         let (counts, error) = count_in_pieces(Protocol::Resp, RESP, &[]);
-        assert_eq!(counts, ReplyCounts { replies: 14, denied: 1, errors: 2 });
+        assert_eq!(counts, ReplyCounts { replies: 12, denied: 1, errors: 2 });
         assert_eq!(error.as_deref(), Some("ERR no"));
     }
 
@@ -321,8 +310,8 @@ mod tests {
 
     #[test]
     fn error_inside_an_array_makes_the_reply_an_error() {
-        let (counts, _) = count_in_pieces(Protocol::Resp, b"*2\r\n:1\r\n-ERR x\r\n!3\r\nabc\r\n", &[]);
-        assert_eq!(counts, ReplyCounts { replies: 2, denied: 0, errors: 2 });
+        let (counts, _) = count_in_pieces(Protocol::Resp, b"*2\r\n:1\r\n-ERR x\r\n", &[]);
+        assert_eq!(counts, ReplyCounts { replies: 1, denied: 0, errors: 1 });
     }
 
     #[test]

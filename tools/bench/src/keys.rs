@@ -1,6 +1,5 @@
 //! The keys of requests: which one is next, and how it is written.
 
-use std::fmt;
 use std::str::FromStr;
 
 use rand::rngs::Xoshiro256PlusPlus;
@@ -117,16 +116,6 @@ impl FromStr for Distribution {
                 Some(_) => Err("the exponent must be a number from 0 to 10".to_owned()),
                 None => Err("expected uniform, zipf, zipf:EXPONENT or sequential".to_owned()),
             },
-        }
-    }
-}
-
-impl fmt::Display for Distribution {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Uniform => f.write_str("uniform"),
-            Self::Zipf { exponent } => write!(f, "zipf:{exponent}"),
-            Self::Sequential => f.write_str("sequential"),
         }
     }
 }

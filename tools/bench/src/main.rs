@@ -1,8 +1,8 @@
 //! `divvy-bench`: the load generator.
 //!
 //! A `plan` contains what to send, with `keys` in it. Each thread's `worker` drives its lanes. A lane sends requests over a
-//! `connection`, at its own pace or by a schedule, and counts the replies. `report` watches the run, and presents the results. The
-//! generator does not interpret requests: any request of either protocol works.
+//! `connection`, at its own pace or by a schedule, and counts the replies. `report` presents the results. The generator does not
+//! interpret requests: any request of either protocol works.
 
 mod args;
 mod connection;
@@ -16,8 +16,9 @@ mod worker;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::channel;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use std::{panic, thread};
 
 use anyhow::{Context, bail, ensure};
 use clap::Parser;
@@ -25,8 +26,8 @@ use clap::Parser;
 use crate::args::{BenchArgs, Protocol};
 use crate::connection::Login;
 use crate::plan::Plan;
-use crate::report::{Monitor, Report};
-use crate::worker::{Progress, Worker};
+use crate::report::{Report, Usage};
+use crate::worker::{Measurements, Worker};
 
 fn main() -> ExitCode {
     match run(&BenchArgs::parse()) {
@@ -96,21 +97,25 @@ fn connect_all(addr: &str, args: &BenchArgs) -> anyhow::Result<Vec<TcpStream>> {
     (1..=args.connections.get()).map(connect).collect()
 }
 
-/// Runs the workers, and samples the server's resource usage from the end of the warm-up to the last reply.
+/// Runs the workers. The use of resources counts from the end of the warm-up to the last reply.
+#[expect(clippy::disallowed_methods, reason = "a load generator measures")]
 fn measure(args: &BenchArgs, plan: &Plan, sockets: &[TcpStream]) -> anyhow::Result<Report> {
-    let progress = Progress::default();
-    let count = args.threads.get() as u64;
-    std::thread::scope(|scope| {
-        let (done, finished) = channel();
-        let mut monitor = Monitor::new(args, plan, &progress)?;
-        for index in 0..count {
-            let worker = Worker::new(args, plan, sockets, (index, count), monitor.began, &progress)?;
-            let done = done.clone();
-            // The receiver is only gone if the run has failed.
-            scope.spawn(move || done.send(worker.run()).unwrap_or_default());
+    // A wrong process ID is reported before anything is sent.
+    let mut start = Usage::now(args.pid)?;
+    let (began, has_failed, count) = (Instant::now(), AtomicBool::new(false), args.threads.get() as u64);
+    let worker = |index| Worker::new(args, plan, sockets, (index, count), began, &has_failed);
+    let workers = (0..count).map(worker).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut measured = Measurements::new()?;
+    thread::scope(|scope| {
+        let threads: Vec<_> = workers.into_iter().map(|worker| scope.spawn(move || worker.run())).collect();
+        if plan.warmup_ns > 0 {
+            thread::sleep(Duration::from_nanos(plan.warmup_ns));
+            start = Usage::now(args.pid).inspect_err(|_| has_failed.store(true, Relaxed))?;
         }
-        drop(done);
-        let measured = monitor.collect(&finished).inspect_err(|_| progress.failed.store(true, Ordering::Relaxed))?;
-        Ok(Report::new(args, plan, measured, monitor.usage()?))
-    })
+        for thread in threads {
+            measured.merge(thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic))?)?;
+        }
+        anyhow::Ok(())
+    })?;
+    Ok(Report::new(args.command(), plan, measured, Usage::now(args.pid)?.since(start)))
 }

@@ -1,21 +1,14 @@
-//! Watches a run from the main thread: shows its progress, samples resource usage, as the kernel reports it in `/proc`, and presents the
-//! results as text for people and as JSON for programs.
-
-#![expect(clippy::disallowed_methods, reason = "a load generator measures")]
+//! The results of a run, as text for people and as JSON for programs, and the use of resources, as the kernel reports it in `/proc`.
 
 use std::fmt;
-use std::io::{IsTerminal, Write};
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::args::{BenchArgs, Protocol};
 use crate::plan::Plan;
-use crate::worker::{Measurements, Progress};
+use crate::worker::Measurements;
 use divvy_core::clock::NANOS_PER_SECOND;
 
 /// Commands whose replies show denials.
@@ -24,7 +17,6 @@ const HITS: [&str; 4] = ["HIT", "DIVVY.HIT", "DIVVY.PEEK", "CL.THROTTLE"];
 /// The JSON of `divvy-bench --json`. Latencies and CPU times are in microseconds.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    pub load: Load,
     pub seconds: f64,
     pub requests: u64,
     pub requests_per_second: f64,
@@ -39,20 +31,6 @@ pub struct Report {
     /// CPU time per request of the generator itself. If it is near 1,000,000 / requests_per_second per thread, the
     /// generator was the bottleneck.
     pub generator_cpu_us_per_request: f64,
-}
-
-/// The load that was sent.
-#[derive(Debug, Serialize)]
-pub struct Load {
-    pub protocol: Protocol,
-    pub command: String,
-    pub connections: usize,
-    pub pipeline: u64,
-    pub keys: u64,
-    pub distribution: String,
-    pub rate: Option<f64>,
-    pub seed: u64,
-    pub threads: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -75,22 +53,12 @@ pub struct Server {
 }
 
 impl Report {
-    pub fn new(args: &BenchArgs, plan: &Plan, measured: Measurements, Usage { generator_cpu, server }: Usage) -> Self {
+    /// Creates the report on a load of this command.
+    pub fn new(command: &str, plan: &Plan, measured: Measurements, Usage { generator_cpu, server }: Usage) -> Self {
         let requests = measured.latencies.len() - measured.unanswered;
         let seconds = measured.last_reply_ns.saturating_sub(plan.warmup_ns) as f64 / NANOS_PER_SECOND as f64;
         let per_request = |cpu: Duration| ratio(cpu.as_secs_f64() * 1e6, requests as f64);
         Self {
-            load: Load {
-                protocol: args.protocol,
-                command: args.command().to_owned(),
-                connections: args.connections.get(),
-                pipeline: args.pipeline.get(),
-                keys: args.keys,
-                distribution: args.distribution.to_string(),
-                rate: args.rate,
-                seed: args.seed,
-                threads: args.threads.get(),
-            },
             seconds,
             requests,
             requests_per_second: ratio(requests as f64, seconds),
@@ -98,7 +66,7 @@ impl Report {
             errors: measured.errors,
             first_error: measured.first_error,
             unanswered: measured.unanswered,
-            warning: warning(args.command(), requests, measured.denied),
+            warning: warning(command, requests, measured.denied),
             latency_us: Latency::new(&measured.latencies),
             server: server.map(|ProcessUsage { cpu, resident_bytes }| Server {
                 cpu_us_per_request: per_request(cpu),
@@ -159,9 +127,6 @@ fn ratio(part: f64, whole: f64) -> f64 {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Load { command, connections, pipeline, keys, distribution, .. } = &self.load;
-        let pace = self.load.rate.map_or("as fast as replied".to_owned(), |rate| format!("{rate} due a second"));
-        writeln!(f, "{command}: {connections} connections, pipeline {pipeline}, {keys} keys {distribution}, {pace}")?;
         writeln!(f, "requests   {} in {:.2} s, {:.0} a second", self.requests, self.seconds, self.requests_per_second)?;
         writeln!(f, "replies    {} denied, {} errors, {} missing", self.denied, self.errors, self.unanswered)?;
         if let Some(error) = &self.first_error {
@@ -186,25 +151,6 @@ impl fmt::Display for Report {
     }
 }
 
-/// Time between two updates of the progress.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
-
-const CLEAR_TO_END_OF_LINE: &str = "\x1b[K";
-
-pub struct Monitor<'a> {
-    args: &'a BenchArgs,
-    plan: &'a Plan,
-    progress: &'a Progress,
-    pub began: Instant,
-    /// Whether standard error is a terminal. If so, progress is shown in one line.
-    is_terminal: bool,
-    /// Time of the last update, and the number of replies then.
-    shown: (Instant, u64),
-    /// Usage at the end of the warm-up.
-    start: Usage,
-    warm: bool,
-}
-
 /// The CPU time of the generator, and the resources that the server uses, if its process is known.
 #[derive(Debug, Clone, Copy)]
 pub struct Usage {
@@ -220,9 +166,19 @@ struct ProcessUsage {
 }
 
 impl Usage {
-    fn now(server: Option<u32>) -> anyhow::Result<Self> {
+    /// Reads the usage of this process, and of the server's.
+    pub fn now(server: Option<u32>) -> anyhow::Result<Self> {
         let generator_cpu = ProcessUsage::of(std::process::id()).map(|usage| usage.cpu).unwrap_or_default();
         Ok(Self { generator_cpu, server: server.map(ProcessUsage::of).transpose()? })
+    }
+
+    /// Returns the CPU times since `start`, and the server's memory.
+    pub fn since(mut self, start: Self) -> Self {
+        self.generator_cpu = self.generator_cpu.saturating_sub(start.generator_cpu);
+        if let (Some(server), Some(start)) = (&mut self.server, start.server) {
+            server.cpu = server.cpu.saturating_sub(start.cpu);
+        }
+        self
     }
 }
 
@@ -246,82 +202,6 @@ impl ProcessUsage {
             cpu: Duration::from_secs(field(14)? + field(15)?) / ticks_per_second,
             resident_bytes: field(24)? * rustix::param::page_size() as u64,
         })
-    }
-}
-
-impl<'a> Monitor<'a> {
-    /// Starts watching at the beginning of a run.
-    pub fn new(args: &'a BenchArgs, plan: &'a Plan, progress: &'a Progress) -> anyhow::Result<Self> {
-        let start = Usage::now(args.pid)?;
-        let began = Instant::now();
-        Ok(Self {
-            args,
-            plan,
-            progress,
-            began,
-            is_terminal: std::io::stderr().is_terminal(),
-            shown: (began, 0),
-            start,
-            warm: plan.warmup_ns == 0,
-        })
-    }
-
-    /// Waits for all threads, and merges their results.
-    pub fn collect(&mut self, finished: &Receiver<anyhow::Result<Measurements>>) -> anyhow::Result<Measurements> {
-        let mut measured = Measurements::new()?;
-        loop {
-            match finished.recv_timeout(self.until_next_look()) {
-                Ok(of_thread) => measured.merge(of_thread?)?,
-                Err(RecvTimeoutError::Timeout) => self.look()?,
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
-        }
-        if self.is_terminal {
-            // The run continues even if the terminal is gone.
-            let _ = writeln!(std::io::stderr());
-        }
-        Ok(measured)
-    }
-
-    fn until_next_look(&self) -> Duration {
-        let warmup = Duration::from_nanos(self.plan.warmup_ns);
-        if self.warm { PROGRESS_INTERVAL } else { warmup.saturating_sub(self.began.elapsed()).min(PROGRESS_INTERVAL) }
-    }
-
-    fn look(&mut self) -> anyhow::Result<()> {
-        if !self.warm && self.began.elapsed() >= Duration::from_nanos(self.plan.warmup_ns) {
-            self.warm = true;
-            self.start = Usage::now(self.args.pid)?;
-        }
-        if self.is_terminal || self.args.progress {
-            self.show_progress();
-        }
-        Ok(())
-    }
-
-    fn show_progress(&mut self) {
-        let replies = self.progress.replies.load(Ordering::Relaxed);
-        let errors = self.progress.errors.load(Ordering::Relaxed);
-        let (shown_at, shown_replies) = std::mem::replace(&mut self.shown, (Instant::now(), replies));
-        let per_second = (replies - shown_replies) as f64 / shown_at.elapsed().as_secs_f64();
-        let seconds = self.began.elapsed().as_secs_f64();
-        let phase = if self.warm { "" } else { ", warming up" };
-        let line = format!("{seconds:6.1} s  {replies} replies  {per_second:.0} a second  {errors} errors{phase}");
-        // The run continues even if standard error is closed.
-        let _ = match self.is_terminal {
-            true => write!(std::io::stderr(), "\r{line}{CLEAR_TO_END_OF_LINE}"),
-            false => writeln!(std::io::stderr(), "{line}"),
-        };
-    }
-
-    /// Returns the CPU times since the end of the warm-up, and the server's memory.
-    pub fn usage(&self) -> anyhow::Result<Usage> {
-        let mut usage = Usage::now(self.args.pid)?;
-        usage.generator_cpu = usage.generator_cpu.saturating_sub(self.start.generator_cpu);
-        if let (Some(server), Some(start)) = (&mut usage.server, self.start.server) {
-            server.cpu = server.cpu.saturating_sub(start.cpu);
-        }
-        Ok(usage)
     }
 }
 

@@ -6,7 +6,7 @@
 //! share the cost of a call.
 
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -22,15 +22,6 @@ use divvy_core::clock::NANOS_PER_SECOND;
 /// Maximum time that a thread waits before it checks the state of the run again.
 const LOOK_UP: Duration = Duration::from_millis(50);
 
-/// The progress of the run. Every thread adds to it.
-#[derive(Debug, Default)]
-pub struct Progress {
-    pub replies: AtomicU64,
-    pub errors: AtomicU64,
-    /// Set if the run has failed, so that all threads stop.
-    pub failed: AtomicBool,
-}
-
 #[derive(Debug)]
 pub struct Worker<'a> {
     shared: ThreadState<'a>,
@@ -38,7 +29,8 @@ pub struct Worker<'a> {
     /// Time of the next request.
     next_issue_ns: u64,
     began: Instant,
-    progress: &'a Progress,
+    /// Set if the run has failed, so that all threads stop.
+    has_failed: &'a AtomicBool,
 }
 
 impl<'a> Worker<'a> {
@@ -49,7 +41,7 @@ impl<'a> Worker<'a> {
         sockets: &'a [TcpStream],
         (thread, threads): (u64, u64),
         began: Instant,
-        progress: &'a Progress,
+        has_failed: &'a AtomicBool,
     ) -> anyhow::Result<Self> {
         let keys = KeySequence::new(args.distribution, args.keys, args.first_key, args.seed, (thread, threads))?;
         let measured = Measurements::new()?;
@@ -57,7 +49,7 @@ impl<'a> Worker<'a> {
         let lanes = (0..).zip(sockets).filter(|(turn, _)| turn % threads == thread);
         let lanes =
             lanes.map(|(turn, socket)| Lane::new(socket, args.protocol, plan, turn, sockets.len() as u64)).collect();
-        Ok(Self { shared: ThreadState { plan, keys, budget, measured }, lanes, next_issue_ns: 0, began, progress })
+        Ok(Self { shared: ThreadState { plan, keys, budget, measured }, lanes, next_issue_ns: 0, began, has_failed })
     }
 
     /// Runs until the plan is completed.
@@ -66,8 +58,13 @@ impl<'a> Worker<'a> {
     /// A connection fails.
     pub fn run(mut self) -> anyhow::Result<Measurements> {
         wake_up_on_time();
+        self.drive().inspect_err(|_| self.has_failed.store(true, Relaxed))?;
+        Ok(self.finish())
+    }
+
+    fn drive(&mut self) -> anyhow::Result<()> {
         let mut waits: Vec<PollFd<'a>> = Vec::with_capacity(self.lanes.len());
-        while !self.progress.failed.load(Ordering::Relaxed) {
+        while !self.has_failed.load(Relaxed) {
             let now_ns = self.now_ns();
             if now_ns >= self.next_issue_ns {
                 self.issue(now_ns)?;
@@ -78,7 +75,7 @@ impl<'a> Worker<'a> {
             self.wait(&mut waits)?;
             self.receive(&waits)?;
         }
-        Ok(self.finish())
+        Ok(())
     }
 
     fn issue(&mut self, now_ns: u64) -> anyhow::Result<()> {
@@ -125,8 +122,6 @@ impl<'a> Worker<'a> {
 
     fn receive(&mut self, waits: &[PollFd<'a>]) -> anyhow::Result<()> {
         let now_ns = self.now_ns();
-        let errors_before = self.shared.measured.errors;
-        let mut replies = 0;
         for (lane, wait) in self.lanes.iter_mut().zip(waits) {
             let ready = wait.revents();
             if ready.contains(PollFlags::OUT) {
@@ -134,12 +129,8 @@ impl<'a> Worker<'a> {
             }
             if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
                 let measured = &mut self.shared.measured;
-                replies += lane.receive(now_ns, measured, self.shared.plan.warmup_ns).context("reading replies")?;
+                lane.receive(now_ns, measured, self.shared.plan.warmup_ns).context("reading replies")?;
             }
-        }
-        if replies > 0 {
-            self.progress.replies.fetch_add(replies, Ordering::Relaxed);
-            self.progress.errors.fetch_add(self.shared.measured.errors - errors_before, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -295,8 +286,8 @@ impl<'a> Lane<'a> {
     }
 
     /// Reads the replies that have arrived by `now_ns`, and adds them to `measured`: errors always, denials and
-    /// latencies only after the warm-up. Returns the number of replies.
-    pub fn receive(&mut self, now_ns: u64, measured: &mut Measurements, warmup_ns: u64) -> anyhow::Result<u64> {
+    /// latencies only after the warm-up.
+    pub fn receive(&mut self, now_ns: u64, measured: &mut Measurements, warmup_ns: u64) -> anyhow::Result<()> {
         let ReplyCounts { replies, denied, errors } = self.connection.receive()?;
         ensure!(replies <= self.sent - self.received, "the server sent a reply without a request");
         if replies > 0 {
@@ -308,7 +299,7 @@ impl<'a> Lane<'a> {
             }
             self.record(replies, now_ns, &mut measured.latencies, warmup_ns);
         }
-        Ok(replies)
+        Ok(())
     }
 
     /// Ends the run at `now_ns`. Counts requests that are due and have no reply.
