@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::support::{divvy_with, output, program};
+use crate::support::{divvy_with, output};
 
 const TEMPLATES: [&str; 4] = ["api-keys", "login", "llm", "gateway"];
 
@@ -55,25 +55,6 @@ fn existing_files_are_kept_without_force() {
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "the other file is not written either");
         assert_eq!(run(directory.path(), "init --template login --force").0, 0);
         assert_sound(directory.path());
-    }
-}
-
-#[test]
-fn forced_files_are_written_together_or_not_at_all() {
-    for make in [(|path| fs::create_dir(path).unwrap()) as fn(&Path), |path| {
-        assert!(program("mkfifo").arg(path).status().unwrap().success())
-    }] {
-        for (blocked, other) in [("rules.ini", "rules.test.json"), ("rules.test.json", "rules.ini")] {
-            let directory = tempfile::tempdir().unwrap();
-            make(&directory.path().join(blocked));
-            let (code, out, error) = run(directory.path(), "init --template login --force");
-            assert_eq!((code, out.as_str()), (1, ""), "{error}");
-            assert_eq!(error, format!("divvy: cannot write {blocked}: it is not a regular file\n"));
-            assert!(!directory.path().join(other).exists(), "{other} is not created");
-            fs::write(directory.path().join(other), "mine").unwrap();
-            assert_eq!(run(directory.path(), "init --template login --force").0, 1);
-            assert_eq!(fs::read_to_string(directory.path().join(other)).unwrap(), "mine");
-        }
     }
 }
 

@@ -285,7 +285,6 @@ fn million_counters_are_listed_and_forgotten_in_bounded_memory() {
     let grown = server.peak_resident().saturating_sub(before);
     assert!(grown < 64 * MIB, "the server grew by {} MiB", grown / MIB);
 
-    // It reports its progress on standard error.
     let (_, forgotten, _) = run_at(&server, "forget --rule uploads --yes");
     assert_eq!(forgotten, format!("{COUNTERS} forgotten\n"));
     assert_eq!(client.command("DIVVY.COUNTERS uploads"), "[0 []]");

@@ -148,18 +148,14 @@ fn json_has_the_same_for_programs() {
 fn unusable_files_say_what_is_wrong_and_exit_with_2() {
     let missing = files(RULES, "");
     fs::remove_file(missing.path("rules.test.json")).unwrap();
-    let step = json!([{"operation": {"api": "search", "user": "ann"}, "expect": {"rule": "serch"}}]);
+    let step = json!([{"operation": {"api": "search", "user": "ann"}, "ttl": 1, "expect": {"rule": "search"}}]);
     let broken_rules = files("[a=1]\ncreditLimit = x\n", "");
     for (place, args, expected) in [
         (&missing, "rules.ini", "error: rules.test.json: cannot read the test cases: No such file"),
         (&missing, "none.ini", "error: none.ini: cannot read the file"),
         (&missing, "rules.ini --cases .", "it is a directory, but must be a regular file; check its path"),
         (&broken_rules, "rules.ini", "error: rules.ini:2: [a=1]"),
-        (
-            &with_steps(&step),
-            "rules.ini",
-            "error: rules.test.json: cases[0].steps[0].expect.rule: no rule is called \"serch\"; the names are search, rule-2,",
-        ),
+        (&with_steps(&step), "rules.ini", "error: rules.test.json: cases[0].steps[0]: a hit has no `ttl`"),
     ] {
         let (code, out, error) = test(place, args);
         assert_eq!((code, out.as_str()), (2, ""), "{error}");

@@ -1,9 +1,7 @@
-//! Commands for a running server: confirmations, units, warnings, and the progress of long tasks.
+//! Commands for a running server: confirmations and warnings.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::io::{Read, Write};
 use std::process::{Child, Stdio};
-use std::thread;
 
 use crate::support::{COMPAT_RULES, RulesFile, Server, divvy_with, done, done_at, on_a_terminal, output, run, run_at};
 
@@ -104,48 +102,6 @@ fn denial_on_a_terminal_names_the_rule() {
     let over_line = shown(&format!("hit --addr {line} api=serch"));
     assert_eq!(over_line, "OK false 0 0\ndenied; to see by which rule, use --server instead of --addr\n");
     assert_eq!(done_at(&server, "hit api=serch"), "OK false 0 0\n", "no terminal reads standard error");
-}
-
-#[test]
-fn backup_name_never_looks_like_an_option() {
-    for name in ["-rf", "-", "/var/backups/-rf", "--help/"] {
-        let (code, _, error) = run(&format!("backup --server 127.0.0.1:1 -- {name}"));
-        assert!(code == 1 && error.contains("cannot be called") && error.contains("options"), "{error}");
-    }
-    let (code, _, error) = run("backup -rf");
-    assert!(code == 2 && error.contains("'-r'"), "{error}");
-}
-
-/// Starts a server that answers the first request on command.
-fn slow(reply: &'static [u8]) -> (SocketAddr, std::sync::mpsc::Sender<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let (answer, reported) = std::sync::mpsc::channel();
-    thread::spawn(move || {
-        let (stream, _) = listener.accept().unwrap();
-        let mut stream = BufReader::new(stream);
-        let mut line = String::new();
-        while line != "\r\n" {
-            line.clear();
-            stream.read_line(&mut line).unwrap();
-        }
-        reported.recv().unwrap();
-        stream.get_mut().write_all(reply).unwrap();
-    });
-    (address, answer)
-}
-
-#[test]
-fn long_task_shows_progress() {
-    let (address, answer) = slow(b"HTTP/1.1 200 OK\r\ncontent-length: 18\r\n\r\n{\"path\":\"/backup\"}");
-    let mut terminal = start_on_a_terminal(&format!("backup monday --server {address}"));
-    let mut out = terminal.stdout.take().unwrap();
-    await_text(&mut out, "the server is taking the backup, ");
-    answer.send(()).unwrap();
-    let mut rest = String::new();
-    out.read_to_string(&mut rest).unwrap();
-    assert!(rest.ends_with("\r\u{1b}[K/backup\r\n"), "the line is removed: {rest:?}");
-    assert!(terminal.wait().unwrap().success());
 }
 
 #[test]

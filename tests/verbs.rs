@@ -175,7 +175,7 @@ fn flag_takes_precedence_over_a_variable_and_two_flags_conflict() {
         assert_eq!(output(command.envs(variables.iter().copied())).0, 0, "{variables:?} {options}");
     }
     let (code, _, error) = run(&format!("hit --server {http} --addr {line} {STATUS}"));
-    assert!(code == 2 && error.contains("--server") && error.contains("--addr"), "{error}");
+    assert!(code == 1 && error.contains("--server") && error.contains("--addr"), "{error}");
 }
 
 #[test]

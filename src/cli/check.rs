@@ -15,12 +15,10 @@ use super::client::{Request, ServerArgs};
 use super::terminal::{count_of, printable};
 use super::values::{Choices, Pair, choice};
 use divvy_core::config::{self, Format, Problem, Serving};
-use divvy_core::rules::diff::{
-    Change, CounterChange, SettingChange, diff, find_abandoned, find_origins, would_keep_if_named,
-};
+use divvy_core::rules::diff::{Change, CounterChange, diff, find_abandoned, find_origins, would_keep_if_named};
 use divvy_core::rules::explain::{ActorExceptions, Explanation, explain};
-use divvy_core::rules::setting_name::{COMMENT, OVERRUN};
-use divvy_core::rules::{MatchPolicy, Operation, Overrun, Rule, RuleSet, stacks};
+use divvy_core::rules::setting_name::COMMENT;
+use divvy_core::rules::{MatchPolicy, Operation, Rule, RuleSet, stacks};
 use divvy_limiter::CounterNames;
 use divvy_server::http::CheckOperation;
 
@@ -158,9 +156,6 @@ fn compare(rules: &RuleSet, path: &Path, other: &Path, server: &ServerArgs) -> a
             Change::Added { counters: CounterChange::None, rule } if rule.identity().is_some() => {
                 "; its counters are new"
             }
-            Change::Changed { rule, settings, counters: CounterChange::Kept } if depends_on_debt(rule, settings) => {
-                ", except in Redis, where they start afresh"
-            }
             _ => "",
         };
         writeln!(out, "{}", printable(&format!("{change}{end}")))?;
@@ -194,12 +189,6 @@ fn compare(rules: &RuleSet, path: &Path, other: &Path, server: &ServerArgs) -> a
     }
     out.flush()?;
     Ok(if abandoned.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(ABANDONED) })
-}
-
-/// Returns whether the changed settings give the rule other counters in Redis: see [`CounterNames::InRedis`].
-fn depends_on_debt(rule: &Rule, settings: &[SettingChange]) -> bool {
-    let with_debt = Rule { overrun: Overrun::Debt, ..rule.clone() };
-    settings.iter().any(|setting| setting.name == OVERRUN) && CounterNames::InRedis.are_apart(&with_debt)
 }
 
 /// Leaves out what the server does not say: the comments. Returns whether anything is left.

@@ -1,14 +1,12 @@
 //! Subcommands that write rules files. `divvy convert` writes the rules of an INI file as JSON or vice versa, or converts the
 //! configuration of envoyproxy/ratelimit. `divvy init` writes a rules file for a common purpose, and its test cases.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
-use rustix::fs::OFlags;
+use anyhow::{Context, anyhow, bail};
 
 use super::check::{load_rules, print_problems};
 use super::terminal::quote;
@@ -46,7 +44,7 @@ pub fn convert(args: ConvertArgs) -> anyhow::Result<ExitCode> {
         .with_context(|| format!("{}: unknown file extension; name it *.ini or *.json", args.output.display()))?;
     let Some((rules, is_complete)) = read(&args.inputs)? else { return Ok(ExitCode::FAILURE) };
     if args.strict && !is_complete {
-        anyhow::bail!("{} is not written: with --strict, everything must be converted", args.output.display());
+        bail!("{} is not written: with --strict, everything must be converted", args.output.display());
     }
     let text = config::write(&rules, format).with_context(|| names(&args.inputs))?;
     // Lists are found from the directory of the output.
@@ -61,7 +59,7 @@ fn read(inputs: &[PathBuf]) -> anyhow::Result<Option<(Vec<Rule>, bool)>> {
         return import(inputs);
     }
     let [input] = inputs else {
-        anyhow::bail!("only ratelimit's YAML can be converted from several files; give one *.ini or *.json");
+        bail!("only ratelimit's YAML can be converted from several files; give one *.ini or *.json");
     };
     let rules = load_rules(input, &Serving::default(), true)?;
     Ok(rules.map(|rules| (rules.rules().to_vec(), true)))
@@ -135,7 +133,12 @@ pub fn init(args: InitArgs) -> anyhow::Result<ExitCode> {
     }
     let cases = test::cases_path(&file);
     let (rules_text, cases_text) = template;
-    write_together(&[(&file, rules_text), (&cases, cases_text)], force)?;
+    // Neither is written if one of them exists.
+    if let Some(path) = [&file, &cases].into_iter().find(|path| !force && path.exists()) {
+        return Err(describe(path, ErrorKind::AlreadyExists.into()));
+    }
+    write_file(&file, rules_text, force)?;
+    write_file(&cases, cases_text, force)?;
     print_next_steps(&file, &cases)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -161,60 +164,10 @@ fn write_file(path: &Path, text: &str, force: bool) -> anyhow::Result<()> {
     written.map_err(|error| describe(path, error))
 }
 
-/// Writes all files or none: each text to its path. A path must not exist unless `force`, and may then be a regular file
-/// only.
-///
-/// # Errors
-/// A file exists, or cannot be written. If one cannot be opened, none is changed.
-fn write_together(files: &[(&Path, &str)], force: bool) -> anyhow::Result<()> {
-    let mut opened: Vec<OpenedFile<'_>> = Vec::new();
-    for (path, text) in files {
-        match OpenedFile::open(path, text, force) {
-            Ok(file) => opened.push(file),
-            Err(error) => {
-                for file in opened.iter().filter(|file| file.is_new) {
-                    // The first error matters more than an empty file that remains.
-                    let _ = fs::remove_file(file.path);
-                }
-                return Err(describe(path, error));
-            }
-        }
-    }
-    for OpenedFile { path, text, mut file, .. } in opened {
-        let written = file.set_len(0).and_then(|()| file.write_all(text.as_bytes()));
-        written.map_err(|error| describe(path, error))?;
-    }
-    Ok(())
-}
-
-/// A file that is ready to be written.
-struct OpenedFile<'a> {
-    path: &'a Path,
-    text: &'a str,
-    file: File,
-    is_new: bool,
-}
-
-impl<'a> OpenedFile<'a> {
-    fn open(path: &'a Path, text: &'a str, force: bool) -> io::Result<Self> {
-        // Opening a pipe waits for its reader, so the type is checked first.
-        let is_new = match fs::metadata(path) {
-            Ok(found) if force && !found.is_file() => {
-                return Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file"));
-            }
-            found => found.is_err(),
-        };
-        let mut options = OpenOptions::new();
-        let options = options.write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
-        let file = if force { options.create(true).truncate(false) } else { options.create_new(true) }.open(path)?;
-        Ok(Self { path, text, file, is_new })
-    }
-}
-
 fn describe(path: &Path, error: io::Error) -> anyhow::Error {
     match error.kind() {
         ErrorKind::AlreadyExists => {
-            anyhow::anyhow!("{} already exists; add --force to overwrite it", path.display())
+            anyhow!("{} already exists; add --force to overwrite it", path.display())
         }
         _ => anyhow::Error::new(error).context(format!("cannot write {}", path.display())),
     }

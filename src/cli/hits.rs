@@ -6,26 +6,21 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use clap::error::ErrorKind;
-use clap::parser::ValueSource;
-use clap::{ArgMatches, Command, FromArgMatches};
 use hyper::{Method, StatusCode};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::time::timeout;
 
-use super::client::{Refusal, Request, ServerArgs, certificate_hint, explain_silence, tls_hint};
+use super::client::{Refusal, Request, ServerArgs, explain_silence, tls_hint};
 use super::terminal::{printable, quote};
-use super::values::{Pair, operation_of};
+use super::values::{GivenFlags, Pair, operation_of};
 use divvy_access::DEFAULT_USER;
 use divvy_core::units::{self, Time};
 use divvy_server::protocol::line::{ErrorCode, Reply, format_auth, format_hit, is_welcome, parse_reply};
 
 /// Maximum time to connect, and maximum time for an answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Default address of the line protocol.
-const DEFAULT_ADDRESS: &str = "127.0.0.1:8321";
 /// Exit code for a refusal with `--exit-code`. 1 stands for an error, and 2 for an invalid command line.
 const REFUSED: u8 = 3;
 /// The name of the default rule.
@@ -43,9 +38,8 @@ pub enum HitCommand {
     /// denial also names the rule, and the block if there is one.
     #[command(after_help = "Example:\n  divvy hit --cost 5 api=search user=ann")]
     Hit {
-        // This comes first, because it checks whether the other values come from flags or variables.
         #[command(flatten)]
-        front: Front,
+        given: GivenFlags,
         #[command(flatten)]
         call: CallArgs,
         /// Speak the line protocol with this address, instead of HTTP with --server [default: 127.0.0.1:8321]
@@ -208,18 +202,20 @@ impl HitCommand {
     /// There is no answer, or it is an error.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         match self {
-            Self::Hit { front: Front::Line, call, addr, cost, id, exit_code, operation } => {
+            // A flag takes precedence over a variable. Of the variables, DIVVY_ADDR takes precedence, because it is older.
+            Self::Hit { given, call, addr: Some(address), cost, id, exit_code, operation }
+                if given.is_typed("addr") || !given.is_typed("server") =>
+            {
+                ensure!(
+                    !given.is_typed("server"),
+                    "--server (HTTP) and --addr (the line protocol) exclude each other: give one of them"
+                );
                 let has_user = call.server.user.as_ref().is_some_and(|user| user != DEFAULT_USER);
-                for (flag, is_given) in
-                    [("--cost", cost.is_some()), ("--id", id.is_some()), ("--user (or DIVVY_USER)", has_user)]
-                {
-                    ensure!(
-                        !is_given,
-                        "{flag} needs HTTP, because the line protocol of --addr (or DIVVY_ADDR) does not support it: use \
-                         --server"
-                    );
-                }
-                let address = addr.as_deref().unwrap_or(DEFAULT_ADDRESS);
+                ensure!(
+                    cost.is_none() && id.is_none() && !has_user,
+                    "the line protocol of --addr (or DIVVY_ADDR) does not support --cost, --id and --user (or DIVVY_USER): \
+                     use --server"
+                );
                 let answer = hit_over_line_protocol(&call.server, &operation.pairs, address)?;
                 let advice = || "denied; to see by which rule, use --server instead of --addr\n".to_owned();
                 call.print(&answer, VERDICT, *exit_code, advice)
@@ -362,14 +358,21 @@ fn hit_over_line_protocol(server: &ServerArgs, pairs: &[Pair], address: &str) ->
         };
         let answered = runtime.block_on(async { timeout(TIMEOUT, asking).await });
         answered.map_err(|_| explain_silence(address, TIMEOUT))?.map_err(|error| {
-            let hint = certificate_hint(&error);
+            let hint = tls_hint(&error);
             anyhow::Error::new(error).context(format!("{address} did not answer{hint}"))
         })?;
         if !line.ends_with(b"\n") {
-            bail!("{address} closed the connection without an answer{}", tls_hint(&line));
+            bail!(
+                "{address} closed the connection without an answer: if it uses TLS there, add --tls or --tls-ca FILE"
+            );
         }
         let line = String::from_utf8_lossy(&line).trim_end().to_owned();
-        ensure!(!is_resp(&line), "{}", resp_port(address, &line));
+        // RESP also reads requests of one line. Its replies begin with a mark.
+        ensure!(
+            !line.starts_with(['+', '-']),
+            "{address} answered over RESP: use the line protocol's port (8321 by default), or --server with the port of HTTP \
+             (8322)"
+        );
         Ok(line)
     };
     if let Some(password) = password {
@@ -384,61 +387,6 @@ fn hit_over_line_protocol(server: &ServerArgs, pairs: &[Pair], address: &str) ->
         Reply::Verdict { allowed, credit, reset_seconds } => {
             Ok(json!({ "allowed": allowed, "remaining": credit, "reset": reset_seconds }))
         }
-    }
-}
-
-/// Returns whether an answer is of RESP, whose replies begin with a mark. RESP also reads requests of one line.
-fn is_resp(answer: &str) -> bool {
-    answer.starts_with(['+', '-'])
-}
-
-/// Describes the port of a server that answered over RESP.
-fn resp_port(address: &str, answer: &str) -> String {
-    let name =
-        if answer.contains("DIVVY.") { "is divvy's RESP port" } else { "speaks RESP, as divvy's RESP port does" };
-    format!(
-        "{address} {name}: use the line protocol's port (8321 by default), or --server with the port of HTTP (8322)"
-    )
-}
-
-/// The listener chosen by `--server` and `--addr`. A flag takes precedence over a variable. Of the variables,
-/// DIVVY_ADDR takes precedence, because it is older. The default is HTTP.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Front {
-    Http,
-    Line,
-}
-
-impl FromArgMatches for Front {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let is_from = |flag: &str, source| matches.value_source(flag) == Some(source);
-        let is_typed = |flag| is_from(flag, ValueSource::CommandLine);
-        match (is_typed("server"), is_typed("addr")) {
-            (true, true) => Err(clap::Error::raw(
-                ErrorKind::ArgumentConflict,
-                "--server (HTTP) and --addr (the line protocol) exclude each other: give one of them\n",
-            )),
-            (true, false) => Ok(Self::Http),
-            (false, true) => Ok(Self::Line),
-            (false, false) if is_from("addr", ValueSource::EnvVariable) => Ok(Self::Line),
-            (false, false) => Ok(Self::Http),
-        }
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-/// Declares no flags of its own.
-impl clap::Args for Front {
-    fn augment_args(command: Command) -> Command {
-        command
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        command
     }
 }
 

@@ -7,7 +7,6 @@
 mod check;
 mod client;
 mod convert;
-mod hints;
 mod hits;
 mod operations;
 #[cfg(feature = "packaging")]
@@ -23,9 +22,13 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue};
+use clap::error::ContextKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use divvy_core::suggestion::nearest;
+
+/// Common prefix of all flags' variables.
+const PREFIX: &str = "DIVVY_";
 /// Last paragraph of the help of subcommands with sizes and times.
 const UNITS: &str = "\
 BYTES accepts the units K, M, G (powers of 1000) and Ki, Mi, Gi (powers of 1024), as in 64Ki. SECONDS and MS accept \
@@ -51,30 +54,49 @@ fn accept_negative_numbers(command: clap::Command) -> clap::Command {
 fn with_variable(flag: clap::Arg) -> clap::Arg {
     match flag.get_long().filter(|_| flag.get_env().is_none()) {
         Some(name) => {
-            let variable = format!("DIVVY_{}", name.to_uppercase().replace('-', "_"));
+            let variable = format!("{PREFIX}{}", name.to_uppercase().replace('-', "_"));
             flag.env(variable)
         }
         None => flag,
     }
 }
 
-/// Puts the usage of the subcommand that `words` begin with into the error. clap's own usage shows every option that the
-/// environment sets as if it was required.
-fn with_plain_usage(mut error: clap::Error, mut command: clap::Command, words: &[String]) -> clap::Error {
-    if error.get(ContextKind::Usage).is_none() {
-        return error;
+/// Returns a warning for each environment variable that starts with the prefix and belongs to no flag of `divvy`, in
+/// the order of their names.
+fn unknown_settings(divvy: &clap::Command) -> Vec<String> {
+    let known = variables(divvy);
+    let variables = std::env::vars_os();
+    let warning =
+        |(name, value): (OsString, OsString)| warn_if_unknown(&known, name.to_str()?, &value.to_string_lossy());
+    let mut lines: Vec<_> = variables.filter_map(warning).collect();
+    lines.sort();
+    lines
+}
+
+/// Returns the variables of a command's flags, and of its subcommands'.
+fn variables(command: &clap::Command) -> Vec<String> {
+    let own = command.get_arguments().filter_map(|arg| Some(arg.get_env()?.to_str()?.to_owned()));
+    own.chain(command.get_subcommands().flat_map(variables)).collect()
+}
+
+fn warn_if_unknown(known: &[String], name: &str, value: &str) -> Option<String> {
+    let rest = name.strip_prefix(PREFIX)?;
+    if known.iter().any(|known| known == name) || is_of_a_service(name, value) {
+        return None;
     }
-    command.build();
-    let mut command = &mut command;
-    for word in words.iter().take_while(|word| !word.starts_with('-')) {
-        if !command.has_subcommands() {
-            break;
-        }
-        let Some(subcommand) = command.find_subcommand_mut(word) else { return error };
-        command = subcommand;
-    }
-    error.insert(ContextKind::Usage, ContextValue::StyledStr(command.render_usage()));
-    error
+    let names: Vec<_> = known.iter().filter_map(|known| known.strip_prefix(PREFIX)).collect();
+    let hint = match nearest(rest, &names) {
+        Some(meant) => format!("did you mean {PREFIX}{meant}?"),
+        None => "see `divvy help` and the --help of its subcommands".to_owned(),
+    };
+    Some(format!("{name} is not a setting and has no effect: {hint}"))
+}
+
+/// Returns whether Kubernetes sets the variable in pods that run next to a Service called `divvy` or `divvy-…`, such as
+/// `DIVVY_SERVICE_HOST`, `DIVVY_PORT` and `DIVVY_GRPC_PORT_8323_TCP`
+/// (<https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables>).
+fn is_of_a_service(name: &str, value: &str) -> bool {
+    name.contains("_SERVICE_") || name.contains("_PORT_") || name.ends_with("_PORT") && value.contains("://")
 }
 
 #[derive(Subcommand)]
@@ -113,12 +135,13 @@ impl Cli {
 
     /// Parses a command line, which begins with the program's name.
     fn parse_line(line: Vec<OsString>) -> Result<Self, clap::Error> {
-        let words: Vec<_> = line.iter().skip(1).map_while(|word| word.to_str()).map(str::to_owned).collect();
         let matches = accept_negative_numbers(Self::command()).try_get_matches_from(line);
         let parsed = matches.and_then(|matches| Self::from_arg_matches(&matches));
         parsed.map_err(|error| {
-            let error = with_plain_usage(error.format(&mut Self::command()), Self::command(), &words);
-            hints::add_tip(error, words.first().map(String::as_str))
+            let mut error = error.format(&mut Self::command());
+            // It shows every option that the environment sets as if it was required.
+            error.remove(ContextKind::Usage);
+            error
         })
     }
 
@@ -127,7 +150,7 @@ impl Cli {
     /// # Errors
     /// The error explains to the operator why the subcommand failed.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let unknown_settings = hints::unknown_settings(&Self::command());
+        let unknown_settings = unknown_settings(&Self::command());
         // `serve` logs the warnings itself.
         if !matches!(self.command, Command::Serve(_)) {
             let mut err = io::stderr().lock();
@@ -151,6 +174,53 @@ impl Cli {
             Command::Completions(args) => packaging::print_completions(args, Self::command()),
             #[cfg(feature = "packaging")]
             Command::Man(args) => packaging::print_man(args, Self::command()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variable_that_is_no_setting_causes_a_suggestion() {
+        let known = variables(&Cli::command());
+        let of_kubernetes = "";
+        for (name, value, expected) in [
+            // Settings of all subcommands, and other variables.
+            ("DIVVY_CONFIG", "x", ""),
+            ("DIVVY_DURABILITY", "x", ""),
+            ("DIVVY_SERVER", "x", ""),
+            ("DIVVY_ADDR", "x", ""),
+            ("PATH", "x", ""),
+            ("DIVVY_DURABILTY", "x", "did you mean DIVVY_DURABILITY?"),
+            ("DIVVY_LOG_LEVEL", "x", "did you mean DIVVY_LOG?"),
+            ("DIVVY_data_dir", "x", "did you mean DIVVY_DATA_DIR?"),
+            ("DIVVY_QQQ", "x", "see `divvy help` and the --help of its subcommands"),
+            ("DIVVY_PORT", "8321", "see `divvy help` and the --help of its subcommands"),
+            ("DIVVY_SERVICE_HOST", "10.0.0.11", of_kubernetes),
+            ("DIVVY_PORT", "tcp://10.0.0.11:9049", of_kubernetes),
+            ("DIVVY_PORT_9049_TCP_ADDR", "10.0.0.11", of_kubernetes),
+            ("DIVVY_GRPC_SERVICE_PORT", "8323", of_kubernetes),
+            ("DIVVY_GRPC_PORT_8323_TCP_PROTO", "tcp", of_kubernetes),
+        ] {
+            let warning = warn_if_unknown(&known, name, value).unwrap_or_default();
+            assert_eq!(warning.is_empty(), expected.is_empty(), "{name}: {warning}");
+            assert!(warning.ends_with(expected) && (warning.is_empty() || warning.starts_with(name)), "{warning}");
+        }
+    }
+
+    #[test]
+    fn negative_number_is_out_of_range() {
+        for (line, expected) in [
+            ("hit --cost -1 a=b", "must be a whole number from 0 to 9223372036854775807"),
+            ("limit set free ann -5", "must be a whole number from 0 to"),
+            ("serve --reload-interval -1", "is not a time"),
+            ("hit -1", "expected key=value"),
+        ] {
+            let words = ["divvy"].into_iter().chain(line.split_whitespace());
+            let message = Cli::parse_line(words.map(Into::into).collect()).err().unwrap().to_string();
+            assert!(message.contains(expected), "{line}: {message}");
         }
     }
 }

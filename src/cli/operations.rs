@@ -7,12 +7,10 @@ mod printer;
 use std::io::{self, BufRead, BufWriter, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use hyper::Method;
 use serde_json::Value;
 use url::form_urlencoded;
@@ -22,7 +20,7 @@ pub use self::arguments::OperationArgs;
 use self::printer::{COLUMNS_OF_RULES, Printer};
 use super::check::{describe_explanation, explain_file};
 use super::client::Request;
-use super::terminal::{Progress, accept_closed_pipe};
+use super::terminal::accept_closed_pipe;
 use super::values::{Pair, operation_of};
 use divvy_api::{ENDPOINTS, Edit, Endpoint, Inspection, Kind, Shape, Task};
 use divvy_core::rules::operation;
@@ -71,8 +69,6 @@ impl OperationArgs {
             _ => PATIENCE,
         })?;
         let shape = &row_over_http(self.endpoint).reply;
-        let shown = Arc::new(AtomicU64::new(0));
-        let progress = self.progress(shape, Arc::clone(&shown));
         let columns: &[&str] =
             if self.endpoint.task == Task::Read(Inspection::Rules) { &COLUMNS_OF_RULES } else { &[] };
         let mut printer = Printer::new(BufWriter::new(io::stdout().lock()), self.json, columns);
@@ -90,13 +86,11 @@ impl OperationArgs {
                 Task::Read(Inspection::Explanation) if !self.json => printer.write(&describe_explanation(&reply)?)?,
                 _ => printer.print(shape, &reply)?,
             }
-            shown.store(printer.count(), Relaxed);
             match reply.get("next").and_then(Value::as_str) {
                 Some(cursor) => request = self.request(Some(cursor))?,
                 None => break reply,
             }
         };
-        drop(progress);
         printer.finish(shape)?;
         let is_missing = match self.endpoint.task {
             Task::Change(Edit::RemoveException(_), _) => last.get("removed") == Some(&Value::Bool(false)),
@@ -107,17 +101,6 @@ impl OperationArgs {
             writeln!(io::stderr(), "{}", self.endpoint.missing)?;
         }
         Ok(if is_missing { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-    }
-
-    /// Shows the progress of tasks that may take long. On a terminal, a list itself shows it.
-    fn progress(&self, shape: &'static Shape, shown: Arc<AtomicU64>) -> Option<Progress> {
-        match (self.endpoint.task, shape) {
-            (Task::Change(Edit::BackUp, _), _) => Some(Progress::show(|| "the server is taking the backup".to_owned())),
-            (_, Shape::Page { name, of, .. }) if matches!(of, Shape::Number) || !io::stdout().is_terminal() => {
-                Some(Progress::show(move || format!("{} {name}", shown.load(Relaxed))))
-            }
-            _ => None,
-        }
     }
 
     /// Returns the request for the page at this cursor.
@@ -188,12 +171,6 @@ fn confirm(what: &str) -> anyhow::Result<bool> {
 /// Returns the name of a backup to send. Paths become absolute, because the server has its own working directory.
 fn name_for_server(name: &str) -> anyhow::Result<String> {
     let name = name.trim_end_matches('/');
-    let last = name.rsplit('/').next().unwrap_or_default();
-    ensure!(
-        !last.starts_with('-'),
-        "a backup cannot be called {last:?}: `rm` and other programs would read it as options; begin the name with a \
-         letter or a digit"
-    );
     if !name.contains('/') {
         return Ok(name.to_owned());
     }

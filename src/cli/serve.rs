@@ -12,7 +12,6 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use self::access::{AccessArgs, load_given, warn_of_open_fronts};
@@ -30,9 +29,9 @@ use divvy_limiter::Limiter;
 use divvy_limiter::store::Store;
 #[cfg(feature = "ui")]
 use divvy_server::http::page::Page;
-use divvy_server::{self as server, Drain, Fronts, Health, RecentReloads, Settings, keep_running};
+use divvy_server::{self as server, Drain, Fronts, Health, RecentReloads, Settings};
 use divvy_telemetry::logging;
-use divvy_telemetry::metrics::{Metrics, Statsd, Task};
+use divvy_telemetry::metrics::{Metrics, Statsd};
 #[cfg(feature = "ui")]
 use divvy_ui::Ui;
 
@@ -141,7 +140,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         "Log lines dropped because standard error did not accept them.",
         logging::dropped_lines,
     );
-    let StopSignals { draining, at_once } = StopSignals::on_signal(&metrics)?;
+    let StopSignals { draining, at_once } = StopSignals::on_signal()?;
     let reloads = args.http.has_page(&metrics_path)?.then(RecentReloads::new);
     if reloads.is_some() {
         metrics.hits.count_each_rule();
@@ -264,11 +263,11 @@ fn print(lines: String) {
 
 /// Requests to stop, from SIGTERM and SIGINT.
 #[derive(Debug, Clone)]
-pub struct StopSignals {
+struct StopSignals {
     /// Cancelled by the first signal, which asks for an orderly shutdown.
-    pub draining: CancellationToken,
+    draining: CancellationToken,
     /// Cancelled by the second signal, which asks for an immediate exit.
-    pub at_once: CancellationToken,
+    at_once: CancellationToken,
 }
 
 impl StopSignals {
@@ -276,31 +275,22 @@ impl StopSignals {
     ///
     /// # Errors
     /// The system refuses it.
-    pub fn on_signal(metrics: &Arc<Metrics>) -> anyhow::Result<Self> {
+    fn on_signal() -> anyhow::Result<Self> {
         let stop = Self { draining: CancellationToken::new(), at_once: CancellationToken::new() };
-        let signals = Arc::new(Mutex::new([signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?]));
+        let signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
         // A write beyond the limit of a file's size fails then, as it does when the disk is full. The signal would end the
         // server. Its handler stays.
         drop(signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
-        let (waiting, metrics) = (stop.clone(), Arc::clone(metrics));
-        tokio::spawn(async move {
-            let wait = || waiting.clone().wait(Arc::clone(&signals));
-            keep_running(Task::Signals, &metrics, wait).await;
-        });
+        tokio::spawn(stop.clone().wait(signals));
         Ok(stop)
     }
 
     /// Waits for signals. Each takes effect before it is logged.
-    async fn wait(self, signals: Arc<Mutex<[Signal; 2]>>) {
-        let mut signals = signals.lock().await;
-        if !self.draining.is_cancelled() {
-            receive_either(&mut signals).await;
-            self.draining.cancel();
-            notify_stopping();
-            tracing::info!(
-                "stopping: answering requests already received; a second signal stops the process immediately"
-            );
-        }
+    async fn wait(self, mut signals: [Signal; 2]) {
+        receive_either(&mut signals).await;
+        self.draining.cancel();
+        notify_stopping();
+        tracing::info!("stopping: answering requests already received; a second signal stops the process immediately");
         receive_either(&mut signals).await;
         self.at_once.cancel();
         tracing::warn!("stopping immediately: closing all connections");

@@ -1,7 +1,6 @@
 //! `divvy test`: runs the test cases of a rules file through the code that serves requests, at simulated times.
 
-mod check;
-mod file;
+mod cases;
 mod simulation;
 
 use std::fmt;
@@ -9,19 +8,20 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use self::check::{Case, Step};
-use self::file::RawExpectation;
+use self::cases::{Case, Expectation, Step};
 use self::simulation::{Answer, Simulation};
 use super::check::{load_rules, print_problems};
 use super::terminal::{count_of, printable};
 use divvy_core::config::Serving;
 use divvy_core::json::{Object, WholeNumber};
 use divvy_core::rules::RuleSet;
+use divvy_core::units::Time;
 use divvy_limiter::{ActiveRules, CounterNames};
 use divvy_telemetry::metrics::Metrics;
 
@@ -62,10 +62,8 @@ pub fn run(args: TestArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(UNUSABLE));
     };
     let path = args.cases.unwrap_or_else(|| cases_path(&args.config));
-    let file = file::read(&path).map_err(|problem| vec![problem]);
-    let checked = file.as_ref().map_err(Vec::clone);
-    let cases = match checked.and_then(|file| check::check(file, &rules, &path.display().to_string())) {
-        Ok(cases) => cases,
+    let cases = match cases::read(&path) {
+        Ok(file) => file.cases,
         Err(problems) => {
             print_problems(&problems, "error")?;
             return Ok(ExitCode::from(UNUSABLE));
@@ -89,13 +87,13 @@ pub fn run(args: TestArgs) -> anyhow::Result<ExitCode> {
 
 /// Runs each case on its own empty store. Passes the compiled rules from one case to the next, and returns them, too.
 async fn run_cases<'a>(
-    cases: &'a [Case<'a>],
+    cases: &'a [Object<Case>],
     mut policy: ActiveRules,
     metrics: &Arc<Metrics>,
 ) -> anyhow::Result<(Vec<CaseResult<'a>>, ActiveRules)> {
     let mut results = Vec::new();
-    for case in cases {
-        let mut simulation = Simulation::new(policy, metrics, case.start);
+    for Object(case) in cases {
+        let mut simulation = Simulation::new(policy, metrics, case.start());
         results.push((case, run_case(case, &mut simulation).await?));
         policy = simulation.into_policy().context(IN_USE)?;
     }
@@ -103,16 +101,17 @@ async fn run_cases<'a>(
 }
 
 /// Runs a case, and returns its failures.
-async fn run_case<'a>(case: &'a Case<'a>, simulation: &mut Simulation<'a>) -> anyhow::Result<Vec<Failure<'a>>> {
+async fn run_case<'a>(case: &'a Case, simulation: &mut Simulation<'a>) -> anyhow::Result<Vec<Failure<'a>>> {
     let policy = simulation.policy().context(IN_USE)?;
-    let mut failures = Vec::new();
-    for (index, step) in case.steps.iter().enumerate() {
-        let answer = simulation.run(step).await;
-        let expect = step.written.expect.as_ref().map(|Object(expect)| expect);
-        let differences = compare(expect.unwrap_or(&RawExpectation::default()), &answer, policy.rules());
+    let (mut failures, mut at) = (Vec::new(), Time(Duration::ZERO));
+    for (number, Object(step)) in (1..).zip(&case.steps) {
+        at = step.at.unwrap_or(at);
+        let answer = simulation.run(step, at).await;
+        let expect = step.expect.as_ref().map(|Object(expect)| expect);
+        let differences = compare(expect.unwrap_or(&Expectation::default()), &answer, policy.rules());
         if !differences.is_empty() {
             let rule = answer.ok().and_then(|answer| answer.rule);
-            failures.push(Failure { number: index + 1, step, differences, rule });
+            failures.push(Failure { number, at, step, differences, rule });
         }
     }
     Ok(failures)
@@ -123,7 +122,8 @@ async fn run_case<'a>(case: &'a Case<'a>, simulation: &mut Simulation<'a>) -> an
 struct Failure<'a> {
     /// The step's number in its case, from 1.
     number: usize,
-    step: &'a Step<'a>,
+    at: Time,
+    step: &'a Step,
     /// The differences, at least one.
     differences: Vec<Difference>,
     /// The index of the rule that answered; `None` after an error.
@@ -131,7 +131,7 @@ struct Failure<'a> {
 }
 
 /// A case that was run, and its failures.
-type CaseResult<'a> = (&'a Case<'a>, Vec<Failure<'a>>);
+type CaseResult<'a> = (&'a Case, Vec<Failure<'a>>);
 
 /// The report on a test run. Displays the differences and a summary.
 #[derive(Debug)]
@@ -171,7 +171,7 @@ impl Report<'_> {
         let rule = failure.rule.and_then(|index| Some((index, self.rule_set.rules().get(index)?)));
         json!({
             "step": failure.number,
-            "at": failure.step.at.seconds(),
+            "at": failure.at.0.as_secs_f64(),
             "request": failure.step.to_string(),
             "differences": failure.differences,
             "rule": rule.map(|(index, rule)| rule.name(index).into_owned()),
@@ -179,9 +179,9 @@ impl Report<'_> {
         })
     }
 
-    fn write_failure(&self, f: &mut fmt::Formatter<'_>, case: &Case<'_>, failure: &Failure<'_>) -> fmt::Result {
-        let Failure { number, step, differences, rule } = failure;
-        writeln!(f, "FAILED: {}, step {number} at {}: {step}", case.name, step.at)?;
+    fn write_failure(&self, f: &mut fmt::Formatter<'_>, case: &Case, failure: &Failure<'_>) -> fmt::Result {
+        let Failure { number, at, step, differences, rule } = failure;
+        writeln!(f, "FAILED: {}, step {number} at {at}: {step}", case.name)?;
         for Difference { field, expected, got } in differences {
             writeln!(f, "  {field}: expected {}, got {}", shown(expected), shown(got))?;
         }
@@ -223,43 +223,30 @@ struct Difference {
 }
 
 /// Returns the differences in the fields that `expect` states. An unexpected error is a difference, too.
-fn compare(expect: &RawExpectation, answer: &Result<Answer, String>, rules: &RuleSet) -> Vec<Difference> {
-    let answer = match answer {
-        Ok(answer) => answer,
-        Err(error) if expect.error.as_ref().is_some_and(|part| error.contains(part)) => return Vec::new(),
-        Err(error) => {
-            let expected = expect.error.clone().map_or(Value::Null, Value::from);
-            return vec![Difference { field: "error", expected, got: Value::from(error.as_str()) }];
-        }
+fn compare(expect: &Expectation, answer: &Result<Answer, String>, rules: &RuleSet) -> Vec<Difference> {
+    let is_error_expected = match (&expect.error, answer) {
+        (Some(part), Err(error)) => error.contains(part),
+        (part, answer) => part.is_none() && answer.is_ok(),
     };
     let mut differences = Vec::new();
-    if let Some(error) = &expect.error {
-        differences.push(Difference { field: "error", expected: Value::from(error.as_str()), got: Value::Null });
+    if !is_error_expected {
+        let (expected, got) = (expect.error.as_deref().into(), answer.as_ref().err().map(String::as_str).into());
+        differences.push(Difference { field: "error", expected, got });
     }
-    let RawExpectation { allowed, remaining, balance, reset, rule, .. } = expect;
-    let expected = Answer {
-        allowed: *allowed,
-        remaining: remaining.map(|WholeNumber(remaining)| remaining),
-        balance: *balance,
-        reset: reset.map(|reset| reset.0),
-        rule: rule.as_deref().and_then(|name| rules.find_by_name(name)),
-    };
-    for ((field, expected), (_, got)) in fields(&expected, rules).into_iter().zip(fields(answer, rules)) {
+    let Ok(answer) = answer else { return differences };
+    let name = |index: usize| rules.rules().get(index).map(|rule| rule.name(index).into_owned());
+    // A rule with a label may also be expected as the default one.
+    let rule = expect.rule.as_ref().map(|rule| rules.find_by_name(rule).and_then(name).unwrap_or_else(|| rule.clone()));
+    for (field, expected, got) in [
+        ("allowed", Value::from(expect.allowed), Value::from(answer.allowed)),
+        ("remaining", expect.remaining.map(|WholeNumber(number)| number).into(), answer.remaining.into()),
+        ("balance", expect.balance.into(), answer.balance.into()),
+        ("reset", expect.reset.map(Time::whole_seconds).into(), answer.reset.into()),
+        ("rule", rule.into(), answer.rule.and_then(name).into()),
+    ] {
         if !expected.is_null() && expected != got {
             differences.push(Difference { field, expected, got });
         }
     }
     differences
-}
-
-fn fields(answer: &Answer, rules: &RuleSet) -> [(&'static str, Value); 5] {
-    let Answer { allowed, remaining, balance, reset, rule } = *answer;
-    let rule = rule.and_then(|index| rules.rules().get(index).map(|rule| rule.name(index).into_owned()));
-    [
-        ("allowed", allowed.into()),
-        ("remaining", remaining.into()),
-        ("balance", balance.into()),
-        ("reset", reset.into()),
-        ("rule", rule.into()),
-    ]
 }

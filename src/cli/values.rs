@@ -1,10 +1,12 @@
-//! The values of flags and arguments: words, each with its help, and the pairs of an operation.
+//! The values of flags and arguments: words, each with its help, and the pairs of an operation. Also which flags are given.
 
 use std::fmt;
 use std::str::FromStr;
 
 use anyhow::ensure;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Command, FromArgMatches};
 use serde_json::{Map, Value};
 
 /// The words that a flag may be, with their help and their values.
@@ -17,6 +19,47 @@ pub fn choice<T: Copy + Send + Sync>(choices: Choices<T>) -> impl TypedValuePars
         let known = choices.iter().find(|(word, _, _)| *word == given);
         known.map(|(_, _, value)| *value).ok_or("unknown value")
     })
+}
+
+/// The flags of a subcommand that have a value other than their default. In a type of arguments it comes first, because the
+/// others take their values.
+#[derive(Debug, Clone)]
+pub struct GivenFlags(Vec<(String, ValueSource)>);
+
+impl GivenFlags {
+    /// Returns whether the command line or the environment has the flag.
+    pub fn has(&self, id: &str) -> bool {
+        self.0.iter().any(|(given, _)| given == id)
+    }
+
+    /// Returns whether the command line has the flag.
+    pub fn is_typed(&self, id: &str) -> bool {
+        self.0.iter().any(|(given, source)| given == id && *source == ValueSource::CommandLine)
+    }
+}
+
+impl FromArgMatches for GivenFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let given = |id: &clap::Id| Some((id.to_string(), matches.value_source(id.as_str())?));
+        let given = matches.ids().filter_map(given).filter(|(_, source)| *source != ValueSource::DefaultValue);
+        Ok(Self(given.collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Declares no flags of its own.
+impl clap::Args for GivenFlags {
+    fn augment_args(command: Command) -> Command {
+        command
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        command
+    }
 }
 
 /// A `key=value` argument.

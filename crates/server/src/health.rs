@@ -279,7 +279,7 @@ mod tests {
                 assert_ne!(runs.get(), 2, "a panic after it");
             }
         };
-        keep_running(Task::Signals, &metrics, begin).await;
+        keep_running(Task::Rules, &metrics, begin).await;
         assert_eq!(runs.get(), 3);
         assert_eq!(restarts(&metrics, "signals"), 2.0);
         assert_eq!(restarts(&metrics, "accept"), 0.0);

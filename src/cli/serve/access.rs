@@ -2,7 +2,6 @@
 //! their mistakes are logged.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Display;
 use std::mem;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use tokio::net::TcpListener;
 
-use super::watch::{Reason, Watch, pause, unread};
+use super::watch::{Reason, Watch, log_problems};
 use crate::cli::users::warn_if_public;
 use divvy_access::audit::{Action, AuditLog, Change, State};
 use divvy_access::{self as access, Authority, TokenKeys, User, Users, check_password};
@@ -235,9 +234,6 @@ pub fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
-/// Maximum number of mistakes, and of warnings, that are logged at a load.
-const MAX_LOGGED_PROBLEMS: usize = 100;
-
 /// The files that define users and tokens, and the authority that they belong to.
 #[derive(Debug)]
 pub struct WatchedAccess {
@@ -333,37 +329,19 @@ pub struct WatchedFile<T> {
 
 impl<T: Credentials> WatchedFile<T> {
     /// Loads the file at `path` as `read` does. `None` if it has mistakes, which are logged.
-    pub fn load(path: &Path, read: impl FnOnce(&Path) -> Result<(T, Vec<Problem>), Report>) -> Option<Self> {
-        // Begins before the file is read, so that a write during the read is seen as a change.
-        let watch = Watch::new(path);
-        let loaded = read(path);
-        log_problems(&loaded);
+    pub fn load(path: &Path, read: impl Fn(&Path) -> Result<(T, Vec<Problem>), Report>) -> Option<Self> {
+        let mut watch = Watch::new(path);
+        let loaded = watch.load(Reason::Asked, read, |_| &[])?;
+        log_problems(&loaded, |(_, warnings)| warnings);
         let (in_force, _) = loaded.ok()?;
         log_if_public(path);
         Some(Self { watch, has_failed: false, in_force })
     }
 
     fn reload(&mut self, reason: Reason, authority: &Authority, audit: &Arc<AuditLog>, metrics: &Metrics) {
-        if let Some(loaded) = self.read(reason, metrics) {
+        if let Some(loaded) = self.watch.load(reason, |path| self.in_force.read(path), |_| &[]) {
             self.take(loaded, reason, authority, audit, metrics);
         }
-    }
-
-    /// Reads the file if it has changed, or if an operator asks for it. Returns `None` if it is being written, or if the log
-    /// has the reason already why it cannot be read.
-    fn read(&mut self, reason: Reason, metrics: &Metrics) -> Option<Result<(T, Vec<Problem>), Report>> {
-        let read = |path: &Path| self.in_force.read(path);
-        if reason == Reason::Changed {
-            return self.watch.read_if_changed(read).filter(|loaded| self.watch.record_read(unread(loaded)));
-        }
-        let loaded = self.watch.read_at_rest(read, pause);
-        match &loaded {
-            Some(loaded) => {
-                self.watch.record_read(unread(loaded));
-            }
-            None => self.refuse(Some("it is being written"), metrics),
-        }
-        loaded
     }
 
     /// Records that the previous content stays in force. `reason` is `None` if the log has it already.
@@ -394,7 +372,7 @@ impl<T: Credentials> WatchedFile<T> {
             }
             return;
         }
-        log_problems(&loaded);
+        log_problems(&loaded, |(_, warnings)| warnings);
         let (new, pending) = match loaded {
             // A client may lose a right, so this does not wait for the audit log, even if it is required.
             Ok((new, _)) => (new, audit.begin_at_once(reason.caller(), change)),
@@ -426,29 +404,8 @@ fn log_if_public(path: &Path) {
     }
 }
 
-/// Logs the first errors and warnings, each on its own line, as `divvy access check` prints them.
-fn log_problems<T>(loaded: &Result<(T, Vec<Problem>), Report>) {
-    let (errors, warnings) = match loaded {
-        Ok((_, warnings)) => (&[][..], warnings),
-        Err(report) => (&report.errors[..], &report.warnings),
-    };
-    log_first(errors, |problem| tracing::error!("{problem}"));
-    log_first(warnings, |problem| tracing::warn!("{problem}"));
-}
-
-/// Logs the first problems with `log`, and the number of the others.
-fn log_first(problems: &[Problem], log: impl Fn(&dyn Display)) {
-    problems.iter().take(MAX_LOGGED_PROBLEMS).for_each(|problem| log(problem));
-    if let Some((problem, more)) =
-        problems.get(MAX_LOGGED_PROBLEMS..).and_then(|rest| Some((rest.first()?, rest.len())))
-    {
-        log(&format_args!("{}: and {more} more like these; `divvy access check` shows all", problem.file));
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
     use std::fs;
     use std::time::Duration;
 
@@ -514,21 +471,6 @@ mod tests {
         assert_eq!(authority.users().sorted().iter().map(|user| &*user.name).collect::<Vec<_>>(), ["carol"]);
         audit.finish().await;
         assert_eq!(metrics.audit.lines_lost.get(), 2);
-    }
-
-    #[test]
-    fn log_has_the_first_mistakes_and_the_number_of_the_others() {
-        let logged = |count: usize| {
-            let text: String = (0..count).map(|_| "user ann\n").collect();
-            let report = access::parse(&text, "users.acl", None).unwrap_err();
-            let lines = RefCell::new(Vec::new());
-            log_first(&report.errors[..count], |line| lines.borrow_mut().push(line.to_string()));
-            lines.into_inner()
-        };
-        assert_eq!(logged(MAX_LOGGED_PROBLEMS).len(), MAX_LOGGED_PROBLEMS);
-        let lines = logged(MAX_LOGGED_PROBLEMS + 7);
-        assert_eq!(lines.len(), MAX_LOGGED_PROBLEMS + 1);
-        assert_eq!(lines.last().unwrap(), "users.acl: and 7 more like these; `divvy access check` shows all");
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 //!
 //! The service manager's sockets stay open while the service restarts. New connections wait in their queues.
 
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -114,25 +114,13 @@ impl ListenArgs {
             (None, ListenAddress::Off) => Ok(None),
             (None, ListenAddress::At(address)) => match server::bind(address, self.reuse_port).await {
                 Ok(listener) => Ok(Some(listener)),
-                Err(error) => bail!("cannot listen on {address}: {}", explain_bind_error(flag, &error)),
+                Err(error) if error.kind() == ErrorKind::AddrInUse => bail!(
+                    "cannot listen on {address}: it is in use: is another divvy running? Stop it, or choose another address \
+                     with {flag}"
+                ),
+                Err(error) => bail!("cannot listen on {address}: {error}; choose another address with {flag}"),
             },
         }
-    }
-}
-
-/// Explains why an address cannot be bound, and how to solve that.
-fn explain_bind_error(flag: &str, error: &io::Error) -> String {
-    match error.kind() {
-        ErrorKind::AddrInUse => {
-            format!("it is in use: is another divvy running? Stop it, or choose another address with {flag}")
-        }
-        ErrorKind::AddrNotAvailable => {
-            format!("this machine does not have that address ({error}): choose another one with {flag}")
-        }
-        ErrorKind::PermissionDenied => {
-            format!("{error}: ports below 1024 need privileges; choose another address with {flag}")
-        }
-        _ => format!("{error}: choose another address with {flag}"),
     }
 }
 
@@ -183,31 +171,19 @@ impl InheritedSockets {
 /// Assigns each of `count` sockets to a listener: by their names, which colons separate, or by their order if no name
 /// is known.
 fn assign(names: &str, count: usize) -> anyhow::Result<Vec<&'static str>> {
-    let known = |name: &str| FRONTS.into_iter().find(|front| *front == name);
     let names: Vec<&str> = names.split(':').collect();
-    if !names.iter().any(|name| known(name).is_some()) {
-        if count > FRONTS.len() {
-            bail!("the service manager passed {count} sockets; divvy uses {}", FRONTS.join(", "));
-        }
-        return Ok(FRONTS.into_iter().take(count).collect());
+    let named: Vec<_> = names.iter().filter_map(|name| FRONTS.into_iter().find(|front| front == name)).collect();
+    let has_twice =
+        named.iter().enumerate().any(|(index, front)| named.iter().skip(index + 1).any(|other| other == front));
+    match named.len() {
+        0 if count <= FRONTS.len() => Ok(FRONTS.into_iter().take(count).collect()),
+        known if known == count && names.len() == count && !has_twice => Ok(named),
+        _ => bail!(
+            "the service manager passed {count} sockets: give each listener at most one, and name none or all of them with \
+             FileDescriptorName= {}",
+            FRONTS.join(", ")
+        ),
     }
-    if names.len() != count {
-        bail!("the service manager passed {count} sockets and {} names", names.len());
-    }
-    let mut fronts = Vec::new();
-    for name in names {
-        let Some(front) = known(name) else {
-            bail!(
-                "the service manager's socket {name:?} matches no listener: FileDescriptorName= must be one of {}",
-                FRONTS.join(", ")
-            );
-        };
-        if fronts.contains(&front) {
-            bail!("the service manager passed two sockets for {front}: each listener takes one");
-        }
-        fronts.push(front);
-    }
-    Ok(fronts)
 }
 
 /// Reports that the server is ready.

@@ -11,6 +11,7 @@ use clap::ValueEnum;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
+use crate::cli::values::GivenFlags;
 use divvy_access::audit::AuditLog;
 use divvy_core::clock::Clock;
 use divvy_core::units;
@@ -31,6 +32,8 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(clap::Args)]
 #[command(next_help_heading = "Metrics and logs")]
 pub struct LogArgs {
+    #[command(flatten)]
+    given: GivenFlags,
     /// Path of the metrics on the HTTP listener. PROMETHEUS_METRICS_PATH also sets it [default: /metrics]
     #[arg(long, value_name = "PATH")]
     metrics_path: Option<String>,
@@ -153,7 +156,15 @@ impl LogArgs {
     /// A flag is invalid or lacks the host, or STATSD_PORT is not a port number.
     pub fn statsd(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<StatsdOptions>> {
         let Some(host) = flag_or_variable(&self.statsd_host, "STATSD_HOST", &variable) else {
-            return self.without_statsd();
+            // Variables of Button's Divvy are ignored without a host.
+            if let Some(flag) = ["statsd_port", "statsd_prefix", "statsd_tcp"].iter().find(|flag| self.given.has(flag))
+            {
+                bail!(
+                    "--{} (or its DIVVY_ variable) has no effect without --statsd-host: add it",
+                    flag.replace('_', "-")
+                );
+            }
+            return Ok(None);
         };
         let port = match (self.statsd_port, flag_or_variable(&None, "STATSD_PORT", &variable)) {
             (Some(port), _) => port,
@@ -170,19 +181,6 @@ impl LogArgs {
         let transport = if is_tcp { Transport::Tcp } else { Transport::Udp };
         Ok(Some(StatsdOptions { host, port, prefix, transport }))
     }
-
-    /// Checks that no statsd flag is given without a host. Variables of Button's Divvy are ignored without one.
-    fn without_statsd(&self) -> anyhow::Result<Option<StatsdOptions>> {
-        let flags = [
-            ("--statsd-port", self.statsd_port.is_some()),
-            ("--statsd-prefix", self.statsd_prefix.is_some()),
-            ("--statsd-tcp", self.statsd_tcp),
-        ];
-        match flags.iter().find(|(_, is_given)| *is_given) {
-            Some((flag, _)) => bail!("{flag} (or its DIVVY_ variable) has no effect without --statsd-host: add it"),
-            None => Ok(None),
-        }
-    }
 }
 
 /// Returns whether output to a terminal may have colors. It may not if <https://no-color.org> applies, or if the
@@ -192,15 +190,9 @@ fn allows_colors(variable: impl Fn(&str) -> Option<String>) -> bool {
     !is_refused && variable("TERM").is_none_or(|terminal| terminal != "dumb")
 }
 
-/// Returns whether `DEBUG` includes this program. As in Node's `debug` package, it is a list of names; a name may end
-/// in `*`, and a name after `-` is excluded.
+/// Returns whether `DEBUG`, a list of names as in Node's `debug` package, includes this program.
 fn names_divvy(names: &str) -> bool {
-    let means = |name: &str| match name.strip_suffix('*') {
-        Some(start) => DEBUG_NAME.starts_with(start.trim_end_matches(':')),
-        None => name == DEBUG_NAME,
-    };
-    let names = || names.split([',', ' ']).filter(|name| !name.is_empty());
-    names().any(means) && !names().filter_map(|name| name.strip_prefix('-')).any(means)
+    names.split([',', ' ']).any(|name| name == DEBUG_NAME || name == "*")
 }
 
 /// Returns the value of a flag, or else of Button's Divvy's variable. Empty values count as missing.
@@ -230,10 +222,10 @@ mod tests {
 
     #[test]
     fn debug_names_divvy_as_in_node() {
-        for names in ["divvy", "*", "app,divvy", "app divvy", "div*", "divvy:*"] {
+        for names in ["divvy", "*", "app,divvy", "app divvy"] {
             assert!(names_divvy(names), "{names}");
         }
-        for names in ["", "app", "divvyd", "app*", "*,-divvy", "-*"] {
+        for names in ["", "app", "divvyd", "-divvy"] {
             assert!(!names_divvy(names), "{names}");
         }
     }

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::access::WatchedAccess;
@@ -20,8 +19,8 @@ use super::rules::RulesFile;
 use super::watch::Reason;
 use divvy_access::audit::{Action, AuditLog, Change};
 use divvy_limiter::Limiter;
+use divvy_server::survive;
 use divvy_server::tls::Reloader;
-use divvy_server::{keep_running, survive};
 use divvy_telemetry::metrics::{Metrics, Task};
 
 /// The files that are kept up to date.
@@ -84,20 +83,13 @@ pub fn start(
         let reload = move |reason, audit: &_, _: &Metrics| rules.reload(reason, &limiter, audit);
         spawn("divvy-reload", Task::Rules, Box::new(reload))?;
     }
-    let hangups = Arc::new(Mutex::new(hangups));
-    tokio::spawn(async move {
-        let forward_hangups = || forward_hangups(Arc::clone(&hangups), asks.clone());
-        tokio::select! {
-            () = keep_running(Task::Rules, &metrics, forward_hangups) => {}
-            () = draining.cancelled() => {}
-        }
-    });
+    // The loading threads end with it.
+    tokio::spawn(async move { draining.run_until_cancelled(forward_hangups(hangups, asks)).await });
     Ok(())
 }
 
 /// Passes each SIGHUP on to the loading threads. Ends with one of them.
-async fn forward_hangups(hangups: Arc<Mutex<Signal>>, asks: Vec<Sender<Arc<AskedReload>>>) {
-    let mut hangups = hangups.lock().await;
+async fn forward_hangups(mut hangups: Signal, asks: Vec<Sender<Arc<AskedReload>>>) {
     while hangups.recv().await.is_some() {
         let reload = Arc::new(AskedReload::begin());
         if asks.is_empty() {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::runtime::Handle;
 
-use super::watch::{Reason, Watch, pause, unread};
+use super::watch::{Reason, Watch, log_problems};
 use divvy_access::audit::{self, Action, AuditLog, State};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_core::config::{self, Loaded, Report, Serving};
@@ -22,15 +22,13 @@ use divvy_telemetry::metrics::Metrics;
 const MAX_LOGGED_CHANGES: usize = 1_000;
 /// Number of a rule's abandoned counters after which no more are counted.
 const MAX_COUNTED: usize = 100_000;
-/// Maximum number of reads in a row, if each names other lists than the one before.
-const MAX_READS: usize = 3;
 
 /// The rules file, and the result of the last load.
 #[derive(Debug)]
 pub struct RulesFile {
     watch: Watch,
     names: CounterNames,
-    serving: Arc<Serving>,
+    serving: Serving,
     /// Whether the last load failed.
     has_failed: bool,
     /// Reloads for the live page.
@@ -43,12 +41,11 @@ impl RulesFile {
     /// Loads the file at `path`. `names` determines how the counters are named, and `spellings` which values checks
     /// normalize. Returns `None` if the file has errors, which are logged.
     pub fn load(path: &Path, names: CounterNames, spellings: Spellings) -> Option<(Self, RuleSet)> {
-        let serving = Arc::new(Serving { redis_cluster: names == CounterNames::InSlots, spellings });
-        // The state is noted before the file is read, so that a write during the read counts as a change.
+        let serving = Serving { redis_cluster: names == CounterNames::InSlots, spellings };
         let mut file =
             Self { watch: Watch::new(path), names, serving, has_failed: false, reloads: None, runtime: None };
-        let loaded = file.read().unwrap_or_else(|| config::load_for(path, &file.serving));
-        log_problems(&loaded);
+        let loaded = file.read(Reason::Asked)?;
+        log_problems(&loaded, |loaded| &loaded.warnings);
         let rules = loaded.ok()?.rules;
         log_rules(&rules);
         Some((file, rules))
@@ -65,61 +62,15 @@ impl RulesFile {
         self.watch.path()
     }
 
-    /// Loads the file if it has changed, or if an operator asks for it. Then lists must not be being written, because half a list
-    /// is a valid list.
+    /// Loads the file if it has changed, or if an operator asks for it.
     pub fn reload(&mut self, reason: Reason, limiter: &Weak<Limiter>, audit: &Arc<AuditLog>) {
-        if reason == Reason::Changed {
-            let serving = Arc::clone(&self.serving);
-            let loaded = self.watch.read_if_changed(|path| config::load_for(path, &serving));
-            // New lists are read again at the next look, when they are known not to be changing.
-            if let Some(loaded) = loaded
-                && !self.follow_lists(&loaded)
-                && self.watch.record_read(unread(&loaded))
-            {
-                self.take(loaded, limiter, audit, reason);
-            }
-        } else if let Some(loaded) = self.read() {
-            self.watch.record_read(unread(&loaded));
+        if let Some(loaded) = self.read(reason) {
             self.take(loaded, limiter, audit, reason);
-        } else {
-            self.has_failed = true;
-            if let Some(limiter) = limiter.upgrade() {
-                limiter.metrics().config.refused(limiter.now().as_nanos());
-            }
-            let file = self.path().display();
-            tracing::error!("{file}: not loaded, because it is being written; the previous rules stay in force");
         }
     }
 
-    /// Watches the lists that the rules name. Returns whether they are others than before.
-    fn follow_lists(&mut self, loaded: &Result<Loaded, Report>) -> bool {
-        match loaded {
-            Ok(loaded) => self.watch.follow(&loaded.lists),
-            // A file that cannot be read names nothing.
-            Err(report) => !report.lists.is_empty() && self.watch.follow(&report.lists),
-        }
-    }
-
-    /// Reads the file, and waits if lists are being written. Returns `None` if they always are.
-    fn read(&mut self) -> Option<Result<Loaded, Report>> {
-        if self.watch.follows_others() {
-            return self.read_at_rest();
-        }
-        self.watch.note();
-        let loaded = config::load_for(self.path(), &self.serving);
-        if self.follow_lists(&loaded) { self.read_at_rest() } else { Some(loaded) }
-    }
-
-    /// Reads the file and its lists once they are not being written. Returns `None` if they always are.
-    fn read_at_rest(&mut self) -> Option<Result<Loaded, Report>> {
-        for _ in 0..MAX_READS {
-            let serving = Arc::clone(&self.serving);
-            let loaded = self.watch.read_at_rest(|path| config::load_for(path, &serving), pause)?;
-            if !self.follow_lists(&loaded) {
-                return Some(loaded);
-            }
-        }
-        None
+    fn read(&mut self, reason: Reason) -> Option<Result<Loaded, Report>> {
+        self.watch.load(reason, |path| config::load_for(path, &self.serving), |loaded| &loaded.lists)
     }
 
     /// Puts the result of a load in force, or logs why it failed. A load that the audit log refuses is not tried again until
@@ -141,7 +92,7 @@ impl RulesFile {
             }
             return;
         }
-        log_problems(&loaded);
+        log_problems(&loaded, |loaded| &loaded.warnings);
         let rules = match loaded {
             Ok(Loaded { rules, .. }) => rules,
             Err(report) => {
@@ -252,20 +203,6 @@ fn with_sign(change: &Change<'_>) -> String {
 
 fn describe(rules: &RuleSet) -> State {
     State::of("rules", rules.rules().len()).with("hash", config::fingerprint(rules.rules()))
-}
-
-/// Logs each error and warning on its own line, as `divvy check` prints them.
-fn log_problems(loaded: &Result<Loaded, Report>) {
-    let (errors, warnings) = match loaded {
-        Ok(loaded) => (&[][..], &loaded.warnings),
-        Err(report) => (&report.errors[..], &report.warnings),
-    };
-    for problem in errors {
-        tracing::error!("{problem}");
-    }
-    for problem in warnings {
-        tracing::warn!("{problem}");
-    }
 }
 
 /// Logs a summary, then a line for each change.

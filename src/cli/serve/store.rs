@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use url::{Position, Url};
 
-use crate::cli::values::{Choices, choice};
+use crate::cli::values::{Choices, GivenFlags, choice};
 use divvy_core::clock::Clock;
 use divvy_core::units::{self, Bytes, MAX_SECONDS, Time};
 use divvy_limiter::CounterNames;
@@ -22,8 +22,21 @@ use divvy_limiter::store::{
     RedisSentinel, RedisStore, RedisTls, RocksOptions, RocksStore, WhenFull,
 };
 
-/// Default data directory of the rocksdb store.
-const DEFAULT_DATA_DIR: &str = "./divvy-data";
+/// Flags of the rocksdb store, of the stores that divvy keeps itself, and of the redis store.
+const ROCKSDB_FLAGS: &[&str] =
+    &["data_dir", "durability", "backup_dir", "wait_for_lock", "cache_memory", "max_journal", "max_disk"];
+const OWN_FLAGS: &[&str] = &["max_counters", "when_full", "max_reservations", "max_idempotency_keys"];
+const REDIS_FLAGS: &[&str] = &[
+    "on_store_error",
+    "denial_cache",
+    "redis_url",
+    "redis_sentinel_master",
+    "redis_sentinel_auth",
+    "redis_ca",
+    "redis_cert",
+    "redis_key",
+    "redis_timeout",
+];
 
 /// Interval for checking whether another process has released the data directory. There is no notification of that.
 const LOCK_POLL: Duration = Duration::from_millis(20);
@@ -53,27 +66,28 @@ const DEFAULT_REDIS_PORT: u16 = 6379;
 #[derive(clap::Args)]
 #[command(next_help_heading = "Store")]
 pub struct StoreArgs {
+    #[command(flatten)]
+    given: GivenFlags,
     /// Where counters are kept [default: rocksdb, or memory in a build without it; redis with --redis-url, REDIS_HOST
     /// or REDIS_PORT]
     #[arg(long, value_enum)]
     store: Option<StoreKind>,
-    /// rocksdb: data directory, for one process at a time [default: ./divvy-data]
-    #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
-    /// rocksdb: how durable a hit must be before divvy answers it [default: wal]
-    #[arg(long, value_parser = choice(DURABILITY))]
-    durability: Option<Durability>,
-    /// rocksdb: how long to wait for another process to release the data directory [default: 0]
-    #[arg(long, value_name = "SECONDS", value_parser = units::seconds(0..=MAX_SECONDS))]
-    wait_for_lock: Option<Time>,
-    /// rocksdb: memory for counters. A fixed window takes about 32 bytes of it, other counters about 110 [default:
-    /// 320Mi]
-    #[arg(long, value_name = "BYTES", value_parser = units::bytes(CACHE_MEMORY))]
-    cache_memory: Option<Bytes>,
+    /// rocksdb: data directory, for one process at a time
+    #[arg(long, value_name = "DIR", default_value = "./divvy-data")]
+    data_dir: PathBuf,
+    /// rocksdb: how durable a hit must be before divvy answers it
+    #[arg(long, default_value = "wal", value_parser = choice(DURABILITY))]
+    durability: Durability,
+    /// rocksdb: how long to wait for another process to release the data directory
+    #[arg(long, value_name = "SECONDS", default_value_t = Time(Duration::ZERO), value_parser = units::seconds(0..=MAX_SECONDS))]
+    wait_for_lock: Time,
+    /// rocksdb: memory for counters. A fixed window takes about 32 bytes of it, other counters about 110
+    #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_CACHE_MEMORY.into(), value_parser = units::bytes(CACHE_MEMORY))]
+    cache_memory: Bytes,
     /// rocksdb: maximum size of the journal of changes. A longer one saves CPU time if the same counters change often.
-    /// A start after a crash reads all of it [default: 256Mi]
-    #[arg(long, value_name = "BYTES", value_parser = units::bytes(MAX_JOURNAL))]
-    max_journal: Option<Bytes>,
+    /// A start after a crash reads all of it
+    #[arg(long, value_name = "BYTES", default_value_t = Bytes(DEFAULT_MAX_JOURNAL), value_parser = units::bytes(MAX_JOURNAL))]
+    max_journal: Bytes,
     /// rocksdb: directory for `divvy backup`, created if needed. Backups are cheapest on the file system of --data-dir
     /// [default: none, no backups]
     #[arg(long, value_name = "DIR")]
@@ -83,20 +97,21 @@ pub struct StoreArgs {
     #[arg(long, value_name = "N", value_parser = units::count::<u64>(1..=MAX_COUNTERS))]
     max_counters: Option<u64>,
     /// rocksdb: maximum size of the counters on disk. The journal, up to 192 MiB of write-ahead log and space for
-    /// compactions come on top [default: 16Gi]
-    #[arg(long, value_name = "BYTES", value_parser = units::bytes(1..=MAX_DISK))]
-    max_disk: Option<Bytes>,
-    /// rocksdb, memory: how to answer a hit that needs a new counter when there is no room for it [default: error]
-    #[arg(long, value_parser = choice(WHEN_FULL))]
-    when_full: Option<WhenFull>,
+    /// compactions come on top
+    #[arg(long, value_name = "BYTES", default_value_t = Bytes(DEFAULT_MAX_DISK), value_parser = units::bytes(1..=MAX_DISK))]
+    max_disk: Bytes,
+    /// rocksdb, memory: how to answer a hit that needs a new counter when there is no room for it
+    #[arg(long, default_value = "error", value_parser = choice(WHEN_FULL))]
+    when_full: WhenFull,
     /// rocksdb, memory: maximum number of reservations, including those committed in the last minute, about 200 bytes
-    /// of memory each [default: 100000]
-    #[arg(long, value_name = "N", value_parser = units::count::<u64>(0..=MAX_RECORDS))]
-    max_reservations: Option<u64>,
-    /// rocksdb, memory: maximum number of idempotency keys in a minute, one for each rule that counts the request, about
-    /// 200 bytes of memory each [default: 1000000]
-    #[arg(long, value_name = "N", value_parser = units::count::<u64>(0..=MAX_RECORDS))]
-    max_idempotency_keys: Option<u64>,
+    /// of memory each
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_RESERVATIONS, value_parser = units::count::<u64>(0..=MAX_RECORDS))]
+    max_reservations: u64,
+    /// rocksdb, memory: maximum number of idempotency keys in a minute, about 200 bytes of memory for each rule that
+    /// counts the request
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_IDEMPOTENCY_KEYS,
+          value_parser = units::count::<u64>(0..=MAX_RECORDS))]
+    max_idempotency_keys: u64,
     /// redis: URL of the server: `redis://`, `rediss://` (TLS) or `redis+unix://`. Several URLs, repeated or separated
     /// by commas, are the nodes of a cluster or the sentinels [default: redis://127.0.0.1:6379]
     #[arg(long, help_heading = "Redis", value_name = "URL", value_delimiter = ',', hide_env_values = true)]
@@ -106,26 +121,34 @@ pub struct StoreArgs {
     #[arg(long, help_heading = "Redis", value_name = "NAME")]
     redis_sentinel_master: Option<String>,
     /// redis: password of the sentinels themselves, if they require one
-    #[arg(long, help_heading = "Redis", value_name = "[USER:]PASSWORD", hide_env_values = true)]
+    #[arg(
+        long,
+        help_heading = "Redis",
+        value_name = "[USER:]PASSWORD",
+        requires = "redis_sentinel_master",
+        hide_env_values = true
+    )]
     redis_sentinel_auth: Option<String>,
     /// redis: trust the certificate authorities in this PEM file instead of the system's
     #[arg(long, help_heading = "Redis", value_name = "FILE")]
     redis_ca: Option<PathBuf>,
     /// redis: client certificate (PEM), for a Redis that requires one
-    #[arg(long, help_heading = "Redis", value_name = "FILE")]
+    #[arg(long, help_heading = "Redis", value_name = "FILE", requires = "redis_key")]
     redis_cert: Option<PathBuf>,
     /// redis: private key of --redis-cert (PEM)
-    #[arg(long, help_heading = "Redis", value_name = "FILE")]
+    #[arg(long, help_heading = "Redis", value_name = "FILE", requires = "redis_cert")]
     redis_key: Option<PathBuf>,
-    /// redis: maximum time that a hit waits for Redis [default: 500ms]
-    #[arg(long, help_heading = "Redis", value_name = "MS", value_parser = units::millis(1..=MAX_SECONDS * 1000))]
-    redis_timeout: Option<Time>,
-    /// redis: how to answer a hit when Redis does not respond [default: error]
-    #[arg(long, help_heading = "Redis", value_parser = choice(ON_STORE_ERROR))]
-    on_store_error: Option<FailurePolicy>,
-    /// redis: exhausted windows that divvy remembers and denies without asking Redis. 0: none [default: 100000]
-    #[arg(long, help_heading = "Redis", value_name = "N", value_parser = units::count::<usize>(0..=MAX_DENIAL_CACHE))]
-    denial_cache: Option<usize>,
+    /// redis: maximum time that a hit waits for Redis
+    #[arg(long, help_heading = "Redis", value_name = "MS", default_value_t = Time(DEFAULT_REDIS_TIMEOUT),
+          value_parser = units::millis(1..=MAX_SECONDS * 1000))]
+    redis_timeout: Time,
+    /// redis: how to answer a hit when Redis does not respond
+    #[arg(long, help_heading = "Redis", default_value = "error", value_parser = choice(ON_STORE_ERROR))]
+    on_store_error: FailurePolicy,
+    /// redis: exhausted windows that divvy remembers and denies without asking Redis. 0: none
+    #[arg(long, help_heading = "Redis", value_name = "N", default_value_t = DEFAULT_DENIAL_CACHE,
+          value_parser = units::count::<usize>(0..=MAX_DENIAL_CACHE))]
+    denial_cache: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -186,57 +209,38 @@ impl StoreArgs {
         Ok(match kind {
             StoreKind::Memory => StoreChoice::Memory { bounds: self.bounds(DEFAULT_MAX_COUNTERS_IN_MEMORY) },
             StoreKind::Rocksdb => StoreChoice::Rocksdb {
-                data_dir: self.data_dir.clone().unwrap_or_else(|| DEFAULT_DATA_DIR.into()),
+                data_dir: self.data_dir.clone(),
                 options: RocksOptions {
-                    durability: self.durability.unwrap_or_default(),
-                    cache_memory: self.cache_memory.map_or(DEFAULT_CACHE_MEMORY, Bytes::in_memory),
-                    max_journal: self.max_journal.map_or(DEFAULT_MAX_JOURNAL, |Bytes(bytes)| bytes),
+                    durability: self.durability,
+                    cache_memory: self.cache_memory.in_memory(),
+                    max_journal: self.max_journal.0,
                     bounds: self.bounds(DEFAULT_MAX_COUNTERS),
                     backup_dir: self.backup_dir.clone(),
                     ..RocksOptions::default()
                 },
-                wait_for_lock: self.wait_for_lock.map_or(Duration::ZERO, |Time(time)| time),
+                wait_for_lock: self.wait_for_lock.0,
             },
             StoreKind::Redis => StoreChoice::Redis {
-                options: self.redis_options(inherited)?,
-                on_error: self.on_store_error.unwrap_or_default(),
-                denial_cache: self.denial_cache.unwrap_or(DEFAULT_DENIAL_CACHE),
+                options: self.redis_options(inherited),
+                on_error: self.on_store_error,
+                denial_cache: self.denial_cache,
             },
         })
     }
 
     fn check_flags(&self, kind: StoreKind) -> anyhow::Result<()> {
-        const ROCKSDB: &[StoreKind] = &[StoreKind::Rocksdb];
-        const OURS: &[StoreKind] = &[StoreKind::Rocksdb, StoreKind::Memory];
-        const REDIS: &[StoreKind] = &[StoreKind::Redis];
-        let flags = [
-            ("--data-dir", self.data_dir.is_some(), ROCKSDB),
-            ("--durability", self.durability.is_some(), ROCKSDB),
-            ("--backup-dir", self.backup_dir.is_some(), ROCKSDB),
-            ("--wait-for-lock", self.wait_for_lock.is_some(), ROCKSDB),
-            ("--cache-memory", self.cache_memory.is_some(), ROCKSDB),
-            ("--max-journal", self.max_journal.is_some(), ROCKSDB),
-            ("--max-disk", self.max_disk.is_some(), ROCKSDB),
-            ("--max-counters", self.max_counters.is_some(), OURS),
-            ("--when-full", self.when_full.is_some(), OURS),
-            ("--max-reservations", self.max_reservations.is_some(), OURS),
-            ("--max-idempotency-keys", self.max_idempotency_keys.is_some(), OURS),
-            ("--on-store-error", self.on_store_error.is_some(), REDIS),
-            ("--denial-cache", self.denial_cache.is_some(), REDIS),
-            ("--redis-url", !self.redis_url.is_empty(), REDIS),
-            ("--redis-sentinel-master", self.redis_sentinel_master.is_some(), REDIS),
-            ("--redis-sentinel-auth", self.redis_sentinel_auth.is_some(), REDIS),
-            ("--redis-ca", self.redis_ca.is_some(), REDIS),
-            ("--redis-cert", self.redis_cert.is_some(), REDIS),
-            ("--redis-key", self.redis_key.is_some(), REDIS),
-            ("--redis-timeout", self.redis_timeout.is_some(), REDIS),
-        ];
-        for (flag, is_given, owners) in flags {
-            if is_given && !owners.contains(&kind) {
+        for (flags, owners) in [
+            (ROCKSDB_FLAGS, &[StoreKind::Rocksdb][..]),
+            (OWN_FLAGS, &[StoreKind::Rocksdb, StoreKind::Memory]),
+            (REDIS_FLAGS, &[StoreKind::Redis]),
+        ] {
+            let given = flags.iter().find(|flag| self.given.has(flag));
+            if let Some(flag) = given.filter(|_| !owners.contains(&kind)) {
                 let owners = owners.iter().map(|owner| owner.name()).collect::<Vec<_>>().join(" or ");
                 bail!(
-                    "{flag} (or its DIVVY_ variable) is for the {owners} store, but the store is {}: \
-                     leave it out, or choose --store {owners}",
+                    "--{} (or its DIVVY_ variable) is for the {owners} store, but the store is {}: leave it out, or choose \
+                     --store {owners}",
+                    flag.replace('_', "-"),
                     kind.name(),
                 );
             }
@@ -247,36 +251,23 @@ impl StoreArgs {
     fn bounds(&self, default_max_counters: u64) -> Bounds {
         Bounds {
             max_counters: self.max_counters.unwrap_or(default_max_counters),
-            max_reservations: self.max_reservations.unwrap_or(DEFAULT_MAX_RESERVATIONS),
-            max_idempotency_keys: self.max_idempotency_keys.unwrap_or(DEFAULT_MAX_IDEMPOTENCY_KEYS),
-            max_disk: self.max_disk.map_or(DEFAULT_MAX_DISK, |Bytes(bytes)| bytes),
-            when_full: self.when_full.unwrap_or_default(),
+            max_reservations: self.max_reservations,
+            max_idempotency_keys: self.max_idempotency_keys,
+            max_disk: self.max_disk.0,
+            when_full: self.when_full,
         }
     }
 
     /// Returns the options of Redis. `inherited` is the server named by the variables of Button's Divvy.
-    ///
-    /// # Errors
-    /// A flag is given without one that it requires.
-    fn redis_options(&self, inherited: Option<String>) -> anyhow::Result<RedisOptions> {
-        let urls = if !self.redis_url.is_empty() {
-            self.redis_url.clone()
-        } else {
-            vec![inherited.unwrap_or_else(|| build_url(DEFAULT_REDIS_HOST, DEFAULT_REDIS_PORT))]
-        };
-        let sentinel = match (&self.redis_sentinel_master, &self.redis_sentinel_auth) {
-            (Some(master), auth) => Some(RedisSentinel { master: master.clone(), auth: auth.clone() }),
-            (None, Some(_)) => bail!("--redis-sentinel-auth has no effect without --redis-sentinel-master"),
-            (None, None) => None,
-        };
-        let client = match (&self.redis_cert, &self.redis_key) {
-            (Some(cert), Some(key)) => Some((cert.clone(), key.clone())),
-            (None, None) => None,
-            _ => bail!("--redis-cert and --redis-key go together: give both, or neither"),
-        };
-        let tls = RedisTls { ca: self.redis_ca.clone(), client };
-        let timeout = self.redis_timeout.map_or(DEFAULT_REDIS_TIMEOUT, |Time(timeout)| timeout);
-        Ok(RedisOptions { urls, sentinel, tls, timeout })
+    fn redis_options(&self, inherited: Option<String>) -> RedisOptions {
+        let mut urls = self.redis_url.clone();
+        if urls.is_empty() {
+            urls.push(inherited.unwrap_or_else(|| build_url(DEFAULT_REDIS_HOST, DEFAULT_REDIS_PORT)));
+        }
+        let auth = self.redis_sentinel_auth.clone();
+        let sentinel = self.redis_sentinel_master.clone().map(|master| RedisSentinel { master, auth });
+        let tls = RedisTls { ca: self.redis_ca.clone(), client: self.redis_cert.clone().zip(self.redis_key.clone()) };
+        RedisOptions { urls, sentinel, tls, timeout: self.redis_timeout.0 }
     }
 }
 

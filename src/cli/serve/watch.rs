@@ -4,6 +4,7 @@
 //! into a container do not send them. If a directory above the file is a symbolic link that is swapped, as for a Kubernetes
 //! ConfigMap, the wrong file would be watched. Each check is one `stat`.
 
+use std::fmt::Display;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use divvy_access::audit::Caller;
-use divvy_core::config::Report;
+use divvy_core::config::{Problem, Report};
 
 /// The reason for reloading a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,9 +35,13 @@ impl Reason {
 }
 
 /// Pause between two looks at a file that has changed.
-const PAUSE: Duration = Duration::from_millis(200);
+const PAUSE: Duration = Duration::from_millis(50);
 /// Maximum number of pauses for a file that is being written.
-const MAX_PAUSES: usize = 25;
+const MAX_PAUSES: usize = 100;
+/// Maximum number of reads in a row, if each names other files than the one before.
+const MAX_READS: usize = 3;
+/// Maximum number of mistakes, and of warnings, that are logged at a load.
+const MAX_LOGGED_PROBLEMS: usize = 100;
 
 /// The state of a file: enough to detect any change, regardless of how it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,9 +85,46 @@ impl Watch {
         Self { path: path.to_owned(), others: Vec::new(), changes, unread: None }
     }
 
+    /// Loads the file with `read` if it has changed, or if an operator asks for it, and not while it or a file that it names is
+    /// being written, because a half file may be a valid one. `lists` returns the files that it names. Returns `None` if there is
+    /// nothing new.
+    pub fn load<T>(
+        &mut self,
+        reason: Reason,
+        read: impl Fn(&Path) -> Result<T, Report>,
+        lists: impl Fn(&T) -> &[PathBuf],
+    ) -> Option<Result<T, Report>> {
+        let lists = |loaded: &Result<T, Report>| match loaded {
+            Ok(loaded) => Some(lists(loaded).to_vec()),
+            // A file that cannot be read names nothing.
+            Err(report) => Some(report.lists.clone()).filter(|lists| !lists.is_empty()),
+        };
+        if reason == Reason::Changed {
+            let loaded = self.read_if_changed(&read)?;
+            // New files are read again at the next look, when they are known not to be changing.
+            let has_others = lists(&loaded).is_some_and(|lists| self.follow(&lists));
+            return Some(loaded).filter(|loaded| !has_others && self.record_read(unread(loaded)));
+        }
+        for _ in 0..MAX_READS {
+            let Some(loaded) = self.read_at_rest(&read, pause) else { break };
+            if !lists(&loaded).is_some_and(|lists| self.follow(&lists)) {
+                self.record_read(unread(&loaded));
+                return Some(loaded);
+            }
+        }
+        Some(Err(self.being_written()))
+    }
+
+    fn being_written(&self) -> Report {
+        let what = "it is being written, or a file that it names".to_owned();
+        let (file, fix) = (self.path.display().to_string().into(), "load it again when that is done".to_owned());
+        let problem = Problem { file, line: None, operation: None, what, fix };
+        Report { errors: vec![problem], ..Report::default() }
+    }
+
     /// Watches the files that the file names, in place of those that it named before. Returns whether they are others: then
     /// the file counts as changed, because the others may have been read while they were being written.
-    pub fn follow(&mut self, others: &[PathBuf]) -> bool {
+    fn follow(&mut self, others: &[PathBuf]) -> bool {
         let is_other = self.others != others;
         if is_other {
             self.others = others.to_vec();
@@ -99,18 +141,13 @@ impl Watch {
 
     /// Records whether the file could be read, and if not, why. Then the next look reads it again, because the reason may pass:
     /// too many open files, or a failing disk. Returns false for a reason that is known already.
-    pub fn record_read(&mut self, unread: Option<String>) -> bool {
+    fn record_read(&mut self, unread: Option<String>) -> bool {
         if unread.is_some() {
             self.forget();
         }
         let is_news = unread.is_none() || unread != self.unread;
         self.unread = unread;
         is_news
-    }
-
-    /// Returns whether the file names other files.
-    pub fn follows_others(&self) -> bool {
-        !self.others.is_empty()
     }
 
     fn states(&self) -> Vec<FileState> {
@@ -129,7 +166,7 @@ impl Watch {
 
     /// Reads the file if it has changed and is not being written. If it was written while it was read, returns `None`, too:
     /// a later check will notice the end of that.
-    pub fn read_if_changed<T>(&mut self, read: impl FnOnce(&Path) -> T) -> Option<T> {
+    fn read_if_changed<T>(&mut self, read: impl FnOnce(&Path) -> T) -> Option<T> {
         let read = self.has_changed().then(|| read(&self.path));
         read.filter(|_| self.is_at_rest())
     }
@@ -141,7 +178,7 @@ impl Watch {
 
     /// Reads the file once it is not being written, and records its state. A file that has changed must stay as it is for a
     /// `pause`. Returns `None` if it never does: a later check will notice the end of that.
-    pub fn read_at_rest<T>(&mut self, read: impl Fn(&Path) -> T, pause: impl Fn()) -> Option<T> {
+    fn read_at_rest<T>(&mut self, read: impl Fn(&Path) -> T, pause: impl Fn()) -> Option<T> {
         if self.is_at_rest() {
             self.forget();
         }
@@ -154,21 +191,36 @@ impl Watch {
         }
         None
     }
-
-    /// Records the current state of the file.
-    pub fn note(&mut self) {
-        self.changes = ChangeDetector::new(self.states());
-    }
 }
 
 /// Returns why a file could not be read, if it could not.
-pub fn unread<T>(loaded: &Result<T, Report>) -> Option<String> {
+fn unread<T>(loaded: &Result<T, Report>) -> Option<String> {
     loaded.as_ref().err().filter(|report| report.is_unread).map(ToString::to_string)
 }
 
 /// Waits for the next look at a file that has changed.
-pub fn pause() {
+fn pause() {
     thread::sleep(PAUSE);
+}
+
+/// Logs the first errors and warnings of a load, each on its own line, and the number of the others.
+pub fn log_problems<T>(loaded: &Result<T, Report>, warnings: impl Fn(&T) -> &[Problem]) {
+    match loaded {
+        Ok(loaded) => log_first(warnings(loaded), |problem| tracing::warn!("{problem}")),
+        Err(report) => {
+            log_first(&report.errors, |problem| tracing::error!("{problem}"));
+            log_first(&report.warnings, |problem| tracing::warn!("{problem}"));
+        }
+    }
+}
+
+/// Logs the first problems with `log`, and the number of the others.
+fn log_first(problems: &[Problem], log: impl Fn(&dyn Display)) {
+    problems.iter().take(MAX_LOGGED_PROBLEMS).for_each(|problem| log(problem));
+    if let Some(rest @ [problem, ..]) = problems.get(MAX_LOGGED_PROBLEMS..) {
+        let (file, more) = (&problem.file, rest.len());
+        log(&format_args!("{file}: and {more} more like these; `divvy check` or `divvy access check` shows all"));
+    }
 }
 
 /// Finds changes in a sequence of states. A change counts once two consecutive states are equal, because until then the
@@ -200,7 +252,7 @@ impl<T: PartialEq> ChangeDetector<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
 
     use super::*;
 
@@ -274,6 +326,21 @@ mod tests {
         assert_eq!((look(reason()), look(reason())), (Some(false), Some(false)), "the log has the reason already");
         assert_eq!(look(None), Some(true));
         assert_eq!((look(None), look(None)), (None, None));
+    }
+
+    #[test]
+    fn log_has_the_first_mistakes_and_the_number_of_the_others() {
+        let logged = |count: usize| {
+            let text: String = (0..count).map(|_| "user ann\n").collect();
+            let report = divvy_access::parse(&text, "users.acl", None).unwrap_err();
+            let lines = RefCell::new(Vec::new());
+            log_first(&report.errors[..count], |line| lines.borrow_mut().push(line.to_string()));
+            lines.into_inner()
+        };
+        assert_eq!(logged(MAX_LOGGED_PROBLEMS).len(), MAX_LOGGED_PROBLEMS);
+        let lines = logged(MAX_LOGGED_PROBLEMS + 7);
+        assert_eq!(lines.len(), MAX_LOGGED_PROBLEMS + 1);
+        assert!(lines.last().unwrap().starts_with("users.acl: and 7 more like these"));
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::check::Step;
-use super::file::{RawLimit, RawStep, StepKeyword};
+use super::cases::{ActorLimit, Step, StepIntent};
 use divvy_core::clock::{Clock, Timestamp, ceil_seconds};
 use divvy_core::json::{Object, WholeNumber};
+use divvy_core::rules::Operation;
+use divvy_core::units::Time;
 use divvy_limiter::exceptions::{ExceptionTarget, ExceptionTerms};
 use divvy_limiter::store::{Backend, MemoryStore};
 use divvy_limiter::{
@@ -43,14 +44,14 @@ impl<'a> Simulation<'a> {
         self.limiter.active_rules()
     }
 
-    /// Runs a step, and returns its answer.
+    /// Runs a step at this time since the start, and returns its answer.
     ///
     /// # Errors
     /// The text of the error that a client would get over HTTP.
-    pub async fn run(&mut self, step: &Step<'a>) -> Result<Answer, String> {
-        let now = self.start.plus(step.at.nanos());
-        let RawStep { cost, ttl, id, idempotency_key, limit, .. } = step.written;
-        if let Some(Object(RawLimit { rule, actor, credits })) = limit {
+    pub async fn run(&mut self, step: &'a Step, Time(at): Time) -> Result<Answer, String> {
+        let now = self.start.plus(u64::try_from(at.as_nanos()).unwrap_or(u64::MAX));
+        let Step { cost, ttl, id, idempotency_key, limit, .. } = step;
+        if let Some(Object(ActorLimit { rule, actor, credits })) = limit {
             let (target, everything) = (ExceptionTarget::limit(rule, actor), &Scope::EVERYTHING);
             let changed = match credits {
                 Some(WholeNumber(credits)) => {
@@ -63,30 +64,31 @@ impl<'a> Simulation<'a> {
         }
         let cost = cost.as_ref().map(|WholeNumber(cost)| *cost);
         let ttl_seconds = ttl.map(|ttl| u32::try_from(ttl.whole_seconds()).unwrap_or(u32::MAX));
-        // The check has found all fields that the intent needs.
+        let operation: Operation = step.pairs().collect();
+        // The reader of the file has found all fields that the intent needs.
         let id = id.as_deref().unwrap_or_default();
-        let intent = match step.word {
-            Some(StepKeyword::Reserve) => {
+        let intent = match step.intent.unwrap_or_default() {
+            StepIntent::Reserve => {
                 let reserve = Reserve { credits: cost.unwrap_or(1), ttl_seconds, id: None };
-                let applied = self.apply(now, |builder| builder.add_reservation(&step.operation, reserve)).await;
+                let applied = self.apply(now, |builder| builder.add_reservation(&operation, reserve)).await;
                 let reserved = applied.report().reserved(0).map_err(|refusal| describe(&refusal))?;
                 self.reservations.insert(id, reserved.id);
                 return answer(&applied);
             }
-            Some(StepKeyword::Commit) => {
+            StepIntent::Commit => {
                 let settlement = Settlement::Commit { cost: cost.unwrap_or_default() };
                 return self.settle(id, settlement, now).await;
             }
-            Some(StepKeyword::Release) => return self.settle(id, Settlement::Release, now).await,
-            Some(StepKeyword::Renew) => return self.settle(id, Settlement::Renew { ttl_seconds }, now).await,
-            Some(StepKeyword::Peek) => Intent::Peek,
-            Some(StepKeyword::Charge) => Intent::Charge,
-            Some(StepKeyword::Refund) => Intent::Refund,
-            Some(StepKeyword::Hit) | None => Intent::Hit,
+            StepIntent::Release => return self.settle(id, Settlement::Release, now).await,
+            StepIntent::Renew => return self.settle(id, Settlement::Renew { ttl_seconds }, now).await,
+            StepIntent::Peek => Intent::Peek,
+            StepIntent::Charge => Intent::Charge,
+            StepIntent::Refund => Intent::Refund,
+            StepIntent::Hit => Intent::Hit,
         };
         let add = |builder: &mut PlanBuilder| match idempotency_key {
-            None => builder.add(&step.operation, intent, cost),
-            Some(key) => builder.add_idempotent(&step.operation, intent, cost, key.as_bytes()),
+            None => builder.add(&operation, intent, cost),
+            Some(key) => builder.add_idempotent(&operation, intent, cost, key.as_bytes()),
         };
         answer(&self.apply(now, add).await)
     }

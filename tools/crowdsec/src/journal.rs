@@ -215,9 +215,9 @@ impl Journal {
         entries.filter(|entry| entry.is_in_force)
     }
 
-    /// Returns some networks with decisions in force after `after`; none at the end.
-    pub fn networks(&self, after: Option<Network>) -> Vec<Network> {
-        self.within(None, after).map(|entry| entry.network).take(PIECE).collect()
+    /// Returns the networks with decisions in force.
+    pub fn networks(&self) -> Vec<Network> {
+        self.within(None, None).map(|entry| entry.network).collect()
     }
 }
 

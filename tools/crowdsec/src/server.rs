@@ -13,7 +13,6 @@ use std::time::Duration;
 use anyhow::Context;
 use bytes::Bytes;
 use divvy_core::clock::{Clock, NANOS_PER_SECOND, Timestamp};
-use divvy_core::rules::Network;
 use divvy_telemetry::logging::{Escaped, LogThrottle};
 use futures_util::stream;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -294,20 +293,9 @@ impl BouncerServer {
 
     /// Puts an update in force, some decisions at a time.
     async fn apply(&self, update: Update, now: Timestamp) {
-        let mut changed: BTreeMap<Network, Vec<Reason>> = BTreeMap::new();
-        if update.is_whole {
-            // Decisions that the update lacks have ended.
-            let mut last = None;
-            loop {
-                let known = self.journal.lock().networks(last);
-                last = known.last().copied();
-                if last.is_none() {
-                    break;
-                }
-                changed.extend(known.into_iter().map(|network| (network, Vec::new())));
-                yield_now().await;
-            }
-        }
+        // Decisions that a whole update lacks have ended.
+        let known = if update.is_whole { self.journal.lock().networks() } else { Vec::new() };
+        let mut changed: BTreeMap<_, _> = known.into_iter().map(|network| (network, Vec::new())).collect();
         let is_whole = update.is_whole;
         let set = update.set.into_iter().map(|block| (block, true));
         for (block, is_set) in set.chain(update.removed.into_iter().map(|block| (block, false))) {
@@ -396,6 +384,7 @@ pub fn tls_acceptor(certificate: &Path, key: &Path) -> anyhow::Result<TlsAccepto
 #[cfg(test)]
 mod tests {
     use super::*;
+    use divvy_core::rules::Network;
 
     fn described(rule: &str, owner: Option<&str>, reason: Option<&str>) -> String {
         let actor = if rule == ALL_RULES { "ip=192.0.2.1" } else { "192.0.2.1" };

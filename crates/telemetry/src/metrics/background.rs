@@ -106,8 +106,6 @@ named_values! {
         Rules = "rules",
         /// Keeps the key for reservation ids up to date.
         Seal = "seal",
-        /// Waits for the signals that end the process.
-        Signals = "signals",
         /// Reloads the TLS files.
         Tls = "tls",
     }

@@ -76,7 +76,7 @@ fn file_is_loaded_once_it_stops_changing() {
 }
 
 #[test]
-fn requested_load_does_not_wait_for_the_file_to_settle() {
+fn requested_load_is_the_only_one() {
     let mut fixture = Fixture::new();
     fixture.write(&rules(2));
     fixture.reload();

@@ -70,8 +70,8 @@ fn flags_of_another_store_are_rejected() {
             "--data-dir (or its DIVVY_ variable) is for the rocksdb store, but the store is redis",
         ),
         ("--redis-ca ca.pem", "--redis-ca (or its DIVVY_ variable) is for the redis store, but the store is rocksdb"),
-        ("--store redis --redis-cert c.pem", "--redis-cert and --redis-key go together"),
-        ("--store redis --redis-sentinel-auth pw", "no effect without --redis-sentinel-master"),
+        ("--store redis --redis-cert c.pem", "--redis-key <FILE>"),
+        ("--store redis --redis-sentinel-auth pw", "--redis-sentinel-master <NAME>"),
         ("--store redis --redis-timeout 0", "must be from 1ms to"),
     ];
     for (flags, expected) in refused {

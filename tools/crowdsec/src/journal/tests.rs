@@ -20,7 +20,7 @@ fn reason(ends: Option<u64>, scenario: &str) -> Reason {
 
 /// Updates the journal with these blocks, which are all. Each has a network, its end in hours and a scenario.
 fn update(journal: &mut Journal, now: Timestamp, blocks: &[(&str, Option<u64>, &str)]) {
-    let mut listed: BTreeMap<_, Vec<_>> = journal.networks(None).into_iter().map(|known| (known, Vec::new())).collect();
+    let mut listed: BTreeMap<_, Vec<_>> = journal.networks().into_iter().map(|known| (known, Vec::new())).collect();
     for (text, ends, scenario) in blocks {
         listed.entry(network(text)).or_default().push(reason(*ends, scenario));
     }
@@ -269,9 +269,7 @@ fn bouncer_has_the_changes_once_it_took_all_of_them() {
 
     // All decisions end. The bouncer wants to know of one of them.
     let mut all = journal.lock();
-    while let [first, ..] = *all.networks(None) {
-        all.replace(first, Vec::new(), Timestamp::EPOCH);
-    }
+    all.networks().into_iter().for_each(|network| all.replace(network, Vec::new(), Timestamp::EPOCH));
     drop(all);
     let pieces: Vec<_> = answer("scenarios_containing=last", known).collect();
     let json: serde_json::Value = serde_json::from_slice(&pieces.concat()).unwrap();
