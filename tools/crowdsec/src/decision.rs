@@ -83,6 +83,8 @@ pub struct DecisionFilter {
     /// Decisions whose network covers this one, or else is in it.
     pub network: Option<Network>,
     pub is_covering: bool,
+    /// Whether the bouncer starts, and needs all decisions of a stream.
+    pub is_startup: bool,
     value: Option<String>,
     /// No decision of divvy is of the wanted type.
     is_other_type: bool,
@@ -96,14 +98,9 @@ impl DecisionFilter {
     /// Parses the query of a URL. Like CrowdSec, divvy ignores other parameters. An empty parameter is like none.
     ///
     /// # Errors
-    /// A parameter is not valid, or given twice.
+    /// A parameter is not valid.
     pub fn parse(query: &str) -> Result<Self, String> {
-        let mut given = HashMap::new();
-        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            if given.insert(name.clone(), value).is_some() {
-                return Err(format!("the query's parameter '{}' is given twice", shorten(&name)));
-            }
-        }
+        let given: HashMap<_, _> = form_urlencoded::parse(query.as_bytes()).collect();
         let get = |name: &str| given.get(name).map(|value| &**value).filter(|value| !value.is_empty());
         let words = |name: &str| {
             let words = get(name).unwrap_or_default().split(',').filter(|word| !word.is_empty());
@@ -112,11 +109,12 @@ impl DecisionFilter {
         };
         let lowercase = |name: &str| Ok::<_, String>(words(name)?.iter().map(|word| word.to_lowercase()).collect());
         let network = |name: &str| get(name).map(|value| parse_network(name, value)).transpose();
-        let is_covering = get("contains").map(|value| parse_boolean("contains", value)).transpose()?.unwrap_or(true);
+        let boolean = |name: &str| get(name).map(|value| parse_boolean(name, value)).transpose();
         let (ip, range) = (network("ip")?, network("range")?);
         Ok(Self {
             network: ip.or(range),
-            is_covering,
+            is_covering: boolean("contains")?.unwrap_or(true),
+            is_startup: boolean("startup")?.unwrap_or(false),
             value: get("value").map(str::to_owned),
             is_other_type: get("type").is_some_and(|kind| kind != BAN),
             // CrowdSec's own clients write both names.
@@ -153,15 +151,6 @@ impl DecisionFilter {
         let contains = |word: &String| scenario.contains(word.as_str());
         (self.scenarios.is_empty() || self.scenarios.iter().any(contains)) && !self.other_scenarios.iter().any(contains)
     }
-}
-
-/// Returns whether the query of a stream says that the bouncer starts, and needs all decisions.
-///
-/// # Errors
-/// It says neither true nor false.
-pub fn is_startup(query: &str) -> Result<bool, String> {
-    let startup = form_urlencoded::parse(query.as_bytes()).find(|(name, value)| name == "startup" && !value.is_empty());
-    startup.map_or(Ok(false), |(name, value)| parse_boolean(&name, &value))
 }
 
 /// Parses a boolean as Go writes it. pycrowdsec and others write `True`, too.
@@ -312,7 +301,7 @@ mod tests {
             ("ip=nonsense", "ip is 'nonsense', but it is neither an address nor a network: write an address, or"),
             ("range=10.0.0.0/33", "range is '10.0.0.0/33', but it is neither an address nor a network"),
             ("contains=maybe", "contains must be true or false"),
-            ("ip=192.0.2.1&ip=192.0.2.2", "the query's parameter 'ip' is given twice"),
+            ("a=b&startup=x", "startup must be true or false"),
             (&format!("origins={}", "x,".repeat(101)), "origins has more than 100 words"),
             (
                 &format!("scenarios_not_containing={}", "x,".repeat(15_000)),
@@ -324,11 +313,8 @@ mod tests {
         }
         let long = DecisionFilter::parse(&format!("ip={}", "x".repeat(1_000))).unwrap_err();
         assert!(long.len() < 250, "{long}");
-        for (query, expected) in
-            [("startup=true", Ok(true)), ("startup=False", Ok(false)), ("startup=", Ok(false)), ("", Ok(false))]
-        {
-            assert_eq!(is_startup(query), expected, "{query}");
+        for (query, expected) in [("startup=true", true), ("startup=False", false), ("startup=", false), ("", false)] {
+            assert_eq!(DecisionFilter::parse(query).unwrap().is_startup, expected, "{query}");
         }
-        assert_eq!(is_startup("a=b&startup=x").unwrap_err(), "startup must be true or false");
     }
 }

@@ -35,7 +35,7 @@ use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-use crate::decision::{DecisionFilter, is_startup};
+use crate::decision::DecisionFilter;
 use crate::divvy_api::{ALL_RULES, Block, Divvy, Feed, MARK, OWNER, Update};
 use crate::journal::{Bouncer, Bouncers, Journal, Reason, write_changes, write_list};
 use crate::keys::BouncerKeys;
@@ -207,12 +207,11 @@ impl BouncerServer {
     /// if it starts or is not known.
     async fn stream(self: &Arc<Self>, request: &Request<Incoming>, peer: IpAddr) -> Result<Response<Body>, Refusal> {
         let user = self.admit(request.headers())?;
-        let query = request.uri().query().unwrap_or_default();
-        let (filter, is_startup) = (DecisionFilter::parse(query)?, is_startup(query)?);
+        let filter = DecisionFilter::parse(request.uri().query().unwrap_or_default())?;
         let agent = request.headers().get(USER_AGENT).map_or(&[][..], HeaderValue::as_bytes);
         let bouncer = Bouncer::new(user, machine(peer), agent);
         let now = self.bring_up_to_date().await?;
-        let after = if is_startup { 0 } else { self.bouncers.lock().position(&bouncer) };
+        let after = if filter.is_startup { 0 } else { self.bouncers.lock().position(&bouncer) };
         let (through, is_late) = {
             let journal = self.journal.lock();
             (journal.last_change(), !journal.remembers_since(after))
