@@ -213,8 +213,8 @@ impl HitCommand {
                 let has_user = call.server.user.as_ref().is_some_and(|user| user != DEFAULT_USER);
                 ensure!(
                     cost.is_none() && id.is_none() && !has_user,
-                    "the line protocol of --addr (or DIVVY_ADDR) does not support --cost, --id and --user (or DIVVY_USER): \
-                     use --server"
+                    "--cost, --id and --user (or DIVVY_USER) need HTTP, because the line protocol of --addr (or DIVVY_ADDR) does \
+                     not support them: use --server"
                 );
                 let answer = hit_over_line_protocol(&call.server, &operation.pairs, address)?;
                 let advice = || "denied; to see by which rule, use --server instead of --addr\n".to_owned();

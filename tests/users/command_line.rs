@@ -65,7 +65,7 @@ fn own_clients_log_in_as_a_user() {
     assert_eq!(done(&format!("peek --server {url} method=GET path=/status")), "OK true 999 60\n");
     let mut by_line = divvy_with(&format!("hit --addr {} a=b", guarded.server.line));
     let (code, _, error) = output(by_line.env("DIVVY_USER", "app"));
-    assert!(code != 0 && error.contains("needs HTTP"), "{error}");
+    assert!(code != 0 && error.contains("need HTTP"), "{error}");
 }
 
 #[test]

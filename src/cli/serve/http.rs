@@ -65,7 +65,7 @@ pub struct HttpArgs {
     #[arg(long, value_parser = clap::builder::BoolishValueParser::new())]
     ui: bool,
     /// Maximum number of open live pages, over all browsers. One user may open half of them [default: 64]
-    #[arg(long, value_name = "N", requires = "ui", value_parser = units::count::<usize>(1..=MAX_STREAMS))]
+    #[arg(long, value_name = "N", value_parser = units::count::<usize>(1..=MAX_STREAMS))]
     pub ui_streams: Option<usize>,
 }
 
@@ -110,9 +110,10 @@ impl HttpArgs {
     /// Returns whether the page is served.
     ///
     /// # Errors
-    /// This build has no page, or the metrics have a path of it.
+    /// A flag has no effect, this build has no page, or the metrics have a path of it.
     pub fn has_page(&self, metrics_path: &str) -> anyhow::Result<bool> {
         if !self.ui {
+            ensure!(self.ui_streams.is_none(), "--ui-streams (or DIVVY_UI_STREAMS) has no effect without --ui: add it");
             return Ok(false);
         }
         ensure!(cfg!(feature = "ui"), "--ui: this divvy was built without the live page (feature `ui`)");

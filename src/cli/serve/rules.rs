@@ -11,7 +11,7 @@ use super::watch::{Reason, Watch, log_problems};
 use divvy_access::audit::{self, Action, AuditLog, State};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_core::config::{self, Loaded, Report, Serving};
-use divvy_core::rules::diff::{Change, CounterChange, diff, find_abandoned, find_origins, would_keep_if_named};
+use divvy_core::rules::diff::{Change, CounterChange, diff, find_abandoned};
 use divvy_core::rules::{RuleSet, Spellings};
 use divvy_limiter::exceptions::ExceptionKind;
 use divvy_limiter::{ActiveRules, CounterNames, Limiter};
@@ -119,13 +119,6 @@ impl RulesFile {
         let abandoned = find_abandoned(before.rules().rules(), now.rules().rules(), |rule| self.names.are_apart(rule));
         if let Some(runtime) = self.runtime.as_ref().filter(|_| !abandoned.is_empty()) {
             let (limiter, file) = (Arc::downgrade(&limiter), file.to_string());
-            let origins = find_origins(before.rules().rules(), now.rules().rules());
-            let has_cure = |index: usize| {
-                let successor = origins.iter().position(|origin| *origin == Some(index));
-                let rules = (before.rules().rules().get(index), successor.and_then(|new| now.rules().rules().get(new)));
-                matches!(rules, (Some(old), Some(new)) if would_keep_if_named(old, new))
-            };
-            let abandoned = abandoned.into_iter().map(|index| (index, has_cure(index))).collect();
             runtime.spawn(warn_of_abandoned(limiter, Arc::clone(&before), abandoned, file));
         }
         self.show(RulesReload::succeeded(seconds(&limiter), differences.iter().map(with_sign)));
@@ -154,32 +147,20 @@ impl RulesFile {
     }
 }
 
-/// Warns of each rule that had counters in use which no rule uses anymore. Each comes with whether a `counter` would have kept
-/// them.
-async fn warn_of_abandoned(
-    limiter: Weak<Limiter>,
-    before: Arc<ActiveRules>,
-    abandoned: Vec<(usize, bool)>,
-    file: String,
-) {
-    for (index, has_cure) in abandoned.into_iter().take(MAX_LOGGED_CHANGES) {
+/// Warns of each rule that had counters in use which no rule uses anymore.
+async fn warn_of_abandoned(limiter: Weak<Limiter>, before: Arc<ActiveRules>, abandoned: Vec<usize>, file: String) {
+    for index in abandoned.into_iter().take(MAX_LOGGED_CHANGES) {
         // The limiter is gone if the server has stopped.
         let (Some(limiter), Some(rule)) = (limiter.upgrade(), before.rules().rules().get(index)) else { return };
         match limiter.counters_in_use(&before, index, MAX_COUNTED).await {
             Ok(0) => {}
-            Ok(counters) => {
-                let name = rule.counter_name();
-                let advice = if has_cure {
-                    format!("; with `counter = {name}` in the rule, the next change of its limit keeps what they used")
-                } else {
-                    String::new()
-                };
-                tracing::warn!(
-                    counters,
-                    at_least = counters >= MAX_COUNTED,
-                    "{file}: the usage under [{rule}] is abandoned, and its actors start afresh{advice}"
-                );
-            }
+            Ok(counters) => tracing::warn!(
+                counters,
+                at_least = counters >= MAX_COUNTED,
+                "{file}: the usage under [{rule}] is abandoned, and its actors start afresh; `counter = {}` in a rule keeps what \
+                 they used when its limit changes",
+                rule.counter_name()
+            ),
             Err(error) => {
                 tracing::warn!(%error, "{file}: the usage under [{rule}] is abandoned; its counters cannot be counted");
             }
