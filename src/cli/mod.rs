@@ -85,7 +85,10 @@ fn warn_if_unknown(known: &[String], name: &str, value: &str) -> Option<String> 
         return None;
     }
     let names: Vec<_> = known.iter().filter_map(|known| known.strip_prefix(PREFIX)).collect();
-    let hint = match nearest(rest, &names) {
+    // Other programs name the parts of an address.
+    let front = ["PORT", "HOST", "ADDRESS", "ADDR"].iter().find_map(|end| rest.strip_suffix(end));
+    let listen = front.map(|front| format!("{front}LISTEN")).filter(|listen| names.contains(&listen.as_str()));
+    let hint = match listen.as_deref().or_else(|| nearest(rest, &names)) {
         Some(meant) => format!("did you mean {PREFIX}{meant}?"),
         None => "see `divvy help` and the --help of its subcommands".to_owned(),
     };
@@ -197,7 +200,8 @@ mod tests {
             ("DIVVY_LOG_LEVEL", "x", "did you mean DIVVY_LOG?"),
             ("DIVVY_data_dir", "x", "did you mean DIVVY_DATA_DIR?"),
             ("DIVVY_QQQ", "x", "see `divvy help` and the --help of its subcommands"),
-            ("DIVVY_PORT", "8321", "see `divvy help` and the --help of its subcommands"),
+            ("DIVVY_PORT", "8321", "did you mean DIVVY_LISTEN?"),
+            ("DIVVY_RESP_PORT", "9049", "did you mean DIVVY_RESP_LISTEN?"),
             ("DIVVY_SERVICE_HOST", "10.0.0.11", of_kubernetes),
             ("DIVVY_PORT", "tcp://10.0.0.11:9049", of_kubernetes),
             ("DIVVY_PORT_9049_TCP_ADDR", "10.0.0.11", of_kubernetes),
