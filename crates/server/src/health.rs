@@ -281,7 +281,7 @@ mod tests {
         };
         keep_running(Task::Rules, &metrics, begin).await;
         assert_eq!(runs.get(), 3);
-        assert_eq!(restarts(&metrics, "signals"), 2.0);
+        assert_eq!(restarts(&metrics, "rules"), 2.0);
         assert_eq!(restarts(&metrics, "accept"), 0.0);
     }
 
