@@ -216,18 +216,11 @@ fn check_agreement_with_the_reference(StoreFixture { store, dir: _dir, .. }: Sto
 }
 
 #[test]
-fn memory_agrees_with_the_reference() {
-    check_agreement_with_the_reference(memory(), 3_000);
-}
-
-#[test]
-fn rocksdb_agrees_with_the_reference() {
-    check_agreement_with_the_reference(rocks(), 2_000);
-}
-
-#[test]
-fn rocksdb_that_evicts_agrees_with_the_reference() {
-    check_agreement_with_the_reference(rocks_evicting(), 1_000);
+fn local_stores_agree_with_the_reference() {
+    let stores: [(fn() -> StoreFixture, u32); 3] = [(memory, 3_000), (rocks, 2_000), (rocks_evicting, 1_000)];
+    for (open, cases) in stores {
+        check_agreement_with_the_reference(open(), cases);
+    }
 }
 
 const NANOS: i128 = 1_000_000_000;

@@ -47,28 +47,20 @@ impl Scale {
     }
 }
 
-struct Attack {
-    name: &'static str,
-    run: fn(&Server, Scale),
-}
+/// A name and an attack.
+type Attack = (&'static str, fn(&Server, Scale));
 
 const ATTACKS: [Attack; 10] = [
-    Attack { name: "185,000 hits on 16 rules in one MULTI", run: stacked_hits_in_a_transaction },
-    Attack { name: "1,080 hits with a 60 KB actor on 16 rules in one MULTI", run: long_actors_in_a_transaction },
-    Attack { name: "2 such hits on each of 1,000 connections", run: long_actors_on_many_connections },
-    Attack {
-        name: "2 hits with new 60 KB actors on 16 rules on each of 300 connections",
-        run: new_long_actors_on_many_connections,
-    },
-    Attack { name: "600 such hits, one after the other", run: new_long_actors_one_after_the_other },
-    Attack { name: "500 hits on 16 rules on each of 500 connections", run: stacked_hits_on_many_connections },
-    Attack { name: "4 batches of 1,000 hits on 16 rules on each of 100 connections over HTTP", run: batches_over_http },
-    Attack {
-        name: "4 calls of 4,000 descriptors on 16 rules on each of 50 connections",
-        run: calls_of_many_descriptors,
-    },
-    Attack { name: "1,000 unread Reserve calls on each of 100 connections", run: unread_calls },
-    Attack { name: "20,000 Envoy calls about one lease", run: calls_about_one_lease },
+    ("185,000 hits on 16 rules in one MULTI", stacked_hits_in_a_transaction),
+    ("1,080 hits with a 60 KB actor on 16 rules in one MULTI", long_actors_in_a_transaction),
+    ("2 such hits on each of 1,000 connections", long_actors_on_many_connections),
+    ("2 hits with new 60 KB actors on 16 rules on each of 300 connections", new_long_actors_on_many_connections),
+    ("600 such hits, one after the other", new_long_actors_one_after_the_other),
+    ("500 hits on 16 rules on each of 500 connections", stacked_hits_on_many_connections),
+    ("4 batches of 1,000 hits on 16 rules on each of 100 connections over HTTP", batches_over_http),
+    ("4 calls of 4,000 descriptors on 16 rules on each of 50 connections", calls_of_many_descriptors),
+    ("1,000 unread Reserve calls on each of 100 connections", unread_calls),
+    ("20,000 Envoy calls about one lease", calls_about_one_lease),
 ];
 
 fn hit(user: &str) -> Vec<u8> {
@@ -254,7 +246,7 @@ fn attacked() -> Command {
 }
 
 /// Runs a small attack on a server with little memory for buffers.
-fn stays_within_its_buffers(Attack { name, run }: &Attack) {
+fn stays_within_its_buffers((name, run): &Attack) {
     const BUFFERS: u64 = 16 * MIB;
     let place = place();
     let server = place.on_disk_as(&mut attacked(), &["--max-buffer-memory", &BUFFERS.to_string()]);
@@ -279,9 +271,7 @@ fn attacks_at_full_scale_are_answered_in_bounded_memory() {
     }
     let only = std::env::var("DIVVY_TEST_ATTACK").ok();
     println!("| attack | peak memory | worst wait of others | seconds |\n|---|---|---|---|");
-    for Attack { name, run } in
-        ATTACKS.iter().filter(|attack| only.as_deref().is_none_or(|only| attack.name.contains(only)))
-    {
+    for (name, run) in ATTACKS.iter().filter(|(name, _)| only.as_deref().is_none_or(|only| name.contains(only))) {
         let place = place();
         let server = place.on_disk_as(&mut attacked(), &[]);
         let begun = Instant::now();

@@ -75,29 +75,12 @@ fn named(count: usize) -> impl Iterator<Item = String> {
     (0..count).map(|number| format!("actor-{number}"))
 }
 
+/// Counters in memory and on disk, and those of a cluster, shard by shard.
 #[test]
-fn memory_lists_every_bucket_once() {
-    check_listing_of_one_rule(memory());
-}
-
-#[test]
-fn rocksdb_lists_buckets_that_are_only_in_memory() {
-    check_listing_of_one_rule(rocks());
-}
-
-#[test]
-fn rocksdb_lists_buckets_that_are_no_longer_in_memory() {
-    check_listing_of_one_rule(rocks_evicting());
-}
-
-#[test]
-fn redis_lists_every_bucket_once() {
-    check_listing_of_one_rule(redis());
-}
-
-#[test]
-fn cluster_lists_shard_by_shard() {
-    check_listing_of_one_rule(redis_cluster());
+fn every_store_lists_every_bucket_once() {
+    for open in [memory, rocks, rocks_evicting, redis, redis_cluster] {
+        check_listing_of_one_rule(open());
+    }
 }
 
 #[test]

@@ -1,0 +1,212 @@
+//! Windows, costs and debt, one after the other, in batches and in groups, and by clients at the same time.
+use super::*;
+
+pub async fn credits_decrease_by_one_and_return_with_the_next_window(opened: StoreFixture) {
+    let steps = [
+        (0, "credits", TAKE, allowed(1).reset(60)),
+        (10, "credits", TAKE, allowed(0).reset(50)),
+        (59, "credits", TAKE, denied(0).reset(1)),
+        // A fresh window starts with its first hit.
+        (60, "credits", TAKE, allowed(1).reset(60)),
+    ];
+    opened.follow(limit(2, 60), &steps).await;
+}
+
+/// Takes a credit of a window in Redis that has none left, as soon as the next one begins. Returns how long that took.
+pub async fn await_next_credit(opened: &StoreFixture, key: &str, limit: Limit, begin: Instant) -> Duration {
+    while !opened.one(at(0), key, limit, TAKE).await.allowed {
+        assert!(begin.elapsed() < PATIENCE);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    begin.elapsed()
+}
+
+pub async fn window_in_redis_ends_on_time_and_the_next_hit_begins_a_new_one(opened: StoreFixture) {
+    const WINDOW: Duration = Duration::from_millis(250);
+    let limit = Limit::FixedWindow(FixedWindow::new(1, WINDOW.as_nanos() as u64).unwrap());
+    let begin = Instant::now();
+    opened.follow(limit, &[(0, "short", TAKE, allowed(0))]).await;
+    let elapsed = await_next_credit(&opened, "short", limit, begin).await;
+    assert!(elapsed >= WINDOW, "ended after {elapsed:?}");
+}
+
+pub async fn actions_on_a_bucket_in_one_batch_see_each_other(opened: StoreFixture) {
+    let steps = [
+        ("one", TAKE, allowed(2)),
+        ("other", TAKE, allowed(2)),
+        ("one", TAKE, allowed(1)),
+        ("one", TAKE, allowed(0)),
+        ("other", TAKE, allowed(1)),
+        ("one", TAKE, denied(0)),
+    ];
+    opened.follow_batch(limit(3, 60), &steps).await;
+}
+
+pub async fn peek_takes_nothing(opened: StoreFixture) {
+    let steps = [
+        (0, "looking", LOOK, allowed(2).reset(0)),
+        (0, "looking", TAKE, allowed(1)),
+        (5, "looking", LOOK, allowed(1).reset(55)),
+        (5, "looking", LOOK, allowed(1).reset(55)),
+        (5, "looking", TAKE, allowed(0)),
+        (5, "looking", LOOK, denied(0).reset(55)),
+    ];
+    opened.follow(limit(2, 60), &steps).await;
+}
+
+pub async fn forgotten_bucket_starts_anew(opened: StoreFixture) {
+    // Its window is over, if time can be passed.
+    let at_last = if opened.later(60) > 0 { denied(0) } else { allowed(0) };
+    let steps = [
+        (0, "forgotten", FORGET, denied(0)),
+        (0, "forgotten", TAKE, allowed(1)),
+        (1, "forgotten", FORGET, allowed(0)),
+        (1, "forgotten", FORGET, denied(0)),
+        (2, "forgotten", TAKE, allowed(1).reset(60)),
+        (62, "forgotten", FORGET, at_last),
+    ];
+    opened.follow(limit(2, 60), &steps).await;
+}
+
+pub async fn cost_is_taken_completely_or_not_at_all(opened: StoreFixture) {
+    let steps = [
+        (0, "cost", take(7), allowed(3).reset(60)),
+        (0, "cost", take(4), denied(3).reset(60)),
+        (0, "cost", take(3), allowed(0).reset(60)),
+        (0, "cost", take(0), allowed(0).reset(60)),
+    ];
+    opened.follow(limit(10, 60), &steps).await;
+}
+
+pub async fn debt_makes_the_balance_negative_and_is_refunded(opened: StoreFixture) {
+    for (place, limit) in reservable(opened.buckets) {
+        let (all, key) = (limit.capacity(), &*format!("debt {place}"));
+        let steps = [
+            // Nothing was taken.
+            (0, key, Action::Ask(Ask::Refund { cost: 1 }), allowed(all)),
+            (0, key, Action::Ask(Ask::Overdraw { cost: all + 3 }), allowed(0).owing(3)),
+            (0, key, Action::Ask(Ask::Overdraw { cost: 1 }), denied(0).owing(3)),
+            (0, key, Action::Ask(Ask::Charge { cost: 4 }), denied(0).owing(7)),
+            (0, key, Action::Ask(Ask::Refund { cost: 7 }), allowed(0)),
+        ];
+        opened.follow(limit, &steps).await;
+        let charged = opened.one(at(0), key, limit, Action::Ask(Ask::Charge { cost: u64::MAX })).await;
+        assert_eq!(charged.left, 0, "{limit:?}");
+        assert!(opened.one(at(0), key, limit, LOOK).await.owed >= 1 << 52, "{limit:?}");
+        let refund = Action::Ask(Ask::Refund { cost: u64::MAX });
+        // It is then like a fresh one.
+        opened.follow(limit, &[(0, key, refund, allowed(all)), (0, key, FORGET, denied(0))]).await;
+    }
+}
+
+/// A rule's counter whose actor has limits of its own, which end.
+pub async fn usage_under_another_limit_is_no_debt(opened: StoreFixture) {
+    if opened.buckets != Buckets::ByPassedTime {
+        return;
+    }
+    for kind in [Kind::TokenBucket, Kind::LeakyBucket] {
+        let limits = [1, 5, 1_000].map(|credits| Limit::new(kind, credits, credits, 60 * SECOND).unwrap());
+        let of = |place: usize| if place == 0 { limits[0] } else { limits[place].in_place_of(&limits[0]) };
+        let (key, mut model) = (format!("own limit {kind:?}"), Model::default());
+        let charge = |cost| Action::Ask(Ask::Charge { cost });
+        for (seconds, place, action) in [
+            (0, 2, charge(900)),
+            (1, 0, TAKE),
+            (2, 1, TAKE),
+            (9, 0, charge(3)),
+            (10, 2, TAKE),
+            (11, 0, charge(0)),
+            (11, 2, charge(1_500)),
+            (12, 1, TAKE),
+            (13, 0, charge(2)),
+            (90, 1, charge(1)),
+            (200, 0, TAKE),
+            (9_000, 0, TAKE),
+            (9_001, 0, charge(700)),
+            (9_002, 1, Action::Ask(Ask::Refund { cost: 600 })),
+            (9_003, 0, TAKE),
+        ] {
+            let now = at(opened.later(seconds));
+            let outcome = opened.one(now, &key, of(place), action).await;
+            assert_eq!(outcome, expected(&mut model, key.clone(), of(place), action, now), "{kind:?} at {seconds}");
+        }
+        // Credits that were set aside under the larger limit are no debt either, unless more was used.
+        for (name, cost, owed) in [("a", 1_000, 0), ("b", 1_200, 200)] {
+            let (key, now) = (format!("reserved {kind:?} {name}#{name}"), at(opened.later(9_100)));
+            let made = opened.one(now, &key, of(2), reserve(1_000, 60)).await;
+            let settled = opened.one(now, &key, of(0), commit_of(made.run, cost)).await;
+            assert_eq!((settled.left, settled.owed, settled.resolution), (0, owed, Resolution::Done), "{kind:?}");
+        }
+    }
+}
+
+/// Runs this many clients at the same time, each with its number. Returns the sum of their results.
+pub async fn sum_of_clients<F: Future<Output = u64> + Send + 'static>(
+    clients: u64,
+    opened: &Arc<StoreFixture>,
+    client: impl Fn(Arc<StoreFixture>, u64) -> F,
+) -> u64 {
+    let clients: Vec<_> = (0..clients).map(|number| tokio::spawn(client(Arc::clone(opened), number))).collect();
+    let mut sum = 0;
+    for client in clients {
+        sum += client.await.unwrap();
+    }
+    sum
+}
+
+pub async fn concurrent_hits_share_the_credits_exactly(opened: StoreFixture) {
+    const CREDITS: u64 = 1000;
+    let client = |opened: Arc<StoreFixture>, _| async move {
+        let mut allowed = 0;
+        for _ in 0..100 {
+            allowed += u64::from(opened.one(at(0), "concurrent", limit(CREDITS, 60), TAKE).await.allowed);
+        }
+        allowed
+    };
+    assert_eq!(sum_of_clients(16, &Arc::new(opened), client).await, CREDITS);
+}
+
+pub async fn concurrent_groups_take_from_all_buckets_or_none(opened: StoreFixture) {
+    let (of_all, of_one) = (limit(500, 6_000), tokens(40, 1, 6_000));
+    let opened = Arc::new(opened);
+    let client = |opened: Arc<StoreFixture>, client| async move {
+        let (of_this, mut allowed) = (format!("{{together}} {client}"), 0);
+        for _ in 0..60 {
+            // The entries may have either order, because the store locks them in a fixed one.
+            let mut group = [("{together} all", of_all, TAKE), (of_this.as_str(), of_one, TAKE)];
+            group.rotate_left(client as usize % 2);
+            let outcomes = opened.apply_groups(at(0), &[&group]).await;
+            allowed += u64::from(outcomes.iter().all(|outcome| outcome.allowed));
+        }
+        // A denied group takes from no counter.
+        assert_eq!(opened.one(at(0), &of_this, of_one, LOOK).await.left, 40 - allowed);
+        allowed
+    };
+    assert_eq!(sum_of_clients(16, &opened, client).await, 500);
+    assert_eq!(opened.one(at(0), "{together} all", of_all, LOOK).await.left, 0);
+}
+
+pub async fn closing_keeps_usage(opened: StoreFixture) {
+    let mut limits = limits(opened.buckets);
+    // Only reservations take leases.
+    limits.retain(|limit| limit.kind() != Kind::Concurrency);
+    let keys: Vec<_> = (0..limits.len()).map(|place| format!("closing {place}")).collect();
+    let mut model = Model::default();
+    let mut take_from_all = async |opened: &StoreFixture, seconds, action| {
+        let now = at(opened.later(seconds));
+        let asked: Vec<_> = keys.iter().zip(&limits).map(|(key, limit)| (key.as_str(), *limit, action)).collect();
+        let outcomes = opened.apply(now, &asked).await;
+        for ((key, limit, action), outcome) in asked.into_iter().zip(outcomes) {
+            assert_eq!(outcome, expected(&mut model, key.to_owned(), limit, action, now), "{limit:?}");
+        }
+        assert_eq!(model.buckets.len(), limits.len(), "every limit has a state");
+    };
+    for (seconds, action) in [(0, TAKE), (4, TAKE), (4, Action::Ask(Ask::Drain { cost: 2, strict: true }))] {
+        take_from_all(&opened, seconds, action).await;
+    }
+    opened.store.close().await.unwrap();
+    let Some(reopened) = opened.reopen() else { return };
+    for seconds in [8, 12, 30] {
+        take_from_all(&reopened, seconds, TAKE).await;
+    }
+}
