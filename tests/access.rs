@@ -21,28 +21,6 @@ fn auth(client: &mut RespClient, words: &[&str]) -> String {
 }
 
 #[test]
-fn line_protocol_is_restricted_until_the_password_is_given() {
-    let server = guarded(&[]);
-    let mut client = server.line();
-    let mut ask = |line: &str| {
-        client.send(format!("{line}\r\n").as_bytes());
-        client.read_line()
-    };
-    let refused = "ERR unauthenticated \"Authentication required: send AUTH and the password first.\"\n";
-    assert_eq!(ask("HIT method=GET path=/status"), refused);
-    assert_eq!(ask("NONSENSE"), refused);
-    assert_eq!(ask("AUTH"), refused);
-    assert_eq!(ask("AUTH wrong"), "ERR unauthenticated \"The password is wrong.\"\n");
-    assert_eq!(ask(&format!("AUTH {PASSWORD}")), "OK\n");
-    assert_eq!(ask("HIT method=GET path=/status"), "OK true 999 60\n");
-    assert!(ask("NONSENSE").starts_with("ERR unknown-command"));
-
-    let mut pipelining = server.line();
-    pipelining.send(format!("auth {PASSWORD}\nHIT method=GET path=/status\n").as_bytes());
-    assert_eq!([pipelining.read_line(), pipelining.read_line()], ["OK\n", "OK true 998 60\n"]);
-}
-
-#[test]
 fn line_protocol_can_be_open_for_clients_of_buttons_divvy() {
     let server = guarded(&["--open", "line"]);
     drive_by_node("divvy-client", &server, &[]);

@@ -1,6 +1,8 @@
 //! Limits of single actors: on every store and for every algorithm; through reloads and outages, and on several servers that
 //! share a Redis.
 
+use serde_json::{Value, json};
+
 use crate::support::{RedisServer, Server, Site, http, number, on_redis, resp, until};
 
 /// Returns a rule for each of some algorithms, with ten credits per customer. No credit comes back during a test.
@@ -25,25 +27,11 @@ fn set(server: &Server, rule: &str, actor: &str, credits: u64) {
 }
 
 /// Returns all listed limits, sorted: rule, actor, credits, and whether the rule is gone.
-fn listed(server: &Server) -> Vec<(String, String, u64, bool)> {
-    let (mut limits, mut cursor) = (Vec::new(), String::new());
-    loop {
-        let page = http::get(server.http, &format!("/v1/limits?count=2{cursor}"));
-        assert_eq!(page.status, 200, "{}", page.body);
-        let page = page.json();
-        for limit in page["limits"].as_array().unwrap() {
-            let text = |key: &str| limit[key].as_str().unwrap().to_owned();
-            limits.push((
-                text("rule"),
-                text("actor"),
-                limit["credits"].as_u64().unwrap(),
-                limit["orphan"].as_bool().unwrap(),
-            ));
-        }
-        let Some(next) = page["next"].as_str() else { break };
-        cursor = format!("&cursor={}", next.replace(' ', "%20"));
-    }
-    limits.sort();
+fn listed(server: &Server) -> Vec<Value> {
+    let limits = http::all_pages(server, "/v1/limits?count=2", "limits");
+    let shown = |limit: &Value| json!([limit["rule"], limit["actor"], limit["credits"], limit["orphan"]]);
+    let mut limits: Vec<_> = limits.iter().map(shown).collect();
+    limits.sort_by_key(Value::to_string);
     limits
 }
 
@@ -53,13 +41,11 @@ fn limits_outlive_their_rule_and_apply_again_when_it_returns() {
     let server = &site.server;
     set(server, "window", "a", 20);
     set(server, "log", "a", 900);
-    let orphans =
-        |server: &Server| -> Vec<_> { listed(server).into_iter().map(|(rule, .., orphan)| (rule, orphan)).collect() };
     let orphaned = |server: &Server| number(server, "divvy_actor_limits_orphaned");
-    assert_eq!(orphans(server), [("log".to_owned(), false), ("window".to_owned(), false)]);
+    assert_eq!(listed(server), [json!(["log", "a", 900, false]), json!(["window", "a", 20, false])]);
     site.reload(&rules().replace("label=window", "label=other"));
     site.log.await_line(&["some limits of single actors are not in force", "orphaned=1"]);
-    assert_eq!(orphans(server), [("log".to_owned(), false), ("window".to_owned(), true)]);
+    assert_eq!(listed(server), [json!(["log", "a", 900, false]), json!(["window", "a", 20, true])]);
     assert_eq!((orphaned(server), number(server, "divvy_actor_limits")), (1, 2));
     assert_eq!(hit(server, "window", "a", 0), (true, 10));
     assert_eq!(resp(server, "DIVVY.LIMIT GET window a"), "[20 -1]", "a limit without its rule is still returned");
@@ -72,7 +58,7 @@ fn limits_outlive_their_rule_and_apply_again_when_it_returns() {
     let by_two = rules().replace("actorField=customer label=bucket", "actorField=customer,by label=bucket");
     assert_ne!(by_two, rules());
     site.reload(&by_two);
-    assert!(listed(server).contains(&("bucket".to_owned(), "a".to_owned(), 5, true)));
+    assert!(listed(server).contains(&json!(["bucket", "a", 5, true])));
     assert_eq!(resp(server, "DIVVY.LIMIT DEL bucket a"), "1");
     site.reload("[default]\ncreditLimit = 0\n");
     assert_eq!(resp(server, "DIVVY.LIMIT DEL window a"), "1", "an orphan can be removed");
@@ -110,7 +96,7 @@ fn servers_that_share_a_redis_follow_each_others_limits() {
     until(|| count(&other) == 2_502 && count(&third) == 2_502);
     redis.cli(&["FLUSHALL"]);
     set(&one, "log", "last", 8);
-    let last = [("log".to_owned(), "last".to_owned(), 8, false)];
+    let last = [json!(["log", "last", 8, false])];
     until(|| listed(&one) == last && listed(&other) == last && listed(&third) == last);
     // Redis is flushed, so there are no limits.
     redis.cli(&["FLUSHALL"]);

@@ -1,9 +1,8 @@
-//! Blocks and allows of single actors on every store and every front. Together with limits: their entries over HTTP and on the
-//! command line, through a SIGKILL and in a backup.
+//! Blocks and allows of single actors on every store, through a SIGKILL and in a backup. Their fronts are in tests/wire/.
 
 use serde_json::{Value, json};
 
-use crate::support::{HttpClient, Place, Server, done_at, http, number, on_every_store, resp, run_at, until};
+use crate::support::{HttpClient, Place, Server, http, number, on_every_store, resp, until};
 
 const RULES: &str = "
 [api=* ip=*] creditLimit=5 resetSeconds=2592000 actorField=ip label=by-ip
@@ -12,57 +11,12 @@ const RULES: &str = "
 ";
 
 /// Returns all listed entries, sorted: rule, actor, reason, and whether it ends.
-fn listed(server: &Server, list: &str) -> Vec<(String, String, Option<String>, bool)> {
-    let (mut entries, mut cursor) = (Vec::new(), String::new());
-    loop {
-        let page = http::get(server.http, &format!("/v1/{list}?count=1{cursor}"));
-        assert_eq!(page.status, 200, "{}", page.body);
-        let page = page.json();
-        for entry in page[list].as_array().unwrap() {
-            let text = |key: &str| entry[key].as_str().map(str::to_owned);
-            entries.push((
-                text("rule").unwrap(),
-                text("actor").unwrap(),
-                text("reason"),
-                entry["expiresIn"].as_u64().is_some(),
-            ));
-        }
-        let Some(next) = page["next"].as_str() else { break };
-        let next: String = url_encoded(next);
-        cursor = format!("&cursor={next}");
-    }
-    entries.sort();
+fn listed(server: &Server, list: &str) -> Vec<Value> {
+    let entries = http::all_pages(server, &format!("/v1/{list}?count=1"), list);
+    let shown = |entry: &Value| json!([entry["rule"], entry["actor"], entry["reason"], entry["expiresIn"].is_u64()]);
+    let mut entries: Vec<_> = entries.iter().map(shown).collect();
+    entries.sort_by_key(Value::to_string);
     entries
-}
-
-fn url_encoded(text: &str) -> String {
-    text.bytes().map(|byte| format!("%{byte:02x}")).collect()
-}
-
-fn entry(rule: &str, actor: &str, reason: Option<&str>, ends: bool) -> (String, String, Option<String>, bool) {
-    (rule.to_owned(), actor.to_owned(), reason.map(str::to_owned), ends)
-}
-
-#[test]
-fn resp_sets_returns_and_removes_entries() {
-    let server = Server::serving(RULES, &[]);
-    for (command, reply) in [
-        ("DIVVY.BLOCK SET by-user ann EX 900 REASON scraping", "OK"),
-        ("DIVVY.HIT api=a user=ann", "[0 0 900]"),
-        ("DIVVY.BLOCK GET by-user ann", "[900 scraping]"),
-        ("DIVVY.ALLOW SET by-user ann", "OK"),
-        ("DIVVY.ALLOW GET by-user ann", "[-1 nil]"),
-        ("DIVVY.HIT api=a user=ann COST 100", "[1 0 2592000]"),
-        ("DIVVY.ALLOW DEL by-user ann", "1"),
-        ("DIVVY.ALLOW DEL by-user ann", "0"),
-        ("DIVVY.BLOCK DEL by-user ann", "1"),
-        ("DIVVY.BLOCK SET * ip=2001:db8::/32", "OK"),
-        ("DIVVY.HIT api=a ip=2001:db8:1::9", "[0 0 0]"),
-        ("DIVVY.BLOCK DEL * ip=2001:db8::/32", "1"),
-    ] {
-        assert_eq!(resp(&server, command), reply, "{command}");
-    }
-    assert_eq!((listed(&server, "blocks"), listed(&server, "allows")), (vec![], vec![]));
 }
 
 #[test]
@@ -86,13 +40,13 @@ fn blocks_and_limits_survive_a_sigkill_and_a_restored_backup() {
     let sequence = http::get(server.http, "/v1/blocks").json()["sequence"].clone();
     server.kill();
 
-    let blocks = [entry("*", "ip=10.0.0.0/8", None, true), entry("by-user", "ann", Some("first"), false)];
+    let blocks = [json!(["*", "ip=10.0.0.0/8", null, true]), json!(["by-user", "ann", "first", false])];
     let server = place.on_disk(&[]);
     assert_eq!(
         listed(&server, "blocks"),
-        [&blocks[..1], &[entry("by-ip", "10.9.9.9", None, false)], &blocks[1..]].concat()
+        [&blocks[..1], &[json!(["by-ip", "10.9.9.9", null, false])], &blocks[1..]].concat()
     );
-    assert_eq!(listed(&server, "allows"), [entry("*", "ip=10.1.2.3", None, false)]);
+    assert_eq!(listed(&server, "allows"), [json!(["*", "ip=10.1.2.3", null, false])]);
     let owned = http::get(server.http, "/v1/blocks?owner=feed").json();
     assert_eq!(owned["blocks"][0]["actor"], "10.9.9.9", "{owned}");
     let found = http::get(server.http, &format!("/v1/blocks?since={}", sequence.as_str().unwrap())).json();
@@ -109,51 +63,6 @@ fn blocks_and_limits_survive_a_sigkill_and_a_restored_backup() {
     until(|| number(&server, "divvy_counters_counted") == 1);
     let counters = number(&server, "divvy_live_counters");
     assert!(counters <= 2, "blocks are no counters: {counters}");
-}
-
-#[test]
-fn http_api_sets_returns_lists_and_removes_entries() {
-    let server = Server::serving(RULES, &[]);
-    let client = &mut server.http();
-    let reason = json!({"reason": "scraping", "expiresIn": 60});
-    for (list, body) in
-        [("limits", json!({"credits": 20, "expiresIn": 60})), ("blocks", reason.clone()), ("allows", reason)]
-    {
-        let target = format!("/v1/{list}?rule=by-user&actor=a%20b");
-        let new = client.put(&target, &body);
-        assert_eq!(new.status, 200, "{}", new.body);
-        let mut entry = json!({"rule": "by-user", "actor": "a b", "orphan": false});
-        entry.as_object_mut().unwrap().extend(body.as_object().unwrap().clone());
-        if list != "limits" {
-            entry["owner"] = Value::Null;
-        }
-        assert_eq!((new.json(), client.get(&target, &[]).json()), (entry.clone(), entry.clone()));
-        assert_eq!(client.get(&format!("/v1/{list}?rule=by-user"), &[]).json()[list], json!([entry]));
-        assert_eq!(client.get(&format!("/v1/{list}?rule=by-ip"), &[]).json()[list], json!([]));
-        for (query, status) in [
-            ("rule=nobody&actor=a", 404),
-            ("rule=by-user", 400),
-            ("rule=*&actor=a", if list == "limits" { 404 } else { 400 }),
-        ] {
-            let refused = client.put(&format!("/v1/{list}?{query}"), &body);
-            assert_eq!(refused.status, status, "{list} {query}: {}", refused.body);
-        }
-        for wrong in [json!({"more": 1}), json!({"expiresIn": 0}), json!({"credits": -1}), json!({"reason": "a\nb"})] {
-            let mut wrong_body = body.clone();
-            wrong_body.as_object_mut().unwrap().extend(wrong.as_object().unwrap().clone());
-            assert_eq!(client.put(&target, wrong_body).status, 400, "{list} {wrong}");
-        }
-        assert_eq!(client.get(&format!("/v1/{list}?rule=by-user&actor=other"), &[]).status, 404);
-        let mut remove = || client.delete(&target).json()["removed"].clone();
-        assert_eq!([remove(), remove()], [json!(true), json!(false)]);
-    }
-    assert_eq!(resp(&server, "DIVVY.BLOCK SET by-user ann EX 60 REASON scraping"), "OK");
-    let denied = client.post("/v1/hit", r#"{"operation":{"api":"a","user":"ann"}}"#);
-    assert_eq!((denied.status, &denied.json()["blocked"]), (429, &json!({"reason": "scraping"})), "{}", denied.body);
-    assert_eq!((&denied.json()["retryAfter"], denied.header("retry-after")), (&json!(60), Some("60")));
-    let explained = client.post("/v1/explain", r#"{"operation":{"api":"a","user":"ann"}}"#).json();
-    let decides = json!({"kind": "block", "endsIn": 60, "reason": "scraping", "entry": null});
-    assert_eq!(explained["rules"][1]["grants"]["override"], decides, "{explained}");
 }
 
 /// Checks that a program changes its own blocks only, many at once, and that clients can follow the changes.
@@ -215,48 +124,4 @@ fn programs_own_blocks(server: &Server) {
 #[test]
 fn programs_own_blocks_on_every_store() {
     on_every_store(RULES, &[], |_, server| programs_own_blocks(server));
-}
-
-#[test]
-fn command_line_sets_returns_lists_and_removes_entries() {
-    let server = Server::serving(RULES, &[]);
-    let limit = r#"{"rule":"by-user","actor":"ann","credits":20,"expiresIn":null,"orphan":false}"#;
-    let block = r#"{"rule":"by-user","actor":"ann","reason":"fast","expiresIn":null,"orphan":false,"owner":null}"#;
-    for (line, expected) in [
-        ("limit set by-user ann 20", ""),
-        ("limit set by-ip 192.0.2.1 30 --expires 7d", ""),
-        ("limit list --json --rule by-user", limit),
-        ("block set by-user ann --reason fast", ""),
-        ("allow set '*' ip=10.0.0.0/8 --expires 7d", ""),
-        ("block list --json --rule by-user", block),
-    ] {
-        assert_eq!(done_at(&server, line).trim_end(), expected, "{line}");
-    }
-    for (line, expected) in [
-        ("limit get by-user ann", "20 - - by-user ann"),
-        ("limit get by-ip 192.0.2.1", "30 604800 - by-ip 192.0.2.1"),
-        ("block get by-user ann", "- - by-user ann fast -"),
-        ("allow get '*' ip=10.0.0.0/8", "604800 - * ip=10.0.0.0/8 - -"),
-    ] {
-        let table = done_at(&server, line);
-        let words: Vec<_> = table.lines().nth(1).unwrap_or_default().split_whitespace().collect();
-        assert_eq!(words.join(" "), expected, "{line}: {table}");
-    }
-    for (line, lines) in [("limit list", 3), ("allow list", 2)] {
-        let table = done_at(&server, line);
-        assert_eq!(table.lines().count(), lines, "{line}: {table}");
-    }
-    for line in ["limit delete by-user ann", "block delete by-user ann"] {
-        assert_eq!(done_at(&server, line), "", "{line}");
-    }
-    for (line, told) in [
-        ("limit delete by-user ann", "this actor has no limit of its own"),
-        ("limit get by-user ann", "this actor has no limit of its own"),
-        ("block delete by-user ann", "this actor has no block"),
-        ("block get by-user ann", "this actor has no block"),
-        ("limit set nobody a 5", "no rule is called 'nobody'"),
-    ] {
-        let (code, out, error) = run_at(&server, line);
-        assert!(code != 0 && out.is_empty() && error.contains(told), "{line}: {error}");
-    }
 }

@@ -99,38 +99,3 @@ fn client_that_adds_another_description_evades_no_limit() {
     }
     log.await_line(&["WARN", "refused a check of a gateway", "give a different"]);
 }
-
-#[test]
-fn uri_below_a_directory_includes_the_directory_without_its_slash() {
-    let rules = "[uri=\"/admin/*\"] creditLimit=0 label=admin\n[default] creditLimit=9 per=1h label=rest";
-    let flags = ["--check-from", "original", "--check-operation", "uri=uri", "--check-final-slash", "drop"];
-    let server = Server::serving(rules, &flags);
-    let mut client = server.http();
-    for uri in ["/admin/", "/admin/?x=1", "/admin", "/admin?x", "/admin/x", "/administrators"] {
-        let status = if uri == "/administrators" { 200 } else { 429 };
-        assert_eq!(client.get("/v1/check", &[("X-Original-URI", uri)]).status, status, "{uri}");
-    }
-}
-
-#[test]
-fn checks_of_one_request_count_once() {
-    let rules = "[ip=*] creditLimit=100 per=1h actorField=ip label=by-ip\n[default] creditLimit=0";
-    let server = Server::serving(rules, &["--check-from", "original", "--check-id", "header:X-Request-Id"]);
-    let mut client = server.http();
-    let mut left = |uri: &str, ip: &str, id: Option<&str>| {
-        let described = [("X-Original-Method", "GET"), ("X-Original-URI", uri), ("X-Forwarded-For", ip)];
-        let id = id.map(|id| ("X-Request-Id", id));
-        standing(&client.get("/v1/check", &described.into_iter().chain(id).collect::<Vec<_>>()))
-    };
-    let of_first = "192.0.2.1";
-    assert_eq!(left("/a", of_first, Some("one")), "by-ip;r=99");
-    assert_eq!(left("/a", of_first, Some("one")), "by-ip;r=99", "the same request");
-    assert_eq!(left("//a", of_first, Some("one")), "by-ip;r=99", "the same request in another spelling");
-    assert_eq!(left("/b", of_first, Some("one")), "by-ip;r=98", "another operation");
-    assert_eq!(left("/a", "192.0.2.2", Some("one")), "by-ip;r=99", "another client with this ID");
-    assert_eq!(left("/a", of_first, Some("other")), "by-ip;r=97");
-    assert_eq!([left("/a", of_first, None), left("/a", of_first, None)], ["by-ip;r=96", "by-ip;r=95"]);
-    assert_eq!(left("/a", of_first, Some(&"x".repeat(201))), "400");
-    let twice = [("X-Forwarded-For", of_first), ("X-Request-Id", "one"), ("X-Request-Id", "two")];
-    assert_eq!(client.get("/v1/check", &twice).status, 400);
-}

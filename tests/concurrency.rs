@@ -1,4 +1,4 @@
-//! Concurrency limits: leases over RESP and HTTP on every store, and of the requests of an Envoy.
+//! Concurrency limits: leases of the requests of an Envoy.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -8,41 +8,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
-use serde_json::json;
 use tempfile::TempDir;
 
 use crate::envoy::{EXAMPLE, start};
 use crate::support::slow_application::SlowApplication;
-use crate::support::{Gateway, RulesFile, Server, http, lasting_port, on_each_store, until};
-
-const RULES: &str = "
-[api=export user=*] creditLimit=2 resetSeconds=600 algorithm=concurrency actorField=user label=exports
-[default] creditLimit=0 resetSeconds=0
-";
-
-#[test]
-fn leases_over_http_have_their_unit_in_the_policy() {
-    on_each_store(RULES, |server| {
-        let mut http = server.http();
-        let body = json!({ "operation": { "api": "export", "user": "a" }, "amount": 1 });
-        let made = http.post("/v1/reservations", &body);
-        assert_eq!(made.status, 201, "{}", made.body);
-        assert_eq!(made.header("ratelimit-policy"), Some("\"exports\";q=2;qu=\"concurrent-requests\""));
-        assert!(made.header("ratelimit").unwrap().starts_with("\"exports\";r=1;t="));
-        let made = made.json();
-        assert!((600..=620).contains(&made["expiresIn"].as_u64().unwrap()), "{made}");
-        let path = format!("/v1/reservations/{}", made["id"].as_str().unwrap());
-        assert_eq!(http.post("/v1/reservations", &body).status, 201);
-        let denied = http.post("/v1/reservations", &body);
-        assert_eq!((denied.status, denied.header("retry-after").is_some()), (429, true), "{}", denied.head);
-        let renewed = http.post(&format!("{path}/renew"), "{}");
-        assert!((600..=620).contains(&renewed.json()["expiresIn"].as_u64().unwrap()), "{}", renewed.body);
-        assert_eq!(http.delete(&path).json(), json!({ "released": true }));
-        assert_eq!(http.post("/v1/reservations", &body).status, 201);
-        let listed = http.get("/v1/counters?rule=exports", &[]).json();
-        assert_eq!(listed["counters"][0]["remaining"], 0, "{listed}");
-    });
-}
+use crate::support::{Gateway, RulesFile, Server, http, lasting_port, until};
 
 /// Leases per user, as in the example.
 const LEASES: usize = 10;

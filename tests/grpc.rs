@@ -1,4 +1,5 @@
-//! Envoy's Rate Limit Service and the services next to it, called by a Python client that relies on reflection alone.
+//! Envoy's Rate Limit Service and the services next to it, called by a Python client that relies on reflection alone. More of it
+//! is in tests/wire/.
 
 use serde_json::{Value, json};
 
@@ -6,83 +7,22 @@ use crate::support::grpc::{descriptor, descriptors_request};
 use crate::support::{Caller, Server, done, until};
 
 const RULES: &str = "
-[domain=edge path=/login remote_address=*] creditLimit=3 resetSeconds=60 actorField=remote_address label=login
 [domain=edge path=/upload] creditLimit=100 resetSeconds=90
-[domain=edge path=/trial] creditLimit=1 resetSeconds=3600 matchPolicy=canary
-[domain=edge path=/free] creditLimit=9 resetSeconds=0
-[domain=edge path=/priced] creditLimit=100 resetSeconds=60 costField=bytes
-[domain=edge path=/half] creditLimit=1 resetSeconds=2.5
-[default] creditLimit=0 resetSeconds=0
+[default] creditLimit=0
 ";
 
 #[test]
-fn reflection_lists_the_services() {
+fn request_over_the_bound_is_out_of_range() {
     let server = Server::serving(RULES, &[]);
-    let mut caller = Caller::new(&server);
-    let services: Vec<String> = serde_json::from_str(&caller.line("list")).unwrap();
-    let of_kuadrant = "kuadrant.service.ratelimit.v1.RateLimitService";
-    for service in ["envoy.service.ratelimit.v3.RateLimitService", of_kuadrant, "grpc.health.v1.Health"] {
-        assert!(services.iter().any(|name| name == service), "{services:?}");
-    }
-}
-
-#[test]
-fn each_descriptor_is_a_hit_with_a_status_in_its_position() {
-    let server = Server::serving(RULES, &[]);
-    let mut caller = Caller::new(&server);
-    let request = descriptors_request(&["path=/login remote_address=10.0.0.1", "path=/upload", "path=/free"]);
-    let reply = caller.should_rate_limit(&request);
-    assert_eq!(reply["overall_code"], "OK");
-    let statuses = reply["statuses"].as_array().unwrap();
-    assert_eq!(
-        statuses[0],
-        json!({ "code": "OK", "limit_remaining": 2, "duration_until_reset": "60s",
-                "current_limit": { "requests_per_unit": 3, "unit": "MINUTE", "name": "login" } })
-    );
-    assert_eq!(
-        statuses[1]["current_limit"],
-        json!({ "requests_per_unit": 100, "name": "domain=edge path=/upload" }),
-        "no unit has 90 seconds"
-    );
-    assert_eq!(statuses[2], json!({ "code": "OK", "limit_remaining": 9, "duration_until_reset": "0s" }));
-
-    for _ in 0..2 {
-        assert_eq!(caller.should_rate_limit(&request)["overall_code"], "OK");
-    }
-    let over = caller.should_rate_limit(&request);
-    assert_eq!(over["overall_code"], "OVER_LIMIT", "one is enough");
-    assert_eq!(over["statuses"][0]["code"], "OVER_LIMIT");
-    assert_eq!(over["statuses"][1]["code"], "OK");
-    assert_eq!(over["statuses"][1]["limit_remaining"], 96, "descriptors are counted regardless of the others");
-    let of_another = caller.should_rate_limit(&descriptors_request(&["path=/login remote_address=10.0.0.2"]));
-    assert_eq!(of_another["statuses"][0]["limit_remaining"], 2);
-    assert_eq!(
-        caller.should_rate_limit(&descriptors_request(&["path=/none"]))["overall_code"],
-        "OVER_LIMIT",
-        "by the default rule"
-    );
+    let large = format!("path={}", "x".repeat(70_000));
+    let error = Caller::new(&server).refused(&descriptors_request(&[&large]));
+    assert!(error.starts_with("OUT_OF_RANGE"), "--max-body: {error}");
 }
 
 fn headers_of(reply: &Value) -> Vec<String> {
     let headers = reply["response_headers_to_add"].as_array().cloned().unwrap_or_default();
     let text = |header: &Value| format!("{}: {}", header["key"].as_str().unwrap(), header["value"].as_str().unwrap());
     headers.iter().map(text).collect()
-}
-
-#[test]
-fn gateways_get_headers_for_the_strictest_rule() {
-    let request = descriptors_request(&["path=/upload", "path=/login remote_address=10.0.0.1", "path=/free"]);
-    let server = Server::serving(RULES, &["--grpc-rate-limit-headers", "draft,x"]);
-    let mut caller = Caller::new(&server);
-    let replies = [(); 4].map(|()| headers_of(&caller.should_rate_limit(&request)));
-    assert_eq!(replies[0][0], "ratelimit-policy: \"login\";q=3;w=60");
-    assert!(replies[0].contains(&"x-ratelimit-remaining: 2".to_owned()), "{replies:?}");
-    assert!(replies[3].iter().any(|header| header.starts_with("retry-after: ")), "{replies:?}");
-    let silent = Server::serving(RULES, &[]);
-    let mut caller = Caller::new(&silent);
-    let replies = [(); 4].map(|()| headers_of(&caller.should_rate_limit(&request)));
-    assert!(replies[..3].iter().all(Vec::is_empty), "{replies:?}");
-    assert!(replies[3].len() == 1 && replies[3][0].starts_with("retry-after: "), "{replies:?}");
 }
 
 #[test]
@@ -116,27 +56,6 @@ fn override_of_0_denies_everything() {
     }
     request["descriptors"][0]["is_negative_hits"] = json!(true);
     assert_eq!(caller.should_rate_limit(&request)["overall_code"], "OK", "there is nothing to give back");
-}
-
-#[test]
-fn invalid_request_is_an_error_and_takes_nothing() {
-    let server = Server::serving(RULES, &[]);
-    let mut caller = Caller::new(&server);
-    let mut refused = |request: Value, expected: &str| {
-        let error = caller.refused(&request);
-        assert!(error.starts_with("INVALID_ARGUMENT") && error.contains(expected), "{request}: {error}");
-    };
-    refused(json!({ "descriptors": [descriptor("path=/upload")] }), "domain");
-    refused(json!({ "domain": "edge" }), "descriptors");
-    refused(json!({ "domain": "edge", "descriptors": [descriptor("path=/upload"), {}] }), "descriptors[1]");
-    refused(descriptors_request(&["path=/upload", "path=/priced bytes=many"]), "bytes");
-    let after = caller.should_rate_limit(&descriptors_request(&["path=/upload"]));
-    assert_eq!(after["statuses"][0]["limit_remaining"], 99);
-    let large = "x".repeat(70_000);
-    assert!(
-        caller.refused(&descriptors_request(&[&format!("path={large}")])).starts_with("OUT_OF_RANGE"),
-        "--max-body"
-    );
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Lines};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::sync::LazyLock;
 use std::thread;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::clients::{PYTHON, installed, run};
-use crate::support::{Gateway, RulesFile, Server, free_address, metrics, until};
+use crate::support::{Gateway, Killed, RulesFile, Server, free_address, metrics, until};
 
 const CODE: &str = include_str!("../config/examples/openai/budget.py");
 const BUDGET: i64 = 10_000;
@@ -66,7 +66,7 @@ fn language_model() -> (Gateway, SocketAddr) {
 
 /// A process that spends tokens on many streams at once. It is killed when this is dropped.
 struct Spender {
-    child: Child,
+    child: Killed,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
@@ -77,7 +77,7 @@ impl Spender {
         command.arg(code).args([format!("http://{divvy}"), format!("http://{model}")]).args(arguments);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { child, lines }
+        Self { child: Killed(child), lines }
     }
 
     /// Waits until this many streams have started.
@@ -90,15 +90,8 @@ impl Spender {
     /// Returns the result of each stream.
     fn results(&mut self) -> Vec<Value> {
         let last = self.lines.next().unwrap().unwrap();
-        assert!(self.child.wait().unwrap().success());
+        assert!(self.child.0.wait().unwrap().success());
         serde_json::from_str(&last).unwrap()
-    }
-}
-
-impl Drop for Spender {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

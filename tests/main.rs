@@ -19,7 +19,6 @@ mod support;
 mod examples;
 mod hostile_http_2;
 mod http_2;
-mod http_check;
 mod limits;
 mod line_protocol;
 mod logs;
@@ -27,8 +26,8 @@ mod mistakes;
 mod resp;
 mod robustness;
 mod rule_tests;
-mod verbs;
 mod version;
+mod wire;
 
 /// These tests need the whole program, or others such as redis-server. `make test` runs them, too.
 #[cfg(feature = "full")]
@@ -100,10 +99,8 @@ mod full {
     pub mod tls;
     pub mod token_bucket;
     pub mod tokens;
-    pub mod top;
     pub mod ui;
     pub mod users;
-    pub mod wire;
 }
 #[cfg(feature = "full")]
 use self::full::*;

@@ -1,5 +1,5 @@
-//! A table of mistakes, each with a text that helps: in rules, on command lines, in the environment, in requests, and at
-//! ports of other protocols. Mistakes that a parser finds alone are in the tests of the crates.
+//! A table of mistakes, each with a text that helps: in rules, on command lines, in the environment, and at ports of other
+//! protocols. Those in requests are in tests/wire/http_answers.txt. Mistakes that a parser finds alone are in the tests of the crates.
 
 use std::io::{Read, Write};
 
@@ -232,44 +232,10 @@ fn created_data_directory_is_a_warning() {
     assert!(!second.contains("did not exist"), "{second}");
 }
 
-/// A command and the text that helps.
-const COMMANDS: &[(&str, &str)] = &[
-    ("DIVVY.HIT api=upload bytes=many", "the field 'bytes' is the cost of the hit and must be a whole number"),
-    ("DIVVY.HIT api=export", "take a lease with DIVVY.RESERVE and AMOUNT 1, and release it"),
-    ("DIVVY.COMMIT mine COST 1", "unknown reservation id; send the one in the reservation's answer"),
-    ("DIVVY.COUNTERS none", "no rule is called 'none' (DIVVY.RULES lists them)"),
-    ("DIVVY.COUNTERS by-pair ACTOR ann", "write the actor as 'user=… path=…'"),
-    ("DIVVY.LIMIT SET by-pair ann 5", "write the actor as 'user=… path=…'"),
-    ("DIVVY.LIMIT SET by-pair ann 5 EX -1", "EX is '-1', but must be a whole number of seconds from 1 to"),
-];
-
-/// A method, a path, a body, and the text that helps.
-const REQUESTS: &[(&str, &str, &str, &str)] = &[
-    ("POST", "/v1/hit", "user=ann", "expected a value at line 1 column 1"),
-    (
-        "GET",
-        "/v1/counters?label=by-pair",
-        "",
-        "unknown parameter 'label', expected 'rule', 'actor', 'cursor' or 'count'",
-    ),
-    ("GET", "/v1/counters?rule=none", "", "no rule is called 'none' (GET /v1/rules lists them)"),
-    ("GET", "/v1/counters?rule=by-pair&actor=ann", "", "write the actor as 'user=… path=…'"),
-    ("GET", "/v1/counters?rule=by-pair&count=0", "", "count is '0', but must be a whole number from 1 to 1000"),
-];
-
 #[test]
-fn each_mistaken_request_is_explained() {
-    let server = Server::serving(RULES, &[]);
-    let mut resp = server.resp();
-    check(COMMANDS.iter().map(|(words, expected)| ((*words).to_owned(), *expected, resp.command(words))));
-    let mut line = server.line();
-    line.send(b"STATUS\n");
-    assert_eq!(line.read_line(), "ERR unknown-command \"Unrecognized command: STATUS\"\n");
+fn grpc_on_the_port_of_http_learns_which_port_it_is() {
+    let server = Server::in_memory(COMPAT_RULES);
     let mut client = server.http();
-    check(REQUESTS.iter().map(|(method, path, body, expected)| {
-        client.send(&encode(method, path, &[("content-type", "application/json")], body.as_bytes()));
-        (format!("{method} {path} {body}"), *expected, client.read_response().body)
-    }));
     let call = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
     client.send(&encode("POST", call, &[("content-type", "application/grpc")], b""));
     let response = client.read_response();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 
 use crate::support::{
-    Place, RespClient, SERVE, Server, divvy_with, done, done_at, encode, http, memory_of, refused, restore, run_at,
+    Place, RespClient, SERVE, divvy_with, done, done_at, encode, memory_of, refused, restore, run_at,
 };
 
 const LIMIT: u64 = 1_000_000;
@@ -127,33 +127,6 @@ fn backup_is_only_written_below_the_operators_directory() {
 }
 
 #[test]
-fn backups_reloads_and_users_need_a_login_over_http() {
-    let place = Place::new(RULES);
-    let guarded = place.on_disk(&["--requirepass", "correct horse"]);
-    let login = format!("--server {} --password 'correct horse'", guarded.http);
-    let by_path = place.path("backups/by-path");
-    assert_eq!(done(&format!("backup {by_path}/ {login}")).trim_end(), by_path);
-    assert_eq!(done(&format!("users {login}")), "user default on (sha256) +@all ~*\n");
-    assert_eq!(done(&format!("reload {login}")), "");
-    let all_refused = |server: &Server, reason: &str| {
-        for line in ["backup b", "users", "reload"] {
-            let (code, _, error) = run_at(server, line);
-            assert!(code != 0 && error.contains(reason), "{line}: {error}");
-        }
-    };
-    all_refused(&guarded, "requires a password");
-    let login = ("authorization", "Bearer correct horse");
-    for (origin, status) in [("http://divvy", 200), ("http://evil.example", 403), ("null", 403)] {
-        let headers = [login, ("origin", origin), ("connection", "close")];
-        let response = http::request(guarded.http, http::encode("POST", "/v1/reload", &headers, b""));
-        assert_eq!(response.status, status, "{origin}: {}", response.body);
-    }
-    drop(guarded);
-    all_refused(&place.on_disk(&[]), "only a user may ask for this");
-    assert_eq!(entries(place.path("backups")), ["by-path"]);
-}
-
-#[test]
 fn only_complete_backups_are_restored_and_only_into_empty_directories() {
     let place = Place::new(RULES);
     let server = place.on_disk(&[]);
@@ -204,28 +177,6 @@ fn only_complete_backups_are_restored_and_only_into_empty_directories() {
     fs::write(&table, whole).unwrap();
     let printed = done(&format!("restore {backup} --data-dir {}", place.path("new")));
     assert!(printed.contains("1000 counters, all of them read"), "{printed}");
-}
-
-#[test]
-fn counters_are_listed_and_forgotten_on_the_command_line() {
-    let server = Server::serving(RULES, &[]);
-    let mut client = server.resp();
-    for hit in ["other user=ada COST 3", "other user=bob", "other user=cy COST 2", "upload user=ada"] {
-        client.command(&format!("DIVVY.HIT api={hit}"));
-    }
-    let of_other = |verb: &str, more: &str| done_at(&server, &format!("{verb} --operation api=other 'user=*' {more}"));
-    let table = of_other("counters", "");
-    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[0], ["remaining", "reset", "balance", "actor"]);
-    let credits: Vec<_> = lines[1..].iter().map(|line| (line[3], line[0])).collect();
-    assert_eq!(credits, [("ada", "2"), ("bob", "4"), ("cy", "3")]);
-    let line: serde_json::Value = serde_json::from_str(&of_other("counters", "--actor cy --json")).unwrap();
-    assert_eq!((&line["actor"], &line["remaining"]), (&"cy".into(), &3.into()));
-    assert_eq!(of_other("forget", "--actor cy"), "1 forgotten\n");
-    assert_eq!(of_other("forget", "--yes --json"), "{\"forgotten\":2}\n");
-    assert_eq!(of_other("counters", "--json"), "");
-    let uploads = done_at(&server, "counters --rule uploads");
-    assert!(uploads.contains("999999") && uploads.contains("ada"), "another rule's are untouched: {uploads}");
 }
 
 #[test]

@@ -1,21 +1,18 @@
-//! Reservations: credits are set aside, committed, renewed and released, over RESP and HTTP and on every store.
-
-mod seals;
+//! Ids of reservations, and the key that seals them: servers on one Redis share it, restarts and backups keep it, and it may be
+//! lost or damaged. The commands and requests are in tests/wire/reservations.txt.
 
 use base64_simd::URL_SAFE_NO_PAD;
-use serde_json::{Value, json};
+use serde_json::json;
 use siphasher::sip128::SipHasher13;
 
 use crate::support::grpc::descriptor;
-use crate::support::http::encode;
-use crate::support::{Caller, RedisServer, RespClient, Response, Server, metrics, on_local_stores, words};
+use crate::support::{Caller, RedisServer, RespClient, RulesFile, Server, metrics, on_redis, until, words};
 
 /// Returns rules with a hundred credits per user, without a counter, and a default that denies.
 fn rules() -> String {
     "[by=fixed user=*] creditLimit=100 resetSeconds=2592000 actorField=user label=fixed
 [by=year user=*] creditLimit=100 window=year timezone=Asia/Tokyo actorField=user
 [by=tokens user=*] creditLimit=100 resetSeconds=2592000 algorithm=token-bucket actorField=user label=tokens
-[by=log user=*] creditLimit=100 resetSeconds=60 algorithm=sliding-log actorField=user
 [free=yes] creditLimit=7 resetSeconds=0
 [default] creditLimit=0"
         .to_owned()
@@ -32,176 +29,6 @@ fn commit_answer(balance: i64, word: &str) -> (i64, String) {
     (balance, word.to_owned())
 }
 
-/// An invalid command takes nothing, and is answered in its place.
-#[test]
-fn commands_pipeline_with_errors_in_order() {
-    let server = Server::serving(&rules(), &[]);
-    let mut client = server.resp();
-    let (_, id) = client.reserve("by=tokens user=a AMOUNT 10 TTL 60");
-    let bad_id = "unknown reservation id";
-    let asked = [
-        ("HIT by=tokens user=a COST 10".to_owned(), "[1 80 "),
-        ("COMMIT nonsense COST 5".to_owned(), bad_id),
-        (format!("COMMIT {id} COST 30"), "[60 "),
-        (format!("RELEASE {id}x"), bad_id),
-        (format!("RENEW {} TTL 5", id.to_lowercase()), bad_id),
-        ("RESERVE by=tokens user=a AMOUNT 5 TTL 601".to_owned(), "TTL 601 is not from 1 s to the maximum of 600 s"),
-        ("RESERVE by=tokens user=a AMOUNT 5".to_owned(), "needs a time (TTL)"),
-        (format!("RESERVE by=tokens user=a AMOUNT 5 TTL 5 ID {}", "x".repeat(256)), "1 to 255 bytes"),
-        (format!("RENEW {id} TTL 3600"), "TTL 3600 is not from 1 s to the maximum of 600 s (--max-reservation-ttl)"),
-        (format!("RESERVE by=tokens user={} AMOUNT 5 TTL 5", "x".repeat(8000)), "more than 8208 characters"),
-        ("RESERVE by=tokens user=a ID=x AMOUNT 5 TTL 5".to_owned(), "[1 55 "),
-        ("HIT by=tokens user=a".to_owned(), "[1 54 "),
-    ];
-    let replies = client.pipeline(asked.iter().map(|(command, _)| format!("DIVVY.{command}")));
-    for ((command, expected), reply) in asked.iter().zip(replies) {
-        let is_error = !expected.starts_with('[');
-        assert!(reply.contains(expected) && reply.starts_with("-ERR") == is_error, "{command}: {reply}");
-    }
-    let listed = client.command("DIVVY.COUNTERS tokens");
-    assert!(listed.contains("[a 54 ") && listed.matches('[').count() == 3, "no other actor's: {listed}");
-}
-
-#[test]
-fn metrics_count_outcomes_of_reservations() {
-    let server = Server::serving(&rules(), &[]);
-    let mut client = server.resp();
-    let ids: Vec<_> = (0..4).map(|_| client.reserve("by=fixed user=a AMOUNT 20 TTL 60").1).collect();
-    assert!(client.command("DIVVY.RESERVE by=fixed user=a AMOUNT 21 TTL 60").starts_with("[0 20 "));
-    for id in [&ids[0], &ids[0], &ids[0], &ids[1]] {
-        commit(&mut client, id, 1);
-    }
-    assert_eq!(client.command(&format!("DIVVY.RELEASE {}", ids[2])), "1");
-    assert_eq!(client.command(&format!("DIVVY.RELEASE {}", ids[2])), "0");
-    assert_eq!(commit(&mut client, &ids[2], 1), commit_answer(77, "late"));
-    client.command(&format!("DIVVY.RENEW {} TTL 60", ids[3]));
-
-    let scraped = metrics::scrape(server.http);
-    let fixed = ("rule_label", "fixed");
-    let commits = |status| scraped.value("divvy_commits_total", &[("status", status), fixed]);
-    assert_eq!(["settled", "late", "repeated"].map(commits), [2.0, 1.0, 2.0]);
-    assert_eq!(scraped.value("divvy_releases_total", &[fixed]), 1.0);
-    let hits = |status| scraped.value("divvy_hits_total", &[("status", status), fixed]);
-    assert_eq!(["accepted", "rejected"].map(hits), [4.0, 1.0], "a reservation is a hit, a commit is not");
-    assert_eq!(scraped.value("divvy_reservations", &[]), 4.0, "three of them committed");
-    assert_eq!(scraped.value("divvy_max_reservations", &[]), 100_000.0);
-    assert_eq!(scraped.value("divvy_reservations_refused_total", &[]), 0.0);
-    let requests = |kind| scraped.value("divvy_requests_total", &[("front", "resp"), ("command", kind)]);
-    assert_eq!(["reserve", "commit", "release", "renew"].map(requests), [5.0, 5.0, 2.0, 1.0]);
-}
-
-fn new(operation: Value, amount: u64, ttl: u64) -> Value {
-    json!({ "operation": operation, "amount": amount, "ttl": ttl })
-}
-
-fn user(name: &str) -> Value {
-    json!({ "by": "fixed", "user": name })
-}
-
-/// Returns the path of a new reservation.
-fn location(response: &Response) -> String {
-    assert_eq!(response.status, 201, "{}", response.body);
-    let location = response.header("location").unwrap().to_owned();
-    assert_eq!(location, format!("/v1/reservations/{}", response.json()["id"].as_str().unwrap()));
-    location
-}
-
-#[test]
-fn reservation_is_made_committed_renewed_and_released() {
-    on_local_stores(&rules(), |server| {
-        let mut http = server.http();
-        let made = http.post("/v1/reservations", new(user("a"), 60, 60));
-        let path = location(&made);
-        let body = made.json();
-        let reported = ["allowed", "limit", "remaining", "balance", "retryAfter", "rule"].map(|key| body[key].clone());
-        assert_eq!(json!(reported), json!([true, 100, 40, 40, null, "fixed"]));
-        assert!((59..=61).contains(&body["expiresIn"].as_u64().unwrap()), "{body}");
-        assert_eq!(made.header("ratelimit-policy"), Some("\"fixed\";q=100;w=2592000"));
-        assert!(made.header("ratelimit").unwrap().starts_with("\"fixed\";r=40;t="));
-
-        let denied = http.post("/v1/reservations", new(user("a"), 41, 60));
-        let hit = http.post("/v1/hit", json!({ "operation": user("a"), "cost": 41 }));
-        assert_eq!((denied.status, hit.status, denied.header("location")), (429, 429, None));
-        let without_times = |response: &Response| {
-            let mut json = response.json();
-            let times = ["reset", "retryAfter"].map(|key| json[key].take().is_u64());
-            (json, times)
-        };
-        assert_eq!(without_times(&denied), without_times(&hit));
-        assert_eq!(denied.header("retry-after").is_some(), hit.header("retry-after").is_some());
-
-        let renewed = http.post(&format!("{path}/renew"), r#"{"ttl": 60}"#);
-        assert_eq!(renewed.status, 200, "{}", renewed.body);
-        assert!((60..=62).contains(&renewed.json()["expiresIn"].as_u64().unwrap()), "{}", renewed.body);
-        for status in ["settled", "repeated"] {
-            let committed = http.post(&format!("{path}/commit"), r#"{"cost": 130}"#);
-            let body = committed.json();
-            assert_eq!(committed.status, 200, "{body}");
-            assert_eq!(
-                (&body["remaining"], &body["balance"], &body["status"]),
-                (&json!(0), &json!(-30), &json!(status))
-            );
-            assert!(body["reset"].as_u64().unwrap() > 2_590_000, "{body}");
-        }
-        assert_eq!(http.delete(&path).body, "{\"released\":false}\n");
-        assert_eq!(http.post(&format!("{path}/renew"), r#"{"ttl": 60}"#).status, 404);
-
-        let path = location(&http.post("/v1/reservations", new(user("b"), 60, 60)));
-        for released in [true, false] {
-            let answer = http.delete(&path);
-            assert_eq!((answer.status, answer.json()), (200, json!({ "released": released })));
-        }
-        let late = http.post(&format!("{path}/commit"), r#"{"cost": 10}"#).json();
-        assert_eq!((&late["balance"], &late["status"]), (&json!(90), &json!("late")));
-    });
-}
-
-#[test]
-fn mistakes_are_reported_with_their_position() {
-    let server = Server::serving(&rules(), &[]);
-    let mut http = server.http();
-    let path = location(&http.post("/v1/reservations", new(user("a"), 1, 60)));
-    let (commit, renew) = (format!("{path}/commit"), format!("{path}/renew"));
-    let good = new(user("a"), 1, 60);
-    let with = |key: &str, value: Value| {
-        let mut body = good.clone();
-        body[key] = value;
-        body
-    };
-    let many: serde_json::Map<_, _> = (0..257).map(|pair| (pair.to_string(), json!("x"))).collect();
-    for (path, body, status, pointer) in [
-        ("/v1/reservations", with("amount", json!(0)), 400, Some("#/amount")),
-        ("/v1/reservations", with("amount", json!(-1)), 400, Some("#/amount")),
-        ("/v1/reservations", with("ttl", json!(0)), 400, Some("#/ttl")),
-        ("/v1/reservations", with("ttl", json!(601)), 400, Some("#/ttl")),
-        ("/v1/reservations", with("ttl", json!(u64::MAX)), 400, Some("#/ttl")),
-        ("/v1/reservations", with("id", json!("")), 400, Some("#/id")),
-        ("/v1/reservations", with("id", json!("x".repeat(256))), 400, Some("#/id")),
-        ("/v1/reservations", with("cost", json!(1)), 400, Some("#/cost")),
-        ("/v1/reservations", with("operation", json!(many)), 400, Some("#/operation")),
-        ("/v1/reservations", with("operation", user(&"x".repeat(8_000))), 400, None),
-        ("/v1/reservations", json!({ "operation": {}, "ttl": 1 }), 400, Some("#")),
-        ("/v1/reservations", json!({ "operation": user("a"), "amount": 1 }), 400, Some("#/ttl")),
-        ("/v1/reservations", with("operation", json!({ "by": "log", "user": "a" })), 409, None),
-        (&commit, json!({}), 400, Some("#")),
-        (&commit, json!({ "cost": "1" }), 400, Some("#/cost")),
-        (&renew, json!({ "ttl": 601 }), 400, Some("#/ttl")),
-        (&renew, json!({ "ttl": 0 }), 400, Some("#/ttl")),
-        ("/v1/reservations/nonsense/commit", json!({ "cost": 1 }), 404, None),
-        ("/v1/reservations/%ff/renew", json!({ "ttl": 1 }), 404, None),
-    ] {
-        let refused = http.post(path, &body);
-        let json = refused.json();
-        assert_eq!((refused.status, json["pointer"].as_str()), (status, pointer), "{path} {body}: {json}");
-        assert_eq!(refused.header("content-type"), Some("application/problem+json"), "{path}");
-    }
-    assert_eq!(http.delete("/v1/reservations/nonsense").status, 404);
-    http.send(&encode("POST", &commit, &[], b"{}"));
-    assert_eq!(http.read_response().status, 415);
-    assert_eq!(http.post(&renew, json!("x".repeat(70_000)).to_string()).status, 413);
-    assert_eq!(server.resp().left("by=fixed user=a"), 99, "nothing was taken");
-}
-
 const CALENDAR: &str = "year 00:00 Asia/Tokyo";
 /// Zone names as long as the one above, so that nothing else in an id changes.
 const OTHER_ZONES: [&str; 4] = ["Asia/Dhaka", "Asia/Kabul", "Asia/Qatar", "Asia/Seoul"];
@@ -209,9 +36,9 @@ const OTHER_ZONES: [&str; 4] = ["Asia/Dhaka", "Asia/Kabul", "Asia/Qatar", "Asia/
 /// Returns ids derived from the id of a reservation with the calendar above: with other calendars, with a flipped bit,
 /// truncated, and with a checksum in place of the seal.
 fn forged(id: &str) -> Vec<String> {
-    const SEAL: usize = 16;
+    const SEAL_LENGTH: usize = 16;
     let sealed = URL_SAFE_NO_PAD.decode_to_vec(id).unwrap();
-    let unsealed = &sealed[..sealed.len() - SEAL];
+    let unsealed = &sealed[..sealed.len() - SEAL_LENGTH];
     let place = sealed.windows(CALENDAR.len()).position(|text| text == CALENDAR.as_bytes()).unwrap();
     let with_zone = |zone: &str| {
         let mut bytes = sealed.clone();
@@ -271,4 +98,114 @@ fn forged_ids_are_refused_without_a_question_to_redis() {
         assert_eq!(reply["reservation_released"], false);
     }
     assert_eq!(calendars(server), before);
+}
+
+const SEAL: &str = "divvy.seal";
+
+fn serve(redis: &RedisServer) -> Server {
+    Server::serving(&rules(), &on_redis(&redis.url()))
+}
+
+fn is_refused(client: &mut RespClient, id: &str) -> bool {
+    let reply = client.command(&format!("DIVVY.RENEW {id}"));
+    assert!(reply.contains("unknown reservation id") || reply.parse::<u64>().is_ok(), "{reply}");
+    reply.starts_with('-')
+}
+
+#[test]
+fn servers_on_one_redis_settle_each_others_reservations() {
+    let redis = RedisServer::start();
+    let servers = [serve(&redis), serve(&redis)];
+    let [mut one, mut other] = servers.each_ref().map(Server::resp);
+    let (_, id) = one.reserve("by=tokens user=a AMOUNT 30 TTL 60");
+    assert_eq!(commit(&mut other, &id, 10), commit_answer(90, "settled"));
+    assert_eq!(commit(&mut one, &id, 10), commit_answer(90, "repeated"));
+    let (_, id) = other.reserve("by=tokens user=a AMOUNT 30 TTL 60");
+    assert_eq!(
+        [one.command(&format!("DIVVY.RELEASE {id}")), other.command(&format!("DIVVY.RELEASE {id}"))],
+        ["1", "0"]
+    );
+}
+
+#[test]
+fn ids_are_known_after_restarts_of_the_server_and_of_redis() {
+    let mut redis = RedisServer::durable();
+    let server = serve(&redis);
+    let [one, two, three] = [0; 3].map(|_| server.resp().reserve("by=tokens user=a AMOUNT 10 TTL 60").1);
+    server.kill();
+    let server = serve(&redis);
+    assert_eq!(commit(&mut server.resp(), &one, 5), commit_answer(75, "settled"));
+    redis.kill();
+    redis.restart();
+    let mut client = server.resp();
+    until(|| client.command(&format!("DIVVY.RENEW {two}")).parse::<u64>().is_ok_and(|seconds| seconds > 0));
+    assert_eq!(commit(&mut client, &two, 5), commit_answer(80, "settled"));
+    server.kill();
+    assert_eq!(commit(&mut serve(&redis).resp(), &three, 5), commit_answer(85, "settled"));
+}
+
+#[test]
+fn redis_that_has_lost_the_key_gets_it_back() {
+    let redis = RedisServer::start();
+    let server = serve(&redis);
+    let mut client = server.resp();
+    let (_, id) = client.reserve("by=tokens user=a AMOUNT 10 TTL 60");
+    let key = redis.cli(&["GET", SEAL]);
+    assert_eq!(key.len(), 32, "{key}");
+    redis.cli(&["FLUSHALL"]);
+    until(|| redis.cli(&["GET", SEAL]) == key);
+    assert_eq!(commit(&mut client, &id, 5), commit_answer(95, "late"), "the reservation is gone, and the id is known");
+    let other = serve(&redis);
+    assert!(!is_refused(&mut other.resp(), &id));
+}
+
+/// The same happens after a failover that lost the first server's key, if another server has created a new key.
+#[test]
+fn servers_agree_on_the_key_that_is_in_redis() {
+    let redis = RedisServer::start();
+    let servers = [serve(&redis), serve(&redis)];
+    let mut clients = servers.each_ref().map(Server::resp);
+    let (_, before) = clients[0].reserve("by=tokens user=a AMOUNT 10 TTL 60");
+    redis.cli(&["SET", SEAL, &"7".repeat(32)]);
+    for client in &mut clients {
+        until(|| is_refused(client, &before));
+    }
+    let (_, after) = clients[0].reserve("by=tokens user=a AMOUNT 10 TTL 60");
+    assert_eq!(clients[1].command(&format!("DIVVY.RELEASE {after}")), "1");
+    assert_eq!(clients[1].left("by=tokens user=a"), 90, "refused reservations expire");
+}
+
+#[test]
+fn unreadable_key_stops_reservations_only_on_new_servers() {
+    let redis = RedisServer::start();
+    let first = serve(&redis);
+    let (_, id) = first.resp().reserve("by=tokens user=a AMOUNT 10 TTL 60");
+    let key = redis.cli(&["GET", SEAL]);
+    redis.cli(&["SET", SEAL, &format!("{key} v2")]);
+    let rules = RulesFile::ini(&rules());
+    let (second, log) = Server::logged(&[&[rules.path()], &on_redis(&redis.url())[..]].concat());
+    let mut client = second.resp();
+    for command in ["DIVVY.RESERVE by=tokens user=a AMOUNT 10 TTL 60", &format!("DIVVY.RELEASE {id}")] {
+        let reply = client.command(command);
+        assert!(reply.starts_with("-ERR the key for reservation ids could not be read"), "{reply}");
+    }
+    assert_eq!(client.left("by=tokens user=a"), 90, "nothing was set aside, and hits go on");
+    log.await_line(&["cannot read the key for reservation ids", "divvy.seal in Redis is not a key"]);
+    assert!(!is_refused(&mut first.resp(), &id), "the last known key stays in force");
+    redis.cli(&["DEL", SEAL]);
+    until(|| client.command("DIVVY.RESERVE by=tokens user=b AMOUNT 10 TTL 60").starts_with("[1 90 "));
+}
+
+#[test]
+fn reservations_work_once_redis_is_available() {
+    let mut redis = RedisServer::start();
+    redis.kill();
+    let server = serve(&redis);
+    let mut client = server.resp();
+    let refused = client.command("DIVVY.RESERVE by=tokens user=a AMOUNT 10 TTL 60");
+    assert!(refused.starts_with("-ERR the key for reservation ids could not be read"), "{refused}");
+    redis.restart();
+    until(|| client.command("DIVVY.RESERVE by=tokens user=a AMOUNT 10 TTL 60 ID x").starts_with("[1 90 "));
+    let (_, id) = client.reserve("by=tokens user=a AMOUNT 10 TTL 60 ID x");
+    assert_eq!(commit(&mut client, &id, 5), commit_answer(95, "settled"));
 }

@@ -9,7 +9,6 @@ use rand::rngs::Xoshiro256PlusPlus as Rng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 
-use crate::support::http::served;
 use crate::support::{
     HttpClient, RedisCluster, RedisServer, RulesFile, Server, Site, divvy, http, number, on_redis, run,
 };
@@ -95,36 +94,6 @@ const MINUTE_AND_DAY: &str = "
 
 fn operation(key: &str, tokens: u64) -> String {
     json!({"operation": {"api": "chat", "key": key, "tokens": tokens.to_string()}}).to_string()
-}
-
-#[test]
-fn http_lists_every_limit_and_names_those_that_deny() {
-    let (_server, mut client) = served(MINUTE_AND_DAY, &["--rate-limit-headers", "draft,x"]);
-    let allowed = client.post("/v1/hit", operation("a", 10));
-    assert_eq!(allowed.status, 200, "{}", allowed.body);
-    assert_eq!(allowed.json()["rule"], "burst");
-    assert_eq!(allowed.json().get("violatedPolicies"), None);
-    let policy = allowed.header("ratelimit-policy").unwrap();
-    assert_eq!(policy, "\"burst\";q=3;w=60, \"daily\";q=5000;w=86400");
-    let current = allowed.header("ratelimit").unwrap();
-    assert!(current.starts_with("\"burst\";r=2;t=60, \"daily\";r=4990;t="), "{current}");
-    assert_eq!(allowed.header("x-ratelimit-limit"), Some("3"), "these headers belong to the rule that answers");
-    // The day is longer than the minute, and both deny.
-    (0..2).for_each(|_| assert_eq!(client.post("/v1/hit", operation("a", 1)).status, 200));
-    let denied = client.post("/v1/hit", operation("a", 4989));
-    assert_eq!(denied.status, 429, "{}", denied.body);
-    assert_eq!(denied.json()["rule"], "daily");
-    assert_eq!(denied.json()["violatedPolicies"], json!(["burst", "daily"]));
-    assert_eq!(denied.header("x-ratelimit-limit"), Some("5000"));
-    // A request that never fits takes precedence, because waiting does not help.
-    let never = client.post("/v1/hit", operation("b", 5001));
-    assert_eq!((never.status, &never.json()["retryAfter"]), (429, &Value::Null));
-    assert_eq!(never.header("retry-after"), None);
-    let peeked = client.post("/v1/peek", operation("b", 5001));
-    assert_eq!((peeked.status, &peeked.json()["violatedPolicies"]), (200, &json!(["daily"])));
-    let explained = client.post("/v1/explain", operation("b", 1)).json();
-    let findings: Vec<_> = explained["rules"].as_array().unwrap().iter().map(|rule| rule["finding"].clone()).collect();
-    assert_eq!(findings, ["must-allow", "answers"]);
 }
 
 fn hits_together(client: &mut HttpClient, hits: &[(&str, u64)]) -> http::Response {

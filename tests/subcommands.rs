@@ -1,9 +1,10 @@
-//! Commands for a running server: confirmations and warnings.
+//! Commands for a running server: their server, confirmations, units, warnings, and the progress of long tasks. Their output is in
+//! tests/wire/.
 
 use std::io::{Read, Write};
 use std::process::{Child, Stdio};
 
-use crate::support::{COMPAT_RULES, RulesFile, Server, divvy_with, done, done_at, on_a_terminal, output, run, run_at};
+use crate::support::{COMPAT_RULES, Killed, RulesFile, Server, divvy_with, done, done_at, on_a_terminal, output, run};
 
 const BY_USER: &str = "[user=*]\ncreditLimit = 9\nresetSeconds = 3600\nactorField = user\nlabel = by-user\n\n\
                        [default]\ncreditLimit = 0\nresetSeconds = 0\n";
@@ -61,19 +62,6 @@ fn forgetting_a_whole_rule_needs_confirmation() {
     assert_eq!(done(&format!("{delete} --yes")), "2 forgotten\n");
 }
 
-#[test]
-fn unknown_section_of_stats_is_an_error() {
-    let server = Server::in_memory(COMPAT_RULES);
-    for line in ["stats foo", "stats foo --json"] {
-        let (code, out, error) = run_at(&server, line);
-        assert!(code == 1 && out.is_empty() && error.contains("there is no such section"), "{error}");
-    }
-    for (line, has_metrics) in [("stats server", false), ("stats", true)] {
-        let out = done_at(&server, line);
-        assert_eq!((out.contains("# server\nversion:"), out.contains("# metrics")), (true, has_metrics), "{out}");
-    }
-}
-
 /// Runs `divvy` on its own terminal. Returns its whole output.
 fn shown(line: &str) -> String {
     let (code, out, _) = output(&mut on_a_terminal(line));
@@ -115,18 +103,67 @@ fn closed_output_is_an_error_without_a_panic() {
     }
 }
 
+/// Starts `divvy top --watch 1`, on a terminal of its own or with a pipe, and reads two tables.
 #[test]
-fn explain_and_rules_ask_the_server() {
+fn watched_table_is_printed_again_and_replaced_on_a_terminal() {
+    const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
     let server = Server::serving(BY_USER, &[]);
-    let ask = |line: &str| done_at(&server, line);
-    ask("block set by-user eve --reason stolen");
-    assert!(ask("explain user=eve").ends_with("; this actor is blocked: stolen\n"));
-    ask("hit user=eve");
-    ask("hit user=ann");
-    let table = ask("rules");
-    let lines: Vec<_> = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
-    let rows = ["1 1 by-user stop user=*", "0 0 default stop default"];
-    assert_eq!(lines, [&["allowed denied name matchPolicy operation"], &rows[..]].concat());
-    let first: serde_json::Value = serde_json::from_str(ask("rules --json").lines().next().unwrap()).unwrap();
-    assert_eq!((&first["name"], &first["denied"]), (&"by-user".into(), &1.into()));
+    server.line().hit("user=ann");
+    let line = "top --rule by-user --watch 1";
+    for (mut command, clear) in [(on_a_terminal(line), CLEAR), (divvy_with(line), "")] {
+        command.env("DIVVY_SERVER", server.http.to_string()).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut watching = Killed(command.spawn().unwrap());
+        let lines = BufReader::new(watching.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let titles: Vec<_> = lines.filter(|line| line.contains("rule=by-user")).take(2).collect();
+        let title = format!("{clear}rule=by-user order=denied last=60 canary=false sampled=false hasRoom=true total=0");
+        assert!(titles.iter().all(|shown| shown.trim_end() == title), "{titles:?}");
+    }
+}
+
+const STATUS: &str = "method=GET path=/status";
+
+fn printed(out: &str) -> (i32, String, String) {
+    (0, out.to_owned(), String::new())
+}
+
+#[test]
+fn both_fronts_print_the_same() {
+    let server = Server::in_memory(COMPAT_RULES);
+    let (http, line) = (server.http, server.line);
+    assert_eq!(run(&format!("hit --server {http} {STATUS}")), printed("OK true 999 60\n"));
+    assert_eq!(run(&format!("hit --addr {line} {STATUS}")), printed("OK true 998 60\n"));
+    let peek = r#"{"operation":{"method":"GET","path":"/status"}}"#;
+    let expected = server.http().post("/v1/peek", peek).body.replace("998", "997");
+    assert_eq!(run(&format!("hit --server http://{http} --json {STATUS}")), printed(&expected), "as over HTTP");
+    for (server, code) in [(format!("--addr {line}"), 3), ("--server 127.0.0.1:1".to_owned(), 1)] {
+        assert_eq!(run(&format!("hit --exit-code {server} a=b")).0, code, "{server}");
+    }
+}
+
+#[test]
+fn flag_takes_precedence_over_a_variable_and_two_flags_conflict() {
+    let server = Server::in_memory(COMPAT_RULES);
+    let (http, line) = (server.http.to_string(), server.line.to_string());
+    let nowhere = "127.0.0.1:1";
+    for (variables, options) in [
+        (&[("DIVVY_SERVER", &*http)][..], ""),
+        (&[("DIVVY_ADDR", &line)], ""),
+        (&[("DIVVY_ADDR", &line), ("DIVVY_SERVER", nowhere)], ""),
+        (&[("DIVVY_ADDR", nowhere)], &format!("--server {http}")),
+        (&[("DIVVY_SERVER", nowhere)], &format!("--addr {line}")),
+    ] {
+        let mut command = divvy_with(&format!("hit {options} {STATUS}"));
+        assert_eq!(output(command.envs(variables.iter().copied())).0, 0, "{variables:?} {options}");
+    }
+    let (code, _, error) = run(&format!("hit --server {http} --addr {line} {STATUS}"));
+    assert!(code == 2 && error.contains("--server") && error.contains("--addr"), "{error}");
+}
+
+#[test]
+fn tls_with_a_server_without_tls_is_reported() {
+    let server = Server::in_memory(COMPAT_RULES);
+    let (code, _, error) = run(&format!("hit --tls --server {} {STATUS}", server.http));
+    assert_eq!(code, 1);
+    // On a machine without certificate authorities, the handshake does not even start.
+    assert!(error.contains("leave out --tls") || error.contains("--tls-ca"), "{error}");
 }

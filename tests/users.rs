@@ -1,6 +1,5 @@
 //! Users: the rights that an access file gives, on every front; logins; reloads.
 
-mod audited;
 mod certificates;
 mod command_line;
 mod header_tricks;

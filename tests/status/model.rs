@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 
 use super::page;
-use crate::support::{Place, RespClient, Server, on_every_store, seed, setting, words};
+use crate::support::{Place, RespClient, Server, http, on_every_store, seed, setting, words};
 
 /// Credits of each rule.
 const CREDITS: u64 = 30;
@@ -233,21 +233,10 @@ impl Actor {
         let shown = match way % 3 {
             0 => read_reply(&client.command(&format!("DIVVY.STATUS {actor}"))),
             1 => page(server, &actor)["rules"].as_array().unwrap().clone(),
-            _ => rules_on_pages(server, &actor),
+            _ => http::all_pages(server, &format!("/v1/status?{actor}&count=5"), "rules"),
         };
         let shown: Vec<_> = shown.into_iter().map(without_reset).collect();
         assert_eq!(shown, expected, "{}: {:?}", self.name, self.counters);
-    }
-}
-
-/// Returns the rules of all pages, which have five at most.
-fn rules_on_pages(server: &Server, actor: &str) -> Vec<Value> {
-    let (mut rules, mut cursor) = (Vec::new(), String::new());
-    loop {
-        let page = page(server, &format!("{actor}&count=5{cursor}"));
-        rules.extend_from_slice(page["rules"].as_array().unwrap());
-        let Some(next) = page["next"].as_str() else { return rules };
-        cursor = format!("&cursor={next}");
     }
 }
 

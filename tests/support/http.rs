@@ -75,10 +75,6 @@ impl HttpClient {
         self.send_json("PUT", path, json)
     }
 
-    pub fn delete(&mut self, path: &str) -> Response {
-        self.ask("DELETE", path, &[], "")
-    }
-
     fn send_json(&mut self, method: &str, path: &str, json: impl Display) -> Response {
         self.ask(method, path, &[("content-type", "application/json")], json)
     }
@@ -125,6 +121,19 @@ pub fn encode(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     [head.as_bytes(), b"\r\n", body].concat()
+}
+
+/// Returns the entries of a listing from all its pages, which have them in the member `name`. `target` has a parameter.
+pub fn all_pages(server: &Server, target: &str, name: &str) -> Vec<serde_json::Value> {
+    let (mut entries, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = get(server.http, &format!("{target}{cursor}"));
+        assert_eq!(page.status, 200, "{}", page.body);
+        let mut page = page.json();
+        entries.append(page[name].as_array_mut().unwrap());
+        let Some(next) = page["next"].as_str() else { return entries };
+        cursor = format!("&cursor={}", next.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>());
+    }
 }
 
 /// Starts a server of these rules in memory. Returns it with a client of its HTTP front.

@@ -35,7 +35,7 @@ pub use self::programs::{
 pub use self::redis::{Proxy, RedisCluster, RedisServer, free_port, lasting_port, on_redis};
 pub use self::seed::{seed, setting};
 pub use self::site::{Place, Site};
-pub use self::stores::{on_each_store, on_every_store, on_local_stores};
+pub use self::stores::{on_every_store, on_local_stores};
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -4,13 +4,6 @@ use super::Server;
 use super::redis::{RedisCluster, RedisServer, on_redis};
 use super::sentinel::{MASTER, SENTINEL_PASSWORD, Sentinels};
 
-/// Runs a test on a server for each store: memory, RocksDB, and one Redis.
-pub fn on_each_store(rules: &str, test: impl Fn(&Server)) {
-    on_local_stores(rules, &test);
-    let redis = RedisServer::start();
-    test(&Server::serving(rules, &["--redis-url", &redis.url()]));
-}
-
 /// Runs a test on a server for each store that is no other program: memory, and RocksDB if this build has it.
 pub fn on_local_stores(rules: &str, test: impl Fn(&Server)) {
     test(&Server::serving(rules, &[]));
@@ -20,8 +13,8 @@ pub fn on_local_stores(rules: &str, test: impl Fn(&Server)) {
     }
 }
 
-/// Runs a test on a server for each store, started with these arguments: those of [`on_each_store`], a Redis behind
-/// Sentinels, and a cluster.
+/// Runs a test on a server for each store, started with these arguments: memory, RocksDB, one Redis, a Redis behind Sentinels,
+/// and a cluster.
 pub fn on_every_store(rules: &str, args: &[&str], test: impl Fn(&str, &Server)) {
     let serve = |store: &[&str]| Server::serving(rules, &[store, args].concat());
     let data = tempfile::tempdir().unwrap();

@@ -1,112 +1,29 @@
-//! Logins on every front, with each kind of credential, and changes of the access file while it is in force.
+//! Logins of popular clients, and changes of the access file while it is in force. Logins on every front are in
+//! tests/wire/users.txt.
 
 use std::process::Command;
 
 use divvy::access::{Category, SlowHash};
+use serde_json::json;
 
+use super::scopes::RULES;
 use super::{Guarded, line, only, password};
 use crate::clients::{drive_by_node, drive_by_python, run};
-use crate::support::Server;
-use crate::support::http::{encode, request};
-
-const WRONG: &str = "-WRONGPASS invalid username-password pair or user is disabled.";
+use crate::support::audit::lines;
 
 fn slow(name: &str, words: &str) -> String {
     format!("user {name} on {} {words}\n", SlowHash::of(&password(name)).unwrap())
 }
 
 #[test]
-fn resp_clients_log_in_with_user_and_password() {
-    let file = line("app", "+@hit ~*") + &slow("ann", "+@all ~*") + &line("gone", "+@all ~*").replace(" on ", " off ");
-    let guarded = Guarded::start(&file, &[]);
-    let mut client = guarded.server.resp();
-    assert_eq!(client.command("ACL WHOAMI"), "-NOAUTH Authentication required.");
-    for (name, password) in [("app", "wrong"), ("nobody", "app's password"), ("gone", "gone's password"), ("", "")] {
-        assert_eq!(client.command_of(&[b"AUTH", name.as_bytes(), password.as_bytes()]), WRONG, "{name}");
-    }
-    assert_eq!(client.command_of(&[b"AUTH", password("app").as_bytes()]), WRONG, "there is no user default");
-    assert_eq!(client.command_of(&[b"AUTH", b"app", password("app").as_bytes()]), "OK");
-    assert_eq!(client.command("ACL WHOAMI"), "app");
-    assert_eq!(client.command("DIVVY.HIT method=GET path=/status"), "[1 999 60]");
-
-    let hello = client.command_of(&[b"HELLO", b"3", b"AUTH", b"ann", password("ann").as_bytes()]);
-    assert!(hello.contains("proto 3"), "{hello}");
-    assert_eq!(client.command("ACL WHOAMI"), "ann");
-    assert!(client.command("CLIENT INFO").contains(" user=ann "));
-    assert_eq!(client.command_of(&[b"AUTH", b"app", b"wrong"]), WRONG);
-    assert_eq!(client.command("ACL WHOAMI"), "ann", "a wrong password changes nothing");
-    assert_eq!(client.command("RESET"), "RESET");
-    assert_eq!(client.command("ACL WHOAMI"), "-NOAUTH Authentication required.");
-    let users = |list: &str| {
-        let user = |line: &str| line.split(' ').find_map(|word| word.strip_prefix("user=")).unwrap().to_owned();
-        list.lines().map(user).collect::<Vec<_>>()
-    };
-    assert_eq!(users(&guarded.resp("ann").command("CLIENT LIST")), ["(none)", "ann"]);
-
-    // A login within a transaction takes effect there.
-    let mut client = guarded.resp("app");
-    assert_eq!(client.command("MULTI"), "OK");
-    client.command("DIVVY.HIT method=GET path=/status");
-    assert_eq!(client.command_of(&[b"AUTH", b"ann", password("ann").as_bytes()]), "QUEUED");
-    client.command("ACL WHOAMI");
-    let executed = client.command("EXEC");
-    assert!(executed.starts_with("[[1 998 ") && executed.ends_with("] OK ann]"), "{executed}");
-    assert!(client.command("INFO server").contains("redis_version"));
-}
-
-#[test]
-fn acl_commands_describe_users_without_their_hashes() {
-    let file = slow("admin", "+@admin ~*") + &line("app", "+@hit ~label:api* cert:app.example");
-    let guarded = Guarded::start(&file, &[]);
-    let mut client = guarded.resp("admin");
-    assert_eq!(
-        client.command("ACL LIST"),
-        "[user admin on (argon2id) -@all +@admin ~* user app on (sha256) cert:app.example -@all +@hit ~label:api*]"
-    );
-    assert_eq!(
-        client.command("ACL GETUSER app"),
-        "[flags [on] passwords [sha256] commands -@all +@hit keys ~label:api* channels  selectors []]"
-    );
-    assert_eq!(client.command("ACL GETUSER nobody"), "nil");
-    assert_eq!(client.command("ACL CAT"), "[hit read status limits block forget backup metrics info admin connection]");
-    assert_eq!(client.command("ACL CAT admin"), "[acl|list acl|getuser divvy.reload]");
-    assert_eq!(client.command("ACL CAT x"), "-ERR Unknown category 'x'");
-    assert!(client.command("ACL HELP").contains("WHOAMI"));
-
-    // Without users there is one, who may do everything.
-    let server = Server::start(&["--store", "memory"]);
-    let mut client = server.resp();
-    assert_eq!(client.command("ACL WHOAMI"), "default");
-    assert_eq!(client.command("ACL LIST"), "[user default on +@all ~*]");
-}
-
-#[test]
-fn requirepass_is_the_password_of_the_user_default() {
+fn access_file_cannot_define_the_user_of_requirepass() {
     let guarded = Guarded::start(&line("app", "+@hit ~*"), &["--requirepass", "open sesame", "--open", "none"]);
-    let mut client = guarded.server.resp();
-    assert_eq!(client.command_of(&[b"AUTH", b"open sesame"]), "OK");
-    assert_eq!(client.command("ACL WHOAMI"), "default");
-    assert!(client.command("INFO server").contains("redis_version"));
-    assert_eq!(
-        client.command("ACL GETUSER default"),
-        "[flags [on] passwords [sha256] commands +@all keys ~* channels  selectors []]"
-    );
-    let mut client = guarded.server.line();
-    client.send(format!("AUTH {}\nAUTH open sesame\nHIT method=GET path=/status\n", password("app")).as_bytes());
-    let replies = [client.read_line(), client.read_line(), client.read_line()];
-    assert_eq!(replies, ["ERR unauthenticated \"The password is wrong.\"\n", "OK\n", "OK true 999 60\n"]);
-    let token = http_status(&guarded, "Bearer open sesame");
-    assert_eq!(token, 200);
-    // The file cannot define the user, too.
-    guarded.reload(&line("default", "+@hit ~*"), "not loaded; the previous users stay in force");
+    guarded.reload(&line("default", "+@hit ~*"), NOT_LOADED);
     // The audit log is in the log, and names the first problem, too.
     assert_eq!(guarded.log.count("--requirepass defines the user default already"), 2);
-    assert_eq!(http_status(&guarded, "Bearer open sesame"), 200);
-}
-
-fn http_status(guarded: &Guarded, authorization: &str) -> u16 {
-    let headers = [("authorization", authorization), ("connection", "close")];
-    request(guarded.server.http, encode("GET", "/metrics", &headers, b"")).status
+    let mut client = guarded.server.resp();
+    assert_eq!(client.command_of(&[b"AUTH", b"open sesame"]), "OK");
+    assert!(client.command("CLIENT LIST").contains(" user=default "));
 }
 
 #[test]
@@ -165,4 +82,26 @@ fn transaction_is_checked_again_when_it_is_executed() {
     app.command(HIT);
     guarded.reload(&only(Category::Hit), IN_FORCE);
     assert_eq!(app.command("EXEC"), "-NOAUTH Authentication required.");
+}
+
+#[test]
+fn reload_of_the_access_file_names_the_users_that_changed() {
+    let file =
+        [("op", "+@all ~*"), ("a", "+@all ~label:a-*"), ("app", "+@hit ~*")].map(|(name, words)| line(name, words));
+    let guarded = Guarded::with_rules(RULES, &file.concat(), &["--audit-log", "DIR/audit.log"]);
+    let changed = line("op", "+@all ~*") + &line("a", "+@hit ~label:a-*") + &line("new", "+@hit ~*");
+    guarded.reload(&changed, IN_FORCE);
+    guarded.reload(&(changed + "user x on +@nonsense\n"), NOT_LOADED);
+    let lines = lines(guarded.path("audit.log"), 4);
+    let access: Vec<_> = lines.iter().filter(|line| line["what"] == "access.reload").collect();
+    assert_eq!(access.len(), 2, "{lines:#?}");
+    assert_eq!(
+        json!([access[0]["user"], access[0]["front"], access[0]["status"], access[0].get("error")]),
+        json!(["-", "signal", "done", null])
+    );
+    assert_eq!(access[0]["before"], json!({"users": 3}));
+    assert_eq!(access[0]["after"], json!({"users": 3, "changed": ["a", "app", "new"]}));
+    assert!(access[0]["request"]["file"].as_str().unwrap().ends_with("users.acl"));
+    assert_eq!(access[1]["status"], "refused");
+    assert!(access[1]["error"].as_str().unwrap().contains("there is no category nonsense"), "{}", access[1]);
 }
