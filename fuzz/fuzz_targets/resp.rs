@@ -54,11 +54,6 @@ fn answer(request: Arguments) {
                 reply.error(error);
             }
         }
-        Ok(Command::Explain(pairs)) => {
-            if let Err(error) = pairs.read_into(&mut Operation::new(), 4) {
-                reply.error(error);
-            }
-        }
         Ok(Command::Describe(question)) => return describe::write(&mut reply, question),
         Ok(_) => {}
         Err(error) => reply.error(error),

@@ -1,5 +1,6 @@
 //! The front for the line protocol: a session that answers `HIT`s.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -33,6 +34,10 @@ const LONGEST_VERDICT: usize = 64;
 const LONG_ERROR: usize = 512;
 /// Maximum length of a line before the password (bytes).
 const UNAUTHENTICATED_MAX_LINE: usize = 16 * 1024;
+
+const NO_PASSWORD: &str = "Authentication required: send AUTH and the password first.";
+const WRONG_PASSWORD: &str = "The password is wrong.";
+const TOO_MANY_LOGINS: &str = "Too many logins are being verified: try again.";
 
 /// The front.
 pub struct LineFront {
@@ -93,18 +98,10 @@ enum Reply {
     Verdict,
     /// Confirmation of the right password.
     Welcome,
-    Error(RequestError),
+    Error(ErrorCode, Cow<'static, str>),
 }
 
 impl LineSession {
-    /// Counts a line that is no hit, or that the client may not send.
-    fn refuse(&self, error: RequestError) -> Reply {
-        if let (RequestError::Forbidden { .. }, Some(guard)) = (&error, self.gate.guard()) {
-            guard.count_forbidden();
-        }
-        Reply::Error(error)
-    }
-
     fn new(front: &LineFront, gate: Gate) -> Self {
         let limits = front.limits;
         let max_line = if gate.is_open() { limits.max_line } else { limits.max_line.min(UNAUTHENTICATED_MAX_LINE) };
@@ -118,6 +115,41 @@ impl LineSession {
             tally: RequestTally::default(),
         }
     }
+
+    /// Reads a hit that the client may send into `operation`, or describes the error.
+    fn read(&self, line: &[u8], operation: &mut Operation) -> Result<(), Reply> {
+        match self.gate.may(Category::Hit) {
+            Ok(()) => parse_request(line, operation, self.limits.max_pairs).map_err(|error| {
+                if let RequestError::TooManyPairs { .. } = error {
+                    self.limiter.metrics().limits.reached(Bound::Pairs);
+                }
+                Reply::Error(error.code(), error.to_string().into())
+            }),
+            Err(_) if !self.gate.is_open() => Err(Reply::Error(ErrorCode::Unauthenticated, NO_PASSWORD.into())),
+            Err(Forbidden(category)) => {
+                if let Some(guard) = self.gate.guard() {
+                    guard.count_forbidden();
+                }
+                let category = category.name();
+                let text = format!("This user has no permission for requests of the category {category}.");
+                Err(Reply::Error(ErrorCode::Unknown, text.into()))
+            }
+        }
+    }
+
+    /// Logs the client in. Returns `None` if the client has left.
+    async fn log_in(&mut self, password: &[u8], output: &Output<'_>) -> Option<Reply> {
+        let error = match self.gate.open(&Given::Password(password), output.client_left()).await {
+            Ok(()) => {
+                self.decoder.set_max_line(self.limits.max_line);
+                return Some(Reply::Welcome);
+            }
+            Err(LoginError::Wrong) => WRONG_PASSWORD,
+            Err(LoginError::QueueFull) => TOO_MANY_LOGINS,
+            Err(LoginError::ClientLeft) => return None,
+        };
+        Some(Reply::Error(ErrorCode::Unauthenticated, error.into()))
+    }
 }
 
 impl Work {
@@ -126,7 +158,7 @@ impl Work {
         for reply in self.replies.drain(..) {
             match reply {
                 Reply::Welcome => write_welcome(output),
-                Reply::Error(error) => write_counted_error(output, metrics, gate, error.code(), error),
+                Reply::Error(code, text) => write_counted_error(output, metrics, gate, code, text),
                 Reply::Verdict => {
                     match report.verdict(index) {
                         Ok(verdict) => {
@@ -167,81 +199,63 @@ impl Session for LineSession {
         let Work { builder, operation, replies } = &mut *work;
         self.limiter.begin(builder, self.gate.identity().scope());
         let mut owed = 0;
-        let (next, too_long) = loop {
+        let next = loop {
             if replies.len() == MAX_BATCH
                 || owed >= self.limits.write_threshold
                 || !self.request_memory.fits(builder.plan().weight())
             {
-                break (NextStep::Continue, None);
+                break NextStep::Continue;
             }
-            match self.decoder.next_line(input) {
-                Ok(None) => break (NextStep::Read, None),
+            let line = match self.decoder.next_line(input) {
+                Ok(None) => break NextStep::Read,
+                Ok(Some(line)) => line,
                 Err(error) => {
                     self.limiter.metrics().limits.reached(Bound::Line);
-                    break (NextStep::Close, Some(error));
+                    self.tally.count(RequestKind::Invalid);
+                    replies.push(Reply::Error(ErrorCode::Unknown, error.to_string().into()));
+                    break NextStep::Close;
                 }
-                Ok(Some(line)) => {
-                    let consumed = line.consumed;
-                    if !self.request_memory.admits(&self.limiter, builder.plan().weight(), consumed) {
-                        if !replies.is_empty() {
-                            // The lines before it are answered first, and then this line is read again.
-                            break (NextStep::Continue, None);
-                        }
-                        self.request_memory.wait_for_request(&self.limiter, consumed).await;
-                    }
-                    self.gate.refresh();
-                    let request = match self.gate.may(Category::Hit) {
-                        Ok(()) => parse_request(line.text, operation, self.limits.max_pairs),
-                        Err(_) if !self.gate.is_open() => Err(RequestError::Unauthenticated),
-                        Err(Forbidden(category)) => Err(RequestError::Forbidden { category: category.name() }),
-                    };
-                    let reply = match request {
-                        Ok(()) => {
-                            builder.set_scope(self.gate.identity().scope());
-                            builder.add(operation, Intent::Hit, None);
-                            Reply::Verdict
-                        }
-                        Err(error) => {
-                            if let RequestError::TooManyPairs { .. } = error {
-                                self.limiter.metrics().limits.reached(Bound::Pairs);
-                            }
-                            // AUTH is a command only if clients have to log in, because the original Divvy has no such command.
-                            match parse_auth(line.text).filter(|_| self.gate.guard().is_some()) {
-                                None => self.refuse(error),
-                                // The lines before it are answered first, because a login may take long.
-                                Some(_) if !replies.is_empty() => break (NextStep::Continue, None),
-                                Some(password) => {
-                                    match self.gate.open(&Given::Password(password), output.client_left()).await {
-                                        Ok(()) => Reply::Welcome,
-                                        Err(LoginError::Wrong) => Reply::Error(RequestError::WrongPassword),
-                                        Err(LoginError::QueueFull) => Reply::Error(RequestError::TooManyLogins),
-                                        Err(LoginError::ClientLeft) => break (NextStep::Close, None),
-                                    }
-                                }
-                            }
-                        }
-                    };
-                    let is_login = matches!(
-                        reply,
-                        Reply::Welcome | Reply::Error(RequestError::WrongPassword | RequestError::TooManyLogins)
-                    );
-                    match &reply {
-                        Reply::Verdict => self.tally.count(RequestKind::Hit),
-                        Reply::Welcome => {
-                            self.tally.count(RequestKind::Connection);
-                            self.decoder.set_max_line(self.limits.max_line);
-                        }
-                        Reply::Error(_) => self.tally.count(RequestKind::Invalid),
-                    }
-                    owed += if let Reply::Verdict = reply { LONGEST_VERDICT } else { LONG_ERROR };
-                    replies.push(reply);
-                    input.advance(consumed);
-                    if is_login {
-                        // The next lines have their own batch, and its time.
-                        let next = if self.gate.is_exhausted() { NextStep::Close } else { NextStep::Continue };
-                        break (next, None);
-                    }
+            };
+            let consumed = line.consumed;
+            if !self.request_memory.admits(&self.limiter, builder.plan().weight(), consumed) {
+                if !replies.is_empty() {
+                    // The lines before it are answered first, and then this line is read again.
+                    break NextStep::Continue;
                 }
+                self.request_memory.wait_for_request(&self.limiter, consumed).await;
+            }
+            self.gate.refresh();
+            // AUTH is a command only if clients have to log in, because the original Divvy has no such command.
+            let password = self.gate.guard().and_then(|_| parse_auth(line.text));
+            let is_login = password.is_some();
+            if is_login && !replies.is_empty() {
+                // The lines before it are answered first, because a login may take long.
+                break NextStep::Continue;
+            }
+            let reply = match password {
+                Some(password) => self.log_in(password, output).await,
+                None => Some(self.read(line.text, operation).map_or_else(
+                    |error| error,
+                    |()| {
+                        builder.set_scope(self.gate.identity().scope());
+                        builder.add(operation, Intent::Hit, None);
+                        Reply::Verdict
+                    },
+                )),
+            };
+            let Some(reply) = reply else { break NextStep::Close };
+            let (kind, length) = match reply {
+                Reply::Verdict => (RequestKind::Hit, LONGEST_VERDICT),
+                Reply::Welcome => (RequestKind::Connection, LONG_ERROR),
+                Reply::Error(..) => (RequestKind::Invalid, LONG_ERROR),
+            };
+            self.tally.count(kind);
+            owed += length;
+            replies.push(reply);
+            input.advance(consumed);
+            if is_login {
+                // The next lines have their own batch, and its time.
+                break if self.gate.is_exhausted() { NextStep::Close } else { NextStep::Continue };
             }
         };
         let applied = self.limiter.apply(builder.build()).await;
@@ -249,10 +263,6 @@ impl Session for LineSession {
         work.builder.reuse(applied);
         memory::give(work);
         self.request_memory.give_back();
-        if let Some(error) = too_long {
-            self.tally.count(RequestKind::Invalid);
-            write_counted_error(output.bytes, self.limiter.metrics(), &self.gate, ErrorCode::Unknown, error);
-        }
         self.counts.take(&mut self.tally);
         next
     }

@@ -7,7 +7,8 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use hyper::HeaderMap;
+use hyper::{HeaderMap, Response};
+use prost::Message;
 use tonic::{Code as TonicCode, Status};
 
 use super::messages::envoy::config::core::v3::HeaderValue;
@@ -17,8 +18,10 @@ use super::messages::envoy::service::ratelimit::v3::rate_limit_response::rate_li
 use super::messages::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use super::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use super::messages::envoy::r#type::v3::RateLimitUnit;
+use super::messages::write;
 use super::reserving_calls::ReservingCalls;
 use crate::errors::{self, Terms};
+use crate::http::transport::response_body::Reply;
 use crate::http::{Answer, RateLimitHeaders};
 use crate::net::auth::RequestOrigin;
 use crate::net::memory::{self, BufferMemory, RequestMemory, pooled};
@@ -45,12 +48,13 @@ pub(super) struct RateLimits {
     pub memory: Arc<BufferMemory>,
 }
 
-/// A call with its message.
+/// A call with its message and its buffers.
 pub(super) struct RpcCall<'a, M> {
     pub request: M,
     /// Length of the message.
-    pub bytes: usize,
+    bytes: usize,
     pub origin: &'a RequestOrigin,
+    pub work: Box<Work>,
 }
 
 /// Settings of the services.
@@ -63,60 +67,49 @@ pub struct GrpcSettings {
 }
 
 impl RateLimits {
-    /// Answers and counts a call of Envoy's service.
-    pub(super) async fn should_rate_limit(
-        &self,
-        call: &RpcCall<'_, RateLimitRequest>,
-    ) -> Result<RateLimitResponse, Status> {
-        let (mut work, request_memory) = self.begin(call, &call.request.descriptors).await;
-        let decided = self.decide(&call.request, request_memory, &mut work).await;
-        self.done(work, RequestKind::Hit, call.origin, decided)
+    /// Returns the call with a message of this length, and buffers from the pool.
+    pub(super) fn call<'a, M>(&self, request: M, bytes: usize, origin: &'a RequestOrigin) -> RpcCall<'a, M> {
+        RpcCall { request, bytes, origin, work: memory::take() }
     }
 
-    /// Waits for the memory of a call with these descriptors, takes buffers from the pool, and begins a plan for the client.
-    pub(super) async fn begin<M>(
-        &self,
-        call: &RpcCall<'_, M>,
-        descriptors: &[RateLimitDescriptor],
-    ) -> (Box<Work>, Option<RequestMemory>) {
+    /// Waits for the memory of a call with this many descriptors, and begins a plan for the client.
+    pub(super) async fn begin<M>(&self, descriptors: usize, call: &mut RpcCall<'_, M>) -> Option<RequestMemory> {
         // Each descriptor includes the request's domain.
-        let waiting = RequestMemory::wait_for_call(&self.memory, &self.limiter, call.bytes, descriptors.len());
+        let waiting = RequestMemory::wait_for_call(&self.memory, &self.limiter, call.bytes, descriptors);
         let request_memory = waiting.await;
-        let mut work: Box<Work> = memory::take();
-        call.origin.begin(&self.limiter, &mut work.builder);
-        (work, request_memory)
+        call.origin.begin(&self.limiter, &mut call.work.builder);
+        request_memory
     }
 
-    /// Counts a call, and returns its buffers to the pool.
-    pub(super) fn done<T>(
+    /// Counts a call, returns its buffers to the pool, and writes the answer. Reuses the `headers` of the request.
+    pub(super) fn done<M, T: Message>(
         &self,
-        mut work: Box<Work>,
+        call: RpcCall<'_, M>,
         kind: RequestKind,
-        origin: &RequestOrigin,
-        decided: Result<T, Status>,
-    ) -> Result<T, Status> {
+        headers: HeaderMap,
+        answer: Result<T, Status>,
+    ) -> Result<Response<Reply>, Status> {
+        let RpcCall { mut work, origin, .. } = call;
         work.builder.release();
         memory::give(work);
-        let is_invalid = decided.as_ref().is_err_and(|status| status.code() == TonicCode::InvalidArgument);
+        let is_invalid = answer.as_ref().is_err_and(|status| status.code() == TonicCode::InvalidArgument);
         self.counts.count(if is_invalid { RequestKind::Invalid } else { kind });
-        if let Err(status) = &decided {
+        if let Err(status) = &answer {
             let metrics = self.limiter.metrics();
             errors::count(metrics, Protocol::Grpc, ErrorKind::Unknown, || origin.error_client(), status.message());
         }
-        decided
+        answer.map(|answer| write(&answer, headers))
     }
 
-    async fn decide(
+    /// Answers a call of Envoy's service.
+    pub(super) async fn should_rate_limit(
         &self,
-        request: &RateLimitRequest,
-        request_memory: Option<RequestMemory>,
-        work: &mut Work,
+        call: &mut RpcCall<'_, RateLimitRequest>,
     ) -> Result<RateLimitResponse, Status> {
+        let request_memory = self.begin(call.request.descriptors.len(), call).await;
+        let (request, work) = (&call.request, &mut *call.work);
         let Work { builder, operation, brought } = work;
-        let mut add = |builder: &mut PlanBuilder| {
-            let added = self.add(request, builder, operation, brought);
-            added.map_err(|invalid| self.refuse_invalid(&invalid))
-        };
+        let mut add = |builder: &mut PlanBuilder| self.add(request, builder, operation, brought);
         if self.settings.atomic {
             if request.descriptors.len() > MAX_TOGETHER {
                 let what = format!("more than {MAX_TOGETHER} descriptors cannot be taken together (--grpc-atomic)");
@@ -155,13 +148,6 @@ impl RateLimits {
         Ok(RateLimitResponse { overall_code: overall_code.into(), statuses, response_headers_to_add })
     }
 
-    pub(super) fn refuse_invalid(&self, invalid: &InvalidRequest) -> Status {
-        if invalid.is_long {
-            self.limiter.metrics().limits.reached(Bound::Pairs);
-        }
-        Status::invalid_argument(invalid.to_string())
-    }
-
     /// Returns headers for the client, about the limit that denies it or that leaves it the fewest credits.
     fn response_headers(
         &self,
@@ -191,11 +177,16 @@ impl RateLimits {
         builder: &mut PlanBuilder,
         operation: &mut Operation,
         brought: &mut Vec<Option<OwnLimit>>,
-    ) -> Result<(), InvalidRequest> {
-        check(request)?;
+    ) -> Result<(), Status> {
+        if request.domain.is_empty() {
+            return Err(Status::invalid_argument(NO_DOMAIN));
+        }
+        if request.descriptors.is_empty() {
+            return Err(Status::invalid_argument("descriptors is empty: there is nothing to limit"));
+        }
         brought.clear();
         for (index, descriptor) in request.descriptors.iter().enumerate() {
-            let ask = read_descriptor(request, index, descriptor, self.max_pairs, operation)?;
+            let ask = self.read_descriptor(request, index, descriptor, operation)?;
             let intent = match (ask.gives_back, ask.has_own_cost) {
                 (true, _) => Intent::Leave,
                 (false, true) => Intent::EnterOrCharge,
@@ -210,6 +201,68 @@ impl RateLimits {
             }
             brought.push(ask.own_limit);
         }
+        Ok(())
+    }
+
+    /// Reads descriptor number `index` into `operation`.
+    ///
+    /// # Errors
+    /// The descriptor is invalid, or has too many pairs.
+    fn read_descriptor(
+        &self,
+        request: &RateLimitRequest,
+        index: usize,
+        descriptor: &RateLimitDescriptor,
+        operation: &mut Operation,
+    ) -> Result<DescriptorAsk, Status> {
+        if descriptor.entries.is_empty() {
+            return Err(Status::invalid_argument(format!("descriptors[{index}] has no entries")));
+        }
+        self.read_operation(&request.domain, index, descriptor, operation)?;
+        let own_limit = descriptor.limit.as_ref().map(|given| {
+            let unknown = || Status::invalid_argument(format!("descriptors[{index}].limit has an unknown unit"));
+            OwnLimit::read(given).ok_or_else(unknown)
+        });
+        // In the request, an unset field is 0.
+        let of_request = (request.hits_addend > 0).then_some(u64::from(request.hits_addend));
+        Ok(DescriptorAsk {
+            cost: descriptor.hits_addend.or(of_request),
+            has_own_cost: descriptor.hits_addend.is_some(),
+            gives_back: descriptor.is_negative_hits,
+            own_limit: own_limit.transpose()?,
+        })
+    }
+
+    /// Reads the entries of descriptor number `index` into `operation`, and the `domain`. The last of a repeated key wins, and no
+    /// entry replaces the domain.
+    ///
+    /// Invalid UTF-8 is replaced by U+FFFD, so that a client that makes a gateway send it is limited, too.
+    ///
+    /// # Errors
+    /// An entry has no key, or there are too many pairs.
+    pub(super) fn read_operation(
+        &self,
+        domain: &[u8],
+        index: usize,
+        descriptor: &RateLimitDescriptor,
+        operation: &mut Operation,
+    ) -> Result<(), Status> {
+        // The domain is a pair, too.
+        let (entries, max) = (descriptor.entries.len(), self.max_pairs.saturating_sub(1));
+        if entries > max {
+            self.limiter.metrics().limits.reached(Bound::Pairs);
+            let text = format!("descriptors[{index}] has {entries} entries, but at most {max} are allowed");
+            return Err(Status::invalid_argument(text));
+        }
+        operation.clear();
+        for (place, entry) in descriptor.entries.iter().enumerate() {
+            if entry.key.is_empty() {
+                let text = format!("descriptors[{index}].entries[{place}].key is empty");
+                return Err(Status::invalid_argument(text));
+            }
+            operation.set(&String::from_utf8_lossy(&entry.key), &String::from_utf8_lossy(&entry.value));
+        }
+        operation.set(DOMAIN, &String::from_utf8_lossy(domain));
         Ok(())
     }
 }
@@ -270,27 +323,8 @@ pub(super) fn refuse(refusal: Refusal) -> Status {
     Status::new(code, errors::describe(&refusal, &Terms::NONE))
 }
 
-/// The domain is a pair, too.
-const DOMAIN_PAIRS: usize = 1;
-
-/// Why a request is invalid.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{text}")]
-pub struct InvalidRequest {
-    text: String,
-    /// Whether a descriptor has too many entries.
-    is_long: bool,
-}
-
-impl InvalidRequest {
-    pub(super) fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), is_long: false }
-    }
-
-    pub(super) fn no_domain() -> Self {
-        Self::new("domain is empty: name the set of rules that the descriptors belong to")
-    }
-}
+/// The error of a request without a domain.
+pub(super) const NO_DOMAIN: &str = "domain is empty: name the set of rules that the descriptors belong to";
 
 /// The request of a descriptor, without its operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -335,79 +369,6 @@ impl OwnLimit {
         let Self { requests_per_unit, unit, .. } = *self;
         RateLimit { requests_per_unit, unit: unit.into(), name: String::new() }
     }
-}
-
-/// Checks that there is something to decide.
-///
-/// # Errors
-/// The domain or the descriptors are missing.
-pub fn check(request: &RateLimitRequest) -> Result<(), InvalidRequest> {
-    if request.domain.is_empty() {
-        return Err(InvalidRequest::no_domain());
-    }
-    if request.descriptors.is_empty() {
-        return Err(InvalidRequest::new("descriptors is empty: there is nothing to limit"));
-    }
-    Ok(())
-}
-
-/// Reads descriptor number `index` into `operation`. The last of a repeated key wins, and no entry replaces the domain.
-///
-/// Invalid UTF-8 is replaced by U+FFFD, so that a client that makes a gateway send it is limited, too.
-///
-/// # Errors
-/// The descriptor is invalid, or has more than `max_pairs` pairs.
-pub fn read_descriptor(
-    request: &RateLimitRequest,
-    index: usize,
-    descriptor: &RateLimitDescriptor,
-    max_pairs: usize,
-    operation: &mut Operation,
-) -> Result<DescriptorAsk, InvalidRequest> {
-    if descriptor.entries.is_empty() {
-        return Err(InvalidRequest::new(format!("descriptors[{index}] has no entries")));
-    }
-    read_operation(&request.domain, index, descriptor, max_pairs, operation)?;
-    let own_limit = descriptor.limit.as_ref().map(|given| {
-        let unknown = || InvalidRequest::new(format!("descriptors[{index}].limit has an unknown unit"));
-        OwnLimit::read(given).ok_or_else(unknown)
-    });
-    // In the request, an unset field is 0.
-    let of_request = (request.hits_addend > 0).then_some(u64::from(request.hits_addend));
-    Ok(DescriptorAsk {
-        cost: descriptor.hits_addend.or(of_request),
-        has_own_cost: descriptor.hits_addend.is_some(),
-        gives_back: descriptor.is_negative_hits,
-        own_limit: own_limit.transpose()?,
-    })
-}
-
-/// Reads the entries of descriptor number `index` into `operation`, and the `domain`: see [`read_descriptor`].
-///
-/// # Errors
-/// An entry has no key, or there are more than `max_pairs` pairs.
-pub fn read_operation(
-    domain: &[u8],
-    index: usize,
-    descriptor: &RateLimitDescriptor,
-    max_pairs: usize,
-    operation: &mut Operation,
-) -> Result<(), InvalidRequest> {
-    let entries = descriptor.entries.len();
-    if entries + DOMAIN_PAIRS > max_pairs {
-        let max = max_pairs.saturating_sub(DOMAIN_PAIRS);
-        let text = format!("descriptors[{index}] has {entries} entries, but at most {max} are allowed");
-        return Err(InvalidRequest { text, is_long: true });
-    }
-    operation.clear();
-    for (place, entry) in descriptor.entries.iter().enumerate() {
-        if entry.key.is_empty() {
-            return Err(InvalidRequest::new(format!("descriptors[{index}].entries[{place}].key is empty")));
-        }
-        operation.set(&String::from_utf8_lossy(&entry.key), &String::from_utf8_lossy(&entry.value));
-    }
-    operation.set(DOMAIN, &String::from_utf8_lossy(domain));
-    Ok(())
 }
 
 /// Describes a limit for a reply. The unit is unknown if the limit has no time, or if its time is not one of the units.

@@ -8,68 +8,34 @@
 use prost_types::Duration;
 use tonic::Status;
 
-use super::envoy::{InvalidRequest, RateLimits, RpcCall, Work, read_operation, refuse};
+use super::envoy::{NO_DOMAIN, RateLimits, RpcCall, Work, refuse};
 use super::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::messages::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use super::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use super::messages::kuadrant::service::ratelimit::v1::{
     CommitRequest, CommitResponse, ReserveRequest, ReserveResponse,
 };
-use crate::net::auth::RequestOrigin;
-use crate::net::memory::RequestMemory;
 use divvy_core::clock::NANOS_PER_SECOND;
 use divvy_core::rules::Operation;
 use divvy_limiter::{Intent, PlanBuilder, Refusal, Settlement, Together};
-use divvy_telemetry::metrics::RequestKind;
+
+/// The domain of a call, and its descriptors, each of which is an operation.
+type Subject<'a> = (&'a [u8], &'a [RateLimitDescriptor]);
 
 impl RateLimits {
-    /// Answers and counts a check.
+    /// Answers a check: whether each operation may use one credit, regardless of the request's addend.
     pub(super) async fn check_rate_limit(
         &self,
-        call: &RpcCall<'_, RateLimitRequest>,
+        call: &mut RpcCall<'_, RateLimitRequest>,
     ) -> Result<RateLimitResponse, Status> {
-        let RpcCall { request, origin, .. } = call;
-        let (mut work, _request_memory) = self.begin(call, &request.descriptors).await;
-        let decided = self.look(request, &mut work).await;
-        self.done(work, RequestKind::Peek, origin, decided)
-    }
-
-    /// Answers and counts a report.
-    pub(super) async fn report(&self, call: &RpcCall<'_, RateLimitRequest>) -> Result<RateLimitResponse, Status> {
-        let RpcCall { request, origin, .. } = call;
-        let (mut work, _request_memory) = self.begin(call, &request.descriptors).await;
-        let cost = |descriptor: &RateLimitDescriptor| reported_cost(request, descriptor);
-        let decided = self.charge(Subject::new(&request.domain, &request.descriptors), cost, &mut work).await;
-        let decided = decided.map(|()| RateLimitResponse { overall_code: Code::Ok.into(), ..Default::default() });
-        self.done(work, RequestKind::Charge, origin, decided)
-    }
-
-    /// Answers and counts a call that reserves.
-    pub(super) async fn reserve(&self, call: &RpcCall<'_, ReserveRequest>) -> Result<ReserveResponse, Status> {
-        let RpcCall { request, origin, .. } = call;
-        let (mut work, request_memory) = self.begin(call, &request.descriptors).await;
-        let decided = self.set_aside(request, request_memory, &mut work).await;
-        self.done(work, RequestKind::Reserve, origin, decided)
-    }
-
-    /// Answers and counts a commit.
-    pub(super) async fn commit(&self, call: &RpcCall<'_, CommitRequest>) -> Result<CommitResponse, Status> {
-        let RpcCall { request, origin, .. } = call;
-        let (mut work, _request_memory) = self.begin(call, &request.descriptors).await;
-        let decided = self.settle(request, origin, &mut work).await;
-        let decided = decided.map(|reservation_released| CommitResponse { reservation_released });
-        self.done(work, RequestKind::Commit, origin, decided)
-    }
-
-    /// Checks whether each operation may use one credit, regardless of the request's addend.
-    async fn look(&self, request: &RateLimitRequest, work: &mut Work) -> Result<RateLimitResponse, Status> {
-        let Work { builder, operation, brought } = work;
+        let _request_memory = self.begin(call.request.descriptors.len(), call).await;
+        let request = &call.request;
+        let Work { builder, operation, brought } = &mut *call.work;
         brought.clear();
-        let push = |operation: &_, _: &_| {
+        self.read((&request.domain, &request.descriptors), operation, |operation, _| {
             builder.add(operation, Intent::Peek, Some(1));
             brought.push(None);
-        };
-        self.read(Subject::new(&request.domain, &request.descriptors), operation, push)?;
+        })?;
         if let Some((_, refusal)) = builder.plan().refusals().next() {
             return Err(refuse(refusal.clone()));
         }
@@ -79,6 +45,15 @@ impl RateLimits {
         // A call without descriptors has no statuses.
         answer.statuses.truncate(request.descriptors.len());
         Ok(answer)
+    }
+
+    /// Answers a report.
+    pub(super) async fn report(&self, call: &mut RpcCall<'_, RateLimitRequest>) -> Result<RateLimitResponse, Status> {
+        let _request_memory = self.begin(call.request.descriptors.len(), call).await;
+        let request = &call.request;
+        let cost = |descriptor: &RateLimitDescriptor| reported_cost(request, descriptor);
+        self.charge((&request.domain, &request.descriptors), cost, &mut call.work).await?;
+        Ok(RateLimitResponse { overall_code: Code::Ok.into(), ..Default::default() })
     }
 
     /// Counts the cost of the operations, even if it exceeds the credits left.
@@ -113,26 +88,22 @@ impl RateLimits {
     /// Adds the requests of `add`. Several descriptors are parts of one request.
     fn add_as_one(
         &self,
-        subject: Subject<'_>,
+        (_, descriptors): Subject<'_>,
         builder: &mut PlanBuilder,
         add: impl FnOnce(&mut PlanBuilder) -> Result<(), Status>,
     ) -> Result<(), Status> {
-        if subject.is_of_several() {
-            builder.together(Together::AsOne, |member| refuse(member.refusal), add)
-        } else {
-            add(builder)
+        match descriptors.len() {
+            0 | 1 => add(builder),
+            _ => builder.together(Together::AsOne, |member| refuse(member.refusal), add),
         }
     }
 
-    /// Reserves for all operations or for none, with one id.
-    async fn set_aside(
-        &self,
-        request: &ReserveRequest,
-        request_memory: Option<RequestMemory>,
-        work: &mut Work,
-    ) -> Result<ReserveResponse, Status> {
-        let Work { builder, operation, .. } = work;
-        let subject = Subject::new(&request.domain, &request.descriptors);
+    /// Answers a call that reserves for all operations or for none, with one id.
+    pub(super) async fn reserve(&self, call: &mut RpcCall<'_, ReserveRequest>) -> Result<ReserveResponse, Status> {
+        let request_memory = self.begin(call.request.descriptors.len(), call).await;
+        let request = &call.request;
+        let Work { builder, operation, .. } = &mut *call.work;
+        let subject: Subject = (&request.domain, &request.descriptors);
         let ttl_seconds = request.ttl.as_ref().map(ttl_seconds);
         self.add_as_one(subject, builder, |builder| {
             self.read(subject, operation, |operation, _| match request.amount {
@@ -158,10 +129,11 @@ impl RateLimits {
         Ok(ReserveResponse { code: Code::Ok.into(), reservation_id })
     }
 
-    /// Commits a reservation. If the reservation does not exist, charges the amount as a report instead. Returns
-    /// whether a reservation was released.
-    async fn settle(&self, request: &CommitRequest, origin: &RequestOrigin, work: &mut Work) -> Result<bool, Status> {
-        let subject = Subject::new(&request.domain, &request.descriptors);
+    /// Answers a commit of a reservation. If the reservation does not exist, charges the amount as a report instead.
+    pub(super) async fn commit(&self, call: &mut RpcCall<'_, CommitRequest>) -> Result<CommitResponse, Status> {
+        let _request_memory = self.begin(call.request.descriptors.len(), call).await;
+        let RpcCall { request, origin, work, .. } = call;
+        let subject: Subject = (&request.domain, &request.descriptors);
         // The request is checked even if the reservation exists, because it may be gone when the call is repeated.
         self.read(subject, &mut work.operation, |_, _| {})?;
         let id = match self.limiter.read_id(&request.reservation_id) {
@@ -176,7 +148,9 @@ impl RateLimits {
             builder.settle(&id, Settlement::Commit { cost: request.actual_amount });
             let applied = self.limiter.apply(builder.build()).await;
             match applied.report().committed(0) {
-                Ok(settled) if settled.is_counted => return Ok(settled.is_released()),
+                Ok(settled) if settled.is_counted => {
+                    return Ok(CommitResponse { reservation_released: settled.is_released() });
+                }
                 // Nothing was counted.
                 Ok(_) | Err(Refusal::NoReservation | Refusal::BadReservationId(_)) => {}
                 Err(refusal) => return Err(refuse(refusal)),
@@ -184,16 +158,44 @@ impl RateLimits {
             origin.begin(&self.limiter, builder);
         }
         self.charge(subject, |_| request.actual_amount, work).await?;
-        Ok(false)
+        Ok(CommitResponse { reservation_released: false })
     }
 
+    /// Reads the operations into `operation`, and calls `take` for each.
+    ///
+    /// A descriptor may have no entries: gateways send those for requests that match none of their policies. A call without
+    /// descriptors means the same as a call with one such descriptor: it is about the domain.
+    ///
+    /// # Errors
+    /// The domain is missing, or a descriptor is invalid. `take` was called for the descriptors before it.
     fn read(
         &self,
-        subject: Subject<'_>,
+        (domain, descriptors): Subject<'_>,
         operation: &mut Operation,
-        take: impl FnMut(&Operation, &RateLimitDescriptor),
+        mut take: impl FnMut(&Operation, &RateLimitDescriptor),
     ) -> Result<(), Status> {
-        subject.read(self.max_pairs, operation, take).map_err(|invalid| self.refuse_invalid(&invalid))
+        if domain.is_empty() {
+            return Err(Status::invalid_argument(NO_DOMAIN));
+        }
+        let (count, max) = (descriptors.len(), MAX_DESCRIPTORS);
+        if count > max {
+            let text = format!("descriptors has {count} elements, but this service takes at most {max}");
+            return Err(Status::invalid_argument(text));
+        }
+        let none = [RateLimitDescriptor::default()];
+        let descriptors = if descriptors.is_empty() { &none } else { descriptors };
+        for (index, descriptor) in descriptors.iter().enumerate() {
+            let refuse = |text| Err(Status::invalid_argument(format!("descriptors[{index}].{text}: leave it out")));
+            if descriptor.limit.is_some() {
+                return refuse("limit is set, but this service counts by the server's rules alone");
+            }
+            if descriptor.is_negative_hits {
+                return refuse("is_negative_hits is set, but this service gives nothing back");
+            }
+            self.read_operation(domain, index, descriptor, operation)?;
+            take(operation, descriptor);
+        }
+        Ok(())
     }
 }
 
@@ -203,75 +205,15 @@ fn counts_nothing(refusal: &Refusal) -> bool {
 }
 
 /// Maximum number of descriptors in a call.
-pub const MAX_DESCRIPTORS: usize = 16;
-
-/// The descriptors of a call. Each is an operation.
-#[derive(Debug, Clone, Copy)]
-pub struct Subject<'a> {
-    domain: &'a [u8],
-    descriptors: &'a [RateLimitDescriptor],
-}
-
-impl<'a> Subject<'a> {
-    /// Returns the descriptors of a call with this domain.
-    pub fn new(domain: &'a [u8], descriptors: &'a [RateLimitDescriptor]) -> Self {
-        Self { domain, descriptors }
-    }
-
-    /// Returns whether there are several operations.
-    pub fn is_of_several(&self) -> bool {
-        self.descriptors.len() > 1
-    }
-
-    /// Reads the operations, each with at most `max_pairs` pairs, into `operation`, and calls `take` for each.
-    ///
-    /// A descriptor may have no entries: gateways send those for requests that match none of their policies. A call without
-    /// descriptors means the same as a call with one such descriptor: it is about the domain.
-    ///
-    /// # Errors
-    /// The domain is missing, or a descriptor is invalid. `take` was called for the descriptors before it.
-    pub fn read(
-        &self,
-        max_pairs: usize,
-        operation: &mut Operation,
-        mut take: impl FnMut(&Operation, &RateLimitDescriptor),
-    ) -> Result<(), InvalidRequest> {
-        if self.domain.is_empty() {
-            return Err(InvalidRequest::no_domain());
-        }
-        if self.descriptors.is_empty() {
-            let none = RateLimitDescriptor::default();
-            read_operation(self.domain, 0, &none, max_pairs, operation)?;
-            take(operation, &none);
-            return Ok(());
-        }
-        let (descriptors, max) = (self.descriptors.len(), MAX_DESCRIPTORS);
-        if descriptors > max {
-            let text = format!("descriptors has {descriptors} elements, but this service takes at most {max}");
-            return Err(InvalidRequest::new(text));
-        }
-        for (index, descriptor) in self.descriptors.iter().enumerate() {
-            let refuse = |text| Err(InvalidRequest::new(format!("descriptors[{index}].{text}: leave it out")));
-            if descriptor.limit.is_some() {
-                return refuse("limit is set, but this service counts by the server's rules alone");
-            }
-            if descriptor.is_negative_hits {
-                return refuse("is_negative_hits is set, but this service gives nothing back");
-            }
-            read_operation(self.domain, index, descriptor, max_pairs, operation)?;
-            take(operation, descriptor);
-        }
-        Ok(())
-    }
-}
+const MAX_DESCRIPTORS: usize = 16;
 
 /// Returns the cost of a descriptor in a report: its addend, or else the request's, where 0 means 1.
-pub fn reported_cost(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> u64 {
+fn reported_cost(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> u64 {
     descriptor.hits_addend.unwrap_or(request.hits_addend.max(1).into())
 }
 
 /// Returns the requested duration of a reservation in seconds, rounded up; 0 if it is negative.
-pub fn ttl_seconds(ttl: &Duration) -> u32 {
+fn ttl_seconds(ttl: &Duration) -> u32 {
     let nanos = i128::from(ttl.seconds) * i128::from(NANOS_PER_SECOND) + i128::from(ttl.nanos);
     let nanos = u128::try_from(nanos).unwrap_or(0);
     u32::try_from(nanos.div_ceil(u128::from(NANOS_PER_SECOND))).unwrap_or(u32::MAX)

@@ -25,7 +25,7 @@ use tonic_health::server::HealthReporter;
 
 pub use self::envoy::GrpcSettings;
 use self::envoy::{RateLimits, RpcCall};
-use self::messages::{DESCRIPTORS, read, write};
+use self::messages::{DESCRIPTORS, read};
 use self::reserving_calls::ReservingCalls;
 use super::health::keep_running;
 use super::http::BodyBounds;
@@ -39,7 +39,7 @@ use super::net::connection::Timeouts;
 use super::net::protocol::Protocol;
 use super::server_context::ServerContext;
 use divvy_access::{Category, LoginError};
-use divvy_telemetry::metrics::{Bound, Task};
+use divvy_telemetry::metrics::{Bound, RequestKind, Task};
 
 /// Maximum memory per byte of a message once it is decoded. The shortest descriptors have only a few bytes.
 const DECODED: usize = 24;
@@ -244,29 +244,34 @@ impl GrpcFront {
         origin: &RequestOrigin,
     ) -> Result<Response<Reply>, Status> {
         let limits = &self.rate_limits;
-        Ok(match rpc {
+        match rpc {
             Rpc::EnvoyShouldRateLimit => {
-                let call = self.read(&headers, body, origin).await?;
-                write(&limits.should_rate_limit(&call).await?, headers)
+                let mut call = self.read(&headers, body, origin).await?;
+                let answer = limits.should_rate_limit(&mut call).await;
+                limits.done(call, RequestKind::Hit, headers, answer)
             }
             // Boxed: these calls are rarer, and each hit's future would otherwise include their size.
             Rpc::KuadrantCheckRateLimit => {
-                let call = self.read(&headers, body, origin).await?;
-                write(&Box::pin(limits.check_rate_limit(&call)).await?, headers)
+                let mut call = self.read(&headers, body, origin).await?;
+                let answer = Box::pin(limits.check_rate_limit(&mut call)).await;
+                limits.done(call, RequestKind::Peek, headers, answer)
             }
             Rpc::KuadrantReport => {
-                let call = self.read(&headers, body, origin).await?;
-                write(&Box::pin(limits.report(&call)).await?, headers)
+                let mut call = self.read(&headers, body, origin).await?;
+                let answer = Box::pin(limits.report(&mut call)).await;
+                limits.done(call, RequestKind::Charge, headers, answer)
             }
             Rpc::KuadrantReserve => {
-                let call = self.read(&headers, body, origin).await?;
-                write(&Box::pin(limits.reserve(&call)).await?, headers)
+                let mut call = self.read(&headers, body, origin).await?;
+                let answer = Box::pin(limits.reserve(&mut call)).await;
+                limits.done(call, RequestKind::Reserve, headers, answer)
             }
             Rpc::KuadrantCommit => {
-                let call = self.read(&headers, body, origin).await?;
-                write(&Box::pin(limits.commit(&call)).await?, headers)
+                let mut call = self.read(&headers, body, origin).await?;
+                let answer = Box::pin(limits.commit(&mut call)).await;
+                limits.done(call, RequestKind::Commit, headers, answer)
             }
-        })
+        }
     }
 
     async fn read<'a, M: Message + Default>(
@@ -276,7 +281,7 @@ impl GrpcFront {
         origin: &'a RequestOrigin,
     ) -> Result<RpcCall<'a, M>, Status> {
         let (request, bytes) = read(headers, body, self.max_message).await?;
-        Ok(RpcCall { request, bytes, origin })
+        Ok(self.rate_limits.call(request, bytes, origin))
     }
 
     /// Answers any other call.

@@ -16,7 +16,6 @@ use std::borrow::Cow;
 use std::fmt;
 
 pub use self::bucket_commands::BucketAsk;
-use self::connection_commands::client_id;
 pub use self::describe::Question;
 pub use self::hit_commands::{Pairs, PricedOperation, ReserveAsk};
 use crate::protocol::resp::{Arguments, Version};
@@ -57,16 +56,12 @@ pub enum Command<'a> {
         /// New TTL. `None` is valid only for leases, which last as long as their rule says.
         ttl_seconds: Option<u32>,
     },
-    /// `DIVVY.EXPLAIN key=value…`: says which rules match.
-    Explain(Pairs<'a>),
     /// `RL.REDUCE`, `RL.GET` and their variants. The reply has the tokens before the request.
     Tokens(BucketAsk<'a>),
     /// `RL.SESSIONIZE` and its variants. The reply has the tokens before, and the session's start (milliseconds since 1970).
     Session(BucketAsk<'a>),
     /// `CL.THROTTLE`. The reply has redis-cell's five numbers.
     Throttle(BucketAsk<'a>),
-    /// `DIVVY.RULES`
-    Rules,
     /// An operation of operators, with its words after the command's name.
     Operate(&'static Endpoint, Arguments<'a>),
     /// `PING [message]`: returns the message, or `PONG` without one.
@@ -97,8 +92,8 @@ pub enum Command<'a> {
     ClientId,
     /// `CLIENT INFO`: describes this connection in a line.
     ClientInfo,
-    /// `CLIENT LIST …`: describes connections, one a line.
-    ClientList(ClientFilter<'a>),
+    /// `CLIENT LIST`: describes all connections, one a line.
+    ClientList,
     /// `CLIENT REPLY ON | OFF | SKIP`
     ClientReply(ReplyMode),
     /// `CLIENT NO-EVICT` and `CLIENT NO-TOUCH`, `ON` or `OFF`. They have no effect here.
@@ -152,28 +147,6 @@ impl fmt::Debug for Credentials<'_> {
     }
 }
 
-/// The clients that `CLIENT LIST` lists.
-#[derive(Debug, Clone, Copy)]
-pub enum ClientFilter<'a> {
-    /// All connections.
-    All,
-    /// A type that no client has.
-    None,
-    /// Clients with these numbers.
-    Ids(Arguments<'a>),
-}
-
-impl ClientFilter<'_> {
-    /// Returns whether the client with this number is listed.
-    pub fn lists(&self, id: u64) -> bool {
-        match self {
-            Self::All => true,
-            Self::None => false,
-            Self::Ids(ids) => ids.iter().any(|listed| client_id(listed) == Some(id)),
-        }
-    }
-}
-
 /// `CLIENT REPLY`: whether the client wants replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyMode {
@@ -216,37 +189,6 @@ impl<'a> Command<'a> {
         command_rows::find_request(request)?.parse(request)
     }
 
-    /// Returns the credentials to log in with, if there are any.
-    pub fn credentials(&self) -> Option<Credentials<'_>> {
-        match self {
-            Self::Auth(credentials) => Some(*credentials),
-            Self::Hello(hello) => hello.credentials,
-            _ => None,
-        }
-    }
-
-    /// Returns whether the command is only about the connection: it neither reads counters nor takes long.
-    pub fn is_about_connection(&self) -> bool {
-        matches!(
-            self,
-            Self::Ping(_)
-                | Self::Echo(_)
-                | Self::Hello(_)
-                | Self::Auth(_)
-                | Self::Select
-                | Self::Unwatch
-                | Self::ClientId
-                | Self::ClientInfo
-                | Self::ClientGetName
-                | Self::ClientSetName(_)
-                | Self::ClientSetInfo(_)
-                | Self::ClientReply(_)
-                | Self::ClientSwitch
-                | Self::Quit
-                | Self::ResetConnection
-        )
-    }
-
     /// Returns whether the command is answered at once even after `MULTI`, as in Redis.
     pub fn is_never_queued(&self) -> bool {
         matches!(self, Self::Multi | Self::Exec | Self::Discard | Self::Watch | Self::Quit | Self::ResetConnection)
@@ -267,7 +209,6 @@ impl<'a> Command<'a> {
                 request.pairs.len()
             }
             Self::Reserve(request) => request.pairs.len(),
-            Self::Explain(pairs) => pairs.len(),
             Self::Operate(endpoint, words)
                 if endpoint.fields.iter().any(|field| matches!(field.kind, Kind::Pairs | Kind::Rule)) =>
             {
@@ -298,15 +239,23 @@ pub enum Mistake {
     WrongArity,
     /// The operation has more pairs than a request may have.
     TooManyPairs,
+    /// The client has not logged in.
+    Unauthenticated,
+    /// The user lacks the right.
+    Forbidden,
     /// Another problem of an argument. Redis finds it only when it executes a transaction.
     Argument,
 }
 
 impl CommandError {
     const SYNTAX: Self = Self::fixed("ERR syntax error");
+    /// The reply to a client that has not logged in.
+    pub const NO_AUTH: Self =
+        Self { mistake: Mistake::Unauthenticated, text: Cow::Borrowed("NOAUTH Authentication required.") };
     const NOT_AN_INTEGER: Self = Self::fixed("ERR value is not an integer or out of range");
 
-    const fn fixed(text: &'static str) -> Self {
+    /// Describes an argument with this text.
+    pub const fn fixed(text: &'static str) -> Self {
         Self { mistake: Mistake::Argument, text: Cow::Borrowed(text) }
     }
 
@@ -321,6 +270,12 @@ impl CommandError {
 
     fn wrong_arity(name: &str) -> Self {
         Self::new(Mistake::WrongArity, format!("ERR wrong number of arguments for '{name}' command"))
+    }
+
+    /// Returns the error for a user that lacks the right to a command.
+    pub fn forbidden(user: &str, command: &str) -> Self {
+        let text = format!("NOPERM User {user} has no permissions to run the '{command}' command");
+        Self::new(Mistake::Forbidden, text)
     }
 
     fn too_many_pairs(max_pairs: usize) -> Self {

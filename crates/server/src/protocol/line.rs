@@ -96,21 +96,6 @@ pub enum RequestError {
         /// The configured maximum.
         max_pairs: usize,
     },
-    /// The server has a password, and the client has not sent it.
-    #[error("Authentication required: send AUTH and the password first.")]
-    Unauthenticated,
-    /// The user may not send hits.
-    #[error("This user has no permission for requests of the category {category}.")]
-    Forbidden {
-        /// The category that the user lacks.
-        category: &'static str,
-    },
-    /// `AUTH` has another password than the server's.
-    #[error("The password is wrong.")]
-    WrongPassword,
-    /// The password was not verified.
-    #[error("Too many logins are being verified: try again.")]
-    TooManyLogins,
 }
 
 impl RequestError {
@@ -118,8 +103,7 @@ impl RequestError {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::UnknownCommand(_) => ErrorCode::UnknownCommand,
-            Self::Unauthenticated | Self::WrongPassword | Self::TooManyLogins => ErrorCode::Unauthenticated,
-            Self::Syntax(_) | Self::NotUtf8 | Self::TooManyPairs { .. } | Self::Forbidden { .. } => ErrorCode::Unknown,
+            Self::Syntax(_) | Self::NotUtf8 | Self::TooManyPairs { .. } => ErrorCode::Unknown,
         }
     }
 }

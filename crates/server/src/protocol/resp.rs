@@ -7,12 +7,12 @@
 
 mod request;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 
 use std::fmt::Display;
 use std::io::Write;
 
-pub use request::{Arguments, Decoder, Limits, ProtocolError, Queue, QueuedRequest};
+pub use request::{Arguments, Decoder, Limits, ProtocolError, QueuedRequest};
 
 /// Version of a connection's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

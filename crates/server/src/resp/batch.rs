@@ -1,10 +1,9 @@
 //! The requests that a session answers together, and the kinds of their replies.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use super::client::Client;
-use super::errors::write_limiter_error;
+use super::write_limiter_error;
 use crate::http::api::answer::Answer;
 use crate::net::connection::Output;
 use crate::net::memory::{BudgetExceeded, MAX_ITEM, RequestMemory};
@@ -32,9 +31,7 @@ pub struct Batch {
     replies: Vec<PendingReply>,
     /// Maximum length of all reservation ids and answers in JSON in the replies (bytes).
     long: usize,
-    /// Replies that are already written, and wait for the replies before them.
-    texts: Vec<u8>,
-    pub operation: Operation,
+    operation: Operation,
     /// Rules for all batches of a transaction: those in force at `EXEC`.
     pub pinned: Option<Arc<ActiveRules>>,
 }
@@ -70,8 +67,6 @@ enum Reply {
     Session,
     /// redis-cell's five numbers, for a bucket of this capacity.
     Throttle { capacity: u64 },
-    /// A part of the texts. No request belongs to it.
-    Text(Range<usize>),
 }
 
 impl Batch {
@@ -81,12 +76,7 @@ impl Batch {
 
     /// Returns the maximum length of the replies, without errors (bytes).
     pub fn owed(&self) -> usize {
-        self.replies.len() * LONGEST_REPLY + self.long + self.texts.len()
-    }
-
-    /// Returns whether reservation ids and written replies have reached the bound on output.
-    pub fn has_long_replies(&self, write_threshold: usize) -> bool {
-        self.long + self.texts.len() >= write_threshold
+        self.replies.len() * LONGEST_REPLY + self.long
     }
 
     /// Returns the memory of the requests until they are answered (bytes).
@@ -98,10 +88,7 @@ impl Batch {
 
     /// Returns the memory of the buffers, used or not (bytes).
     pub fn memory(&self) -> usize {
-        self.builder.memory()
-            + self.operation.memory()
-            + self.texts.capacity()
-            + self.replies.capacity() * size_of::<PendingReply>()
+        self.builder.memory() + self.operation.memory() + self.replies.capacity() * size_of::<PendingReply>()
     }
 
     /// Sets the time and the rules at the first request: the rules of [`Batch::pin`], or those in force. Sets the scope
@@ -156,13 +143,6 @@ impl Batch {
         };
         self.replies.push(PendingReply { reply, is_muted });
         Ok(None)
-    }
-
-    /// Adds a reply without a request. `write` appends it to the texts.
-    pub fn push_text(&mut self, is_muted: bool, write: impl FnOnce(&mut Vec<u8>)) {
-        let start = self.texts.len();
-        write(&mut self.texts);
-        self.replies.push(PendingReply { reply: Reply::Text(start..self.texts.len()), is_muted });
     }
 
     fn push_priced(
@@ -225,27 +205,19 @@ impl Batch {
         self.is_begun = false;
         let applied = limiter.apply(self.builder.build()).await;
         let report = applied.report();
-        let mut request = 0;
-        for PendingReply { reply, is_muted } in self.replies.drain(..) {
+        for (index, PendingReply { reply, is_muted }) in self.replies.drain(..).enumerate() {
             let start = output.bytes.len();
             // Only nulls differ between the versions of the protocol.
-            let version = if let Reply::Reserved(version) = &reply { *version } else { Version::default() };
+            let version = if let Reply::Reserved(version) = reply { version } else { Version::default() };
             let mut writer = ReplyWriter::new(output.bytes, version);
-            match reply {
-                Reply::Text(place) => output.bytes.extend_from_slice(self.texts.get(place).unwrap_or_default()),
-                reply => {
-                    if let Err(refusal) = write_reply(limiter, report, request, &reply, &mut writer) {
-                        client.count_error(limiter, ErrorKind::Unknown, &refusal);
-                        write_limiter_error(&refusal, &mut writer);
-                    }
-                    request += 1;
-                }
+            if let Err(refusal) = write_reply(limiter, report, index, &reply, &mut writer) {
+                client.count_error(limiter, ErrorKind::Unknown, &refusal);
+                write_limiter_error(&refusal, &mut writer);
             }
             if is_muted {
                 output.bytes.truncate(start);
             }
         }
-        self.texts.clear();
         self.long = 0;
         self.builder.reuse(applied);
         if request_memory.give_back() && self.memory() > MAX_ITEM {
@@ -291,7 +263,6 @@ fn write_reply(
         Reply::Tokens => writer.unsigned(report.outcome(index)?.before),
         Reply::Session => write_session(&report.outcome(index)?, writer),
         Reply::Throttle { capacity } => write_throttle(&report.outcome(index)?, *capacity, writer),
-        Reply::Text(_) => {}
     }
     Ok(())
 }

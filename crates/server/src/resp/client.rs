@@ -12,11 +12,11 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::errors;
 use crate::net::auth::Gate;
-use crate::net::connection::NextStep;
+use crate::net::connection::{NextStep, Output};
 use crate::net::protocol::Protocol;
 use crate::operations::{Operator, PassedCheck, caller_name};
 use crate::protocol::command::command_rows::CommandRow;
-use crate::protocol::command::{ClientFilter, Command, Credentials, Hello, LibraryInfo, ReplyMode};
+use crate::protocol::command::{Command, CommandError, Credentials, Hello, LibraryInfo, ReplyMode};
 use crate::protocol::resp::{ReplyWriter, Version};
 use divvy_access::audit::Caller;
 use divvy_access::{Category, DEFAULT_USER, Given, LoginError};
@@ -35,24 +35,8 @@ const HELLO_WITHOUT_PASSWORD: &str = "NOAUTH HELLO must be called with the clien
                                       and select the RESP protocol version at the same time";
 const TOO_MANY_LOGINS: &str = "ERR too many logins are being verified: try again";
 const CLIENT_LEFT: &str = "ERR the connection was closed before the login was verified";
-/// The reply to a client that has not logged in.
-pub const NO_AUTH: &str = "NOAUTH Authentication required.";
 /// Stands in `CLIENT LIST` for the user of a client that has not logged in. No user has such a name.
 const NO_USER: &str = "(none)";
-
-/// Result of an attempt to log in.
-#[derive(Debug, Clone, Copy)]
-pub struct Login {
-    result: Result<(), &'static str>,
-    /// After an attempt that failed, or that opened the gate, the client has its reply before the next request is looked at. So
-    /// each attempt takes a turn of the connection, and the client's departure is noticed.
-    next: NextStep,
-}
-
-impl Login {
-    /// The result for a command without credentials.
-    pub const NONE: Self = Self { result: Ok(()), next: NextStep::Read };
-}
 
 /// A client of a connection.
 #[derive(Debug)]
@@ -76,14 +60,6 @@ impl Client {
         errors::count(limiter.metrics(), Protocol::Resp, kind, || self.gate.error_client(), reason);
     }
 
-    /// Counts an error, and writes it unless the client wants no reply.
-    pub fn refuse(&self, limiter: &Limiter, error: &str, is_muted: bool, output: &mut Vec<u8>) {
-        self.count_error(limiter, ErrorKind::Unknown, error);
-        if !is_muted {
-            ReplyWriter::new(output, self.version).error(error);
-        }
-    }
-
     /// Notes an error of this client as the last one of its kind, without counting it.
     pub fn note_error(&self, kind: ErrorKind, reason: impl Display) {
         errors::note(Protocol::Resp, kind, || self.gate.error_client(), reason);
@@ -101,8 +77,8 @@ impl Client {
     }
 
     /// Returns the client as the operator of a change of this category.
-    pub fn operator(&self, category: Option<Category>) -> Operator {
-        let passed_check = self.gate.guard().zip(category).map(|(guard, category)| PassedCheck {
+    pub fn operator(&self, category: Category) -> Operator {
+        let passed_check = self.gate.guard().map(|guard| PassedCheck {
             authority: Arc::clone(&guard.authority),
             identity: self.gate.identity().clone(),
             category,
@@ -132,18 +108,22 @@ impl Client {
         self.replies == ReplyMode::Off
     }
 
-    /// Answers a command about the connection. `login` is the result of [`Client::log_in`].
-    pub fn answer(&mut self, command: Command<'_>, login: Login, output: &mut Vec<u8>) -> NextStep {
-        let Login { result: login, next } = login;
-        let mut reply = ReplyWriter::new(output, self.version);
+    /// Answers a command about the connection.
+    pub async fn answer(&mut self, command: Command<'_>, output: &mut Output<'_>) -> NextStep {
+        let mut reply = ReplyWriter::new(output.bytes, self.version);
         match command {
             Command::Ping(None) => reply.simple("PONG"),
             Command::Ping(Some(message)) | Command::Echo(message) => reply.bulk(message),
-            Command::Hello(hello) => self.hello(hello, login, output),
-            Command::Auth(_) => match login {
-                Ok(()) => reply.simple("OK"),
-                Err(error) => reply.error(error),
-            },
+            Command::Hello(hello) => return self.hello(hello, output).await,
+            Command::Auth(credentials) => {
+                let (login, next) = self.log_in(credentials, output).await;
+                let mut reply = ReplyWriter::new(output.bytes, self.version);
+                match login {
+                    Ok(()) => reply.simple("OK"),
+                    Err(error) => reply.error(error),
+                }
+                return next;
+            }
             Command::Select | Command::Unwatch | Command::ClientSwitch => reply.simple("OK"),
             Command::ClientReply(mode) => self.set_replies(mode, &mut reply),
             Command::Quit => {
@@ -178,7 +158,7 @@ impl Client {
             }
             _ => reply.error("ERR this command is not about the connection"),
         }
-        next
+        NextStep::Read
     }
 
     fn id(&self) -> i64 {
@@ -195,32 +175,33 @@ impl Client {
         self.replies = mode;
     }
 
-    /// Opens the gate if the command has the right credentials. Stops waiting once `left` ends.
-    pub async fn log_in(&mut self, command: &Command<'_>, left: impl Future<Output = ()>) -> Login {
-        let Some(Credentials { user, password }) = command.credentials() else { return Login::NONE };
+    /// Opens the gate for the right credentials, and returns the error for others. Stops waiting once the client has left.
+    ///
+    /// After an attempt that failed, or that opened the gate, the client has its reply before the next request is looked at. So
+    /// each attempt takes a turn of the connection, and the client's departure is noticed.
+    async fn log_in(
+        &mut self,
+        Credentials { user, password }: Credentials<'_>,
+        output: &Output<'_>,
+    ) -> (Result<(), &'static str>, NextStep) {
         if self.gate.guard().is_none() {
-            return Login { result: Err(NO_PASSWORD), ..Login::NONE };
+            return (Err(NO_PASSWORD), NextStep::Read);
         }
         let given = match user {
             Some(name) => Given::User { name, password },
             None => Given::Password(password),
         };
         let was_open = self.gate.is_open();
-        let error = match self.gate.open(&given, left).await {
+        let message = match self.gate.open(&given, output.client_left()).await {
             Ok(()) => {
                 self.record_user();
-                let next = if was_open { NextStep::Read } else { NextStep::Continue };
-                return Login { result: Ok(()), next };
+                return (Ok(()), if was_open { NextStep::Read } else { NextStep::Continue });
             }
-            Err(error) => error,
+            Err(LoginError::Wrong) => WRONG_PASSWORD,
+            Err(LoginError::QueueFull) => TOO_MANY_LOGINS,
+            Err(LoginError::ClientLeft) => return (Err(CLIENT_LEFT), NextStep::Close),
         };
-        let is_over = error == LoginError::ClientLeft || self.gate.is_exhausted();
-        let message = match error {
-            LoginError::Wrong => WRONG_PASSWORD,
-            LoginError::QueueFull => TOO_MANY_LOGINS,
-            LoginError::ClientLeft => CLIENT_LEFT,
-        };
-        Login { result: Err(message), next: if is_over { NextStep::Close } else { NextStep::Continue } }
+        (Err(message), if self.gate.is_exhausted() { NextStep::Close } else { NextStep::Continue })
     }
 
     /// Returns the rules and the actor that the client may use.
@@ -229,31 +210,49 @@ impl Client {
         self.gate.identity().scope()
     }
 
-    /// Returns the error for a command that the client may not send.
-    pub fn refusal(&self, found: &CommandRow) -> String {
-        if !self.gate.is_open() {
-            return NO_AUTH.to_owned();
+    /// Checks that the client may send this command.
+    ///
+    /// # Errors
+    /// It has not logged in, or lacks the right.
+    #[inline]
+    pub fn check(&self, row: &CommandRow) -> Result<(), CommandError> {
+        match self.gate.may(row.category) {
+            Ok(()) => Ok(()),
+            Err(_) if !self.gate.is_open() => {
+                if row.is_public() {
+                    Ok(())
+                } else {
+                    Err(CommandError::NO_AUTH)
+                }
+            }
+            Err(_) => {
+                if let Some(guard) = self.gate.guard() {
+                    guard.count_forbidden();
+                }
+                let user = self.gate.identity().name().unwrap_or(DEFAULT_USER);
+                Err(CommandError::forbidden(user, &row.full_name()))
+            }
         }
-        if let Some(guard) = self.gate.guard() {
-            guard.count_forbidden();
-        }
-        let name = self.gate.identity().name().unwrap_or(DEFAULT_USER);
-        format!("NOPERM User {name} has no permissions to run the '{}' command", found.full_name())
     }
 
-    /// Answers `HELLO` after the attempt to log in, if there was one: switches the protocol's version, names the
-    /// connection, and describes the server. Operations nothing if the client has to log in and has not.
-    fn hello(&mut self, hello: Hello, login: Result<(), &'static str>, output: &mut Vec<u8>) {
+    /// Answers `HELLO`: logs in, switches the protocol's version, names the connection, and describes the server. Does nothing of
+    /// this if the client has to log in and has not.
+    async fn hello(&mut self, hello: Hello<'_>, output: &mut Output<'_>) -> NextStep {
+        let (login, next) = match hello.credentials {
+            Some(credentials) => self.log_in(credentials, output).await,
+            None => (Ok(()), NextStep::Read),
+        };
         let admitted = login.and(if self.gate.is_open() { Ok(()) } else { Err(HELLO_WITHOUT_PASSWORD) });
         if let Err(error) = admitted {
-            return ReplyWriter::new(output, self.version).error(error);
+            ReplyWriter::new(output.bytes, self.version).error(error);
+            return next;
         }
         self.version = hello.version.unwrap_or(self.version);
         self.registration.profile().version = self.version;
         if let Some(name) = hello.name {
             self.registration.profile().name = name.to_vec();
         }
-        let mut reply = ReplyWriter::new(output, self.version);
+        let mut reply = ReplyWriter::new(output.bytes, self.version);
         reply.map(7);
         ["server", "divvy", "version", REDIS_VERSION].iter().for_each(|text| reply.bulk(text.as_bytes()));
         reply.bulk(b"proto");
@@ -262,6 +261,7 @@ impl Client {
         reply.integer(self.id());
         ["mode", "standalone", "role", "master", "modules"].iter().for_each(|text| reply.bulk(text.as_bytes()));
         reply.array(0);
+        next
     }
 }
 
@@ -339,10 +339,9 @@ impl Clients {
 
     /// Returns a line for each client, in Redis's format.
     #[expect(clippy::disallowed_methods, reason = "the age of a connection")]
-    pub fn list(&self, filter: &ClientFilter<'_>) -> String {
+    pub fn list(&self) -> String {
         // The lines are written without the lock: connecting clients wait for the lock.
-        let listed: Vec<_> =
-            self.connected.lock().values().filter(|record| filter.lists(record.id)).map(Arc::clone).collect();
+        let listed: Vec<_> = self.connected.lock().values().map(Arc::clone).collect();
         let now = Instant::now();
         let mut lines = String::new();
         listed.iter().for_each(|record| record.write(now, &mut lines));
@@ -435,13 +434,12 @@ mod tests {
         let first = clients.register(peer, None);
         let second = clients.register(peer, Some(SocketAddr::from(([192, 0, 2, 9], 9049))));
         second.profile().name = b"me".to_vec();
-        let lines = clients.list(&ClientFilter::All);
+        let lines = clients.list();
         let line: Vec<_> = lines.lines().nth(1).unwrap().split(' ').collect();
         assert_eq!(line[..5], ["id=2", "addr=192.0.2.1:5", "laddr=192.0.2.9:9049", "fd=-1", "name=me"]);
         assert_eq!(lines.lines().count(), 2);
-        assert_eq!(clients.list(&ClientFilter::None), "");
         drop(first);
-        assert_eq!(clients.list(&ClientFilter::All), second.line());
+        assert_eq!(clients.list(), second.line());
         assert_eq!((clients.seen(), clients.connected()), (2, 1));
     }
 }

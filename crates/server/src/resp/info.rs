@@ -9,7 +9,7 @@ use std::time::Instant;
 use tokio::net::TcpListener;
 
 use super::client::{Clients, REDIS_VERSION};
-use super::errors::{TERMS, write_limiter_error};
+use super::{TERMS, write_limiter_error};
 use crate::errors;
 use crate::net::auth::Guard;
 use crate::net::memory::BufferMemory;

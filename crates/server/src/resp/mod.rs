@@ -7,12 +7,10 @@
 //! | [`single_commands`] | commands that are answered alone: about the connection, the rules, the users, the server; operations of operators |
 //! | [`transaction`] | `MULTI`, `EXEC` and the requests between them |
 //! | [`client`] | one client's state; all clients, for `CLIENT LIST` |
-//! | [`errors`] | error replies |
 //! | [`info`] | `INFO` and what else clients ask about the server |
 
 mod batch;
 mod client;
-mod errors;
 mod info;
 mod session;
 mod single_commands;
@@ -26,6 +24,20 @@ use super::net::accept::Front;
 use super::net::connection::{self, ConnectionContext};
 use super::net::protocol::Protocol;
 use super::net::stream::Stream;
+use crate::errors::{self, Terms};
+use crate::protocol::resp::ReplyWriter;
+use divvy_limiter::{ErrorClass, LimiterError};
+
+const TERMS: Terms = Terms {
+    take_lease: Some("take a lease with DIVVY.RESERVE and AMOUNT 1, and release it when the work is done"),
+    list_rules: Some("DIVVY.RULES lists them"),
+};
+
+/// Writes an error of the limiter, under Redis's code for a lack of permission or its general code.
+fn write_limiter_error(error: &impl LimiterError, writer: &mut ReplyWriter) {
+    let code = if error.class() == ErrorClass::Forbidden { "NOPERM" } else { "ERR" };
+    writer.error(format_args!("{code} {}", errors::describe(error, &TERMS)));
+}
 
 impl Front for RespFront {
     const PROTOCOL: Protocol = Protocol::Resp;

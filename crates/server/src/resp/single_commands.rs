@@ -4,16 +4,14 @@
 //! Commands that take long or have long replies wait for a [`WorkSlot`], and their replies count toward the budget of all buffers
 //! as soon as they exist.
 
-use std::fmt::Display;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::batch::Batch;
-use super::client::{Client, Login};
-use super::errors::{count_command_error, count_error_reply, count_limit, refuse_for_memory, write_limiter_error};
+use super::client::Client;
 use super::info::RespFront;
+use super::write_limiter_error;
 use crate::net::connection::{NextStep, Output};
 use crate::net::memory::BudgetExceeded;
 use crate::net::work::WorkSlot;
@@ -21,59 +19,40 @@ use crate::operations::{self, Operator};
 use crate::protocol::DEFAULT_MAX_PAIRS;
 use crate::protocol::command::command_rows::{CommandRow, find_request};
 use crate::protocol::command::describe::{self, commands_of};
-use crate::protocol::command::{AclAsk, Command, CommandError, Mistake, Pairs, START};
+use crate::protocol::command::{AclAsk, Command, CommandError, Mistake, START};
 use crate::protocol::resp::{Arguments, ReplyWriter, Version};
-use divvy_access::audit::Change;
 use divvy_access::{Category, DEFAULT_USER, Grants, User};
-use divvy_api::{Arguments as Given, Endpoint, Member, Shape};
+use divvy_api::{Arguments as Given, Endpoint, Inspection, Member, Shape, Task};
+use divvy_core::rules::Operation;
 use divvy_limiter::inspection::{hits_of, listed};
 use divvy_limiter::{ActiveRules, Limiter, Refusal, RuleCount, Scope};
 use divvy_telemetry::metrics::Bound;
 
-/// Answers a command about the connection, and counts the reply if it is an error. `login` is the result of
-/// [`Client::log_in`].
-pub fn answer_client(
-    shared: &RespFront,
-    client: &mut Client,
-    command: Command<'_>,
-    login: Login,
-    output: &mut Vec<u8>,
-) -> NextStep {
-    let start = output.len();
-    let next = client.answer(command, login, output);
-    count_error_reply(&shared.limiter, client, output, start);
-    next
-}
-
-/// Answers a command that does not belong in a batch. `row` is its row in the table of commands.
+/// Answers a command that does not belong in a batch. `row` is its row in the table of commands. `policy` has the rules for
+/// operations, or `None` for those in force.
 ///
 /// # Errors
 /// There is no memory for the replies in `output`.
 pub async fn answer_alone(
     shared: &Arc<RespFront>,
-    batch: &mut Batch,
     client: &mut Client,
-    row: Option<&'static CommandRow>,
+    policy: Option<Arc<ActiveRules>>,
+    row: &'static CommandRow,
     command: Command<'_>,
     output: &mut Output<'_>,
 ) -> Result<NextStep, BudgetExceeded> {
-    if command.is_about_connection() {
-        let login = client.log_in(&command, output.client_left()).await;
-        return Ok(answer_client(shared, client, command, login, output.bytes));
-    }
-    let start = output.bytes.len();
     let mut reply = ReplyWriter::new(output.bytes, client.version);
     match command {
-        Command::Explain(pairs) => write_explanation(shared, client.scope(), batch, pairs, &mut reply),
-        Command::Rules => write_rules(&shared.limiter, client.scope(), &mut reply),
         Command::ConfigGet(patterns) => shared.write_settings(patterns, &mut reply),
         Command::Time => shared.write_time(&mut reply),
         Command::Role => write_role(&mut reply),
         Command::Acl(ask) => write_users(client, ask, &mut reply),
         Command::Describe(question) => describe::write(&mut reply, question),
-        command => return answer_large(shared, client, batch.pinned.clone(), row, command, output).await,
+        Command::Operate(..) | Command::Info(_) | Command::DbSize | Command::ClientList => {
+            return answer_large(shared, client, policy, row, command, output).await;
+        }
+        command => return Ok(client.answer(command, output).await),
     }
-    count_error_reply(&shared.limiter, client, output.bytes, start);
     Ok(NextStep::Read)
 }
 
@@ -86,20 +65,15 @@ fn write_role(reply: &mut ReplyWriter) {
 }
 
 /// Writes a line for each rule up to the one that answers.
-fn write_explanation(shared: &RespFront, scope: &Scope, batch: &mut Batch, pairs: Pairs, reply: &mut ReplyWriter) {
-    if let Err(error) = pairs.read_into(&mut batch.operation, shared.limits.max_pairs) {
-        return reply.error(error);
-    }
-    match shared.limiter.explain(&batch.operation, scope) {
+fn write_explanation(limiter: &Limiter, scope: &Scope, operation: &Operation, reply: &mut ReplyWriter) {
+    match limiter.explain(operation, scope) {
         Err(error) => write_limiter_error(&error, reply),
         Ok(explanation) => {
             let lines = explanation.rules.iter().map(ToString::to_string);
             let in_check = explanation.check.iter().flat_map(|check| check.rules.iter().map(ToString::to_string));
             let lines: Vec<_> = lines.chain(explanation.check_line()).chain(in_check).collect();
             reply.array(lines.len());
-            for line in &lines {
-                reply.bulk(line.as_bytes());
-            }
+            lines.iter().for_each(|line| reply.bulk(line.as_bytes()));
         }
     }
 }
@@ -174,8 +148,7 @@ fn write_user(user: Option<&User>, reply: &mut ReplyWriter) {
 /// The future reply to a command.
 type Reply = Pin<Box<dyn Future<Output = Vec<u8>> + Send>>;
 
-/// Answers a large command. `policy` has the rules for it, or `None` for those in force. `row` is its row in the table of
-/// commands. The reply is written to the client before the next request is answered.
+/// Answers a large command, as [`answer_alone`] does. The reply is written to the client before the next request is answered.
 ///
 /// # Errors
 /// There is no memory for the replies in `output`.
@@ -183,7 +156,7 @@ async fn answer_large(
     shared: &Arc<RespFront>,
     client: &mut Client,
     policy: Option<Arc<ActiveRules>>,
-    row: Option<&'static CommandRow>,
+    row: &'static CommandRow,
     command: Command<'_>,
     output: &mut Output<'_>,
 ) -> Result<NextStep, BudgetExceeded> {
@@ -194,31 +167,21 @@ async fn answer_large(
         slot = take_slot(shared, &command) => slot,
         () = output.client_left() => return Ok(NextStep::Close),
     };
+    let start = output.bytes.len();
     // The user may have lost the right while the command waited.
     client.gate.refresh();
-    if let Some(found) = row
-        && client.gate.may(found.category).is_err()
-    {
-        let refusal = client.refusal(found);
-        if let Some(change) = change_of(&command) {
-            shared.operations.audit.refuse(client.caller(), change, &refusal);
-        }
-        client.refuse(&shared.limiter, &refusal, false, output.bytes);
-        return Ok(NextStep::Continue);
-    }
-    let start = output.bytes.len();
-    let operator = client.operator(row.map(|found| found.category));
-    match reply(shared, client.version, operator, policy, command) {
+    let begun = client.check(row).and_then(|()| reply(shared, client, row.category, policy, command));
+    match begun {
         Ok(reply) => match slot.run(reply).await {
             Ok(reply) => output.bytes.extend_from_slice(&reply),
             Err(error) => ReplyWriter::new(output.bytes, version).error(format_args!("ERR {error}")),
         },
         Err(error) => {
             if error.mistake == Mistake::TooManyPairs {
-                count_limit(&shared.limiter, Some(Bound::Pairs));
+                shared.limiter.metrics().limits.reached(Bound::Pairs);
             }
-            if let Some(change) = change_of(&command) {
-                shared.operations.audit.refuse(client.caller(), change, &error);
+            if let Command::Operate(endpoint, words) = command {
+                record_change(shared, client, endpoint, words, &error);
             }
             ReplyWriter::new(output.bytes, version).error(error);
         }
@@ -226,10 +189,10 @@ async fn answer_large(
     if output.account().is_err() {
         output.bytes.truncate(start);
         output.bytes.shrink_to(start);
-        refuse_for_memory(version, output.bytes);
+        ReplyWriter::new(output.bytes, version)
+            .error("ERR the server has no memory left for a reply of this size: try again later");
         output.account()?;
     }
-    count_error_reply(&shared.limiter, client, output.bytes, start);
     Ok(NextStep::Continue)
 }
 
@@ -240,88 +203,86 @@ async fn take_slot(shared: &RespFront, command: &Command<'_>) -> WorkSlot {
     }
 }
 
-/// Begins to answer a command.
+/// Begins to answer a large command.
 ///
 /// # Errors
 /// The arguments are invalid.
 fn reply(
     shared: &Arc<RespFront>,
-    version: Version,
-    operator: Operator,
+    client: &Client,
+    category: Category,
     policy: Option<Arc<ActiveRules>>,
     command: Command<'_>,
 ) -> Result<Reply, CommandError> {
-    let shared = Arc::clone(shared);
+    let (shared, version) = (Arc::clone(shared), client.version);
     let mut bytes = Vec::new();
-    Ok(match command {
+    let mut writer = ReplyWriter::new(&mut bytes, version);
+    match command {
         Command::Operate(endpoint, words) => {
             let arguments = Given::from_words(endpoint, words.iter(), shared.limits.max_pairs)?;
-            Box::pin(async move {
-                let done = shared.operations.run(&operator, endpoint, &arguments, policy).await;
-                let mut reply = ReplyWriter::new(&mut bytes, version);
-                match done {
-                    Ok(value) => write_reply(&mut reply, &endpoint.reply, &value),
-                    Err(error) => write_limiter_error(&error, &mut reply),
+            match (endpoint.task, arguments.pairs()) {
+                // Both have replies of their own over RESP, which are made of text.
+                (Task::Read(Inspection::Rules), _) => write_rules(&shared.limiter, client.scope(), &mut writer),
+                (Task::Read(Inspection::Explanation), Some(operation)) => {
+                    write_explanation(&shared.limiter, client.scope(), operation, &mut writer);
                 }
-                bytes
-            })
+                _ => return Ok(Box::pin(run(shared, client.operator(category), endpoint, arguments, policy, version))),
+            }
         }
         Command::Info(sections) => {
             let sections: Vec<_> = sections.iter().map(<[u8]>::to_vec).collect();
-            Box::pin(async move {
+            return Ok(Box::pin(async move {
                 ReplyWriter::new(&mut bytes, version).bulk(shared.info(&sections).await.as_bytes());
                 bytes
-            })
+            }));
         }
-        Command::DbSize => Box::pin(async move {
-            shared.write_size(&mut ReplyWriter::new(&mut bytes, version)).await;
-            bytes
-        }),
-        Command::ClientList(filter) => {
-            ReplyWriter::new(&mut bytes, version).bulk(shared.clients.list(&filter).as_bytes());
-            Box::pin(std::future::ready(bytes))
+        Command::DbSize => {
+            return Ok(Box::pin(async move {
+                shared.write_size(&mut ReplyWriter::new(&mut bytes, version)).await;
+                bytes
+            }));
         }
-        _ => {
-            ReplyWriter::new(&mut bytes, version).error("ERR this command is not answered here");
-            Box::pin(std::future::ready(bytes))
-        }
-    })
+        _ => writer.bulk(shared.clients.list().as_bytes()),
+    }
+    Ok(Box::pin(std::future::ready(bytes)))
+}
+
+/// Carries out an operation, and returns its reply.
+async fn run(
+    shared: Arc<RespFront>,
+    operator: Operator,
+    endpoint: &'static Endpoint,
+    arguments: Given,
+    policy: Option<Arc<ActiveRules>>,
+    version: Version,
+) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut reply = ReplyWriter::new(&mut bytes, version);
+    match shared.operations.run(&operator, endpoint, &arguments, policy).await {
+        Ok(value) => write_reply(&mut reply, &endpoint.reply, &value),
+        Err(error) => write_limiter_error(&error, &mut reply),
+    }
+    bytes
 }
 
 /// Redis's TTL of a key that does not expire.
 const NEVER: i64 = -1;
 
-/// Returns the change that a command asks for, if it does.
-fn change_of(command: &Command<'_>) -> Option<Change> {
-    let Command::Operate(endpoint, words) = command else { return None };
-    change_by(endpoint, *words)
+/// Records a refused request, if it asks for a change. Its arguments may be wrong.
+pub fn record_refusal(shared: &RespFront, client: &Client, request: Arguments, error: &CommandError) {
+    if let Ok(row) = find_request(request)
+        && let Some(endpoint) = row.endpoint
+    {
+        record_change(shared, client, endpoint, row.words_of(request), error);
+    }
 }
 
-/// Returns the change that these words ask for. After a mistake, it is what stands before.
-fn change_by(endpoint: &Endpoint, words: Arguments<'_>) -> Option<Change> {
-    let action = endpoint.action()?;
+/// Records a refused operation with these words, if it is a change. After a mistake in them, the record has what stands before.
+fn record_change(shared: &RespFront, client: &Client, endpoint: &Endpoint, words: Arguments, error: &CommandError) {
+    let Some(action) = endpoint.action() else { return };
     let mut given = Given::default();
     let _mistake = given.take_words(endpoint, words.iter(), DEFAULT_MAX_PAIRS);
-    Some(operations::change_of(action, &given))
-}
-
-/// Records a refused request, if it asks for a change. Its arguments may be wrong.
-pub fn record_refusal(shared: &RespFront, client: &Client, request: Arguments, error: impl Display) {
-    let Ok(row) = find_request(request) else { return };
-    if let Some(change) = row.endpoint.and_then(|endpoint| change_by(endpoint, row.words_of(request))) {
-        shared.operations.audit.refuse(client.caller(), change, error);
-    }
-}
-
-/// Counts an invalid request, records it if it asks for a change, and writes the error.
-pub fn write_error(shared: &RespFront, client: &Client, request: Arguments, error: CommandError, output: &mut Vec<u8>) {
-    let limiter = &shared.limiter;
-    if error.mistake == Mistake::TooManyPairs {
-        count_limit(limiter, Some(Bound::Pairs));
-    }
-    count_command_error(limiter, client, request, &error);
-    record_refusal(shared, client, request, &error);
-    ReplyWriter::new(output, client.version).error(error);
+    shared.operations.audit.refuse(client.caller(), operations::change_of(action, &given), error);
 }
 
 /// Writes the reply of an operation.

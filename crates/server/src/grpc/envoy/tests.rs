@@ -1,9 +1,8 @@
 //! Tests of descriptors, and of limits in replies.
 
-use prost::Message;
-
 use super::*;
 use crate::grpc::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use crate::tests::limiter;
 
 pub fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
     let entries =
@@ -15,11 +14,24 @@ fn request(hits_addend: u32, descriptor: RateLimitDescriptor) -> RateLimitReques
     RateLimitRequest { domain: "edge".into(), descriptors: vec![descriptor], hits_addend }
 }
 
-fn read(request: &RateLimitRequest) -> Result<(Operation, DescriptorAsk), InvalidRequest> {
+/// Returns services whose requests may have this many pairs.
+pub fn rate_limits(max_pairs: usize) -> RateLimits {
+    let limiter = limiter("[default]\ncreditLimit = 0\n");
+    RateLimits {
+        reserving_calls: ReservingCalls::new(Arc::clone(&limiter)),
+        counts: limiter.metrics().requests.front(Protocol::Grpc.front()),
+        max_pairs,
+        settings: GrpcSettings { headers: RateLimitHeaders::NONE, atomic: false },
+        memory: BufferMemory::new(0, Arc::clone(limiter.metrics())),
+        limiter,
+    }
+}
+
+fn read(request: &RateLimitRequest) -> Result<(Operation, DescriptorAsk), String> {
     let mut operation = Operation::new();
     operation.set("left", "over");
-    let ask = read_descriptor(request, 0, &request.descriptors[0], 4, &mut operation)?;
-    Ok((operation, ask))
+    let read = rate_limits(4).read_descriptor(request, 0, &request.descriptors[0], &mut operation);
+    read.map(|ask| (operation, ask)).map_err(|status| status.message().to_owned())
 }
 
 #[test]
@@ -43,25 +55,14 @@ fn invalid_utf_8_is_decoded_and_decided() {
 }
 
 #[test]
-fn addend_of_a_descriptor_wins_and_may_be_0() {
-    let cost = |of_request, of_descriptor| {
-        let descriptor = RateLimitDescriptor { hits_addend: of_descriptor, ..descriptor(&[("a", "b")]) };
-        read(&request(of_request, descriptor)).unwrap().1.cost
-    };
-    assert_eq!([cost(0, None), cost(5, None), cost(5, Some(2)), cost(5, Some(0))], [None, Some(5), Some(2), Some(0)]);
-}
-
-#[test]
 fn descriptor_may_have_its_own_cost_and_may_give_back() {
-    let terms = |hits_addend, is_negative_hits| {
+    let ask = |of_request, hits_addend, is_negative_hits| {
         let descriptor = RateLimitDescriptor { hits_addend, is_negative_hits, ..descriptor(&[("a", "b")]) };
-        let ask = read(&request(5, descriptor)).unwrap().1;
-        (ask.has_own_cost, ask.gives_back)
+        let ask = read(&request(of_request, descriptor)).unwrap().1;
+        (ask.cost, ask.has_own_cost, ask.gives_back)
     };
-    assert_eq!(
-        [terms(None, false), terms(Some(0), false), terms(None, true)],
-        [(false, false), (true, false), (false, true)]
-    );
+    assert_eq!([ask(0, None, false), ask(5, None, true)], [(None, false, false), (Some(5), false, true)]);
+    assert_eq!([ask(5, Some(2), false), ask(5, Some(0), false)], [(Some(2), true, false), (Some(0), true, false)]);
 }
 
 #[test]
@@ -77,23 +78,19 @@ fn limit_of_envoy_is_a_fixed_window() {
     let own = with(0, RateLimitUnit::Month).unwrap();
     let described = RateLimit { unit: Unit::Month.into(), ..Default::default() };
     assert_eq!((own.limit(), own.describe()), (None, described));
-    assert_eq!(with(7, RateLimitUnit::Unknown), Err(InvalidRequest::new("descriptors[0].limit has an unknown unit")));
+    assert_eq!(with(7, RateLimitUnit::Unknown), Err("descriptors[0].limit has an unknown unit".to_owned()));
 }
 
 #[test]
 fn errors_name_the_invalid_part() {
-    let refused = |descriptor| read(&request(0, descriptor)).unwrap_err().to_string();
-    assert_eq!(refused(descriptor(&[])), "descriptors[0] has no entries");
-    assert_eq!(refused(descriptor(&[("a", ""), ("", "b")])), "descriptors[0].entries[1].key is empty");
     let many = [("a", ""), ("b", ""), ("c", ""), ("d", "")];
-    assert_eq!(refused(descriptor(&many)), "descriptors[0] has 4 entries, but at most 3 are allowed");
-
-    let mut empty = request(0, descriptor(&[("a", "b")]));
-    assert_eq!(check(&empty), Ok(()));
-    empty.descriptors.clear();
-    assert!(check(&empty).unwrap_err().text.contains("descriptors is empty"));
-    empty.domain.clear();
-    assert_eq!(check(&empty), Err(InvalidRequest::no_domain()));
+    for (entries, error) in [
+        (&[][..], "descriptors[0] has no entries"),
+        (&[("a", ""), ("", "b")], "descriptors[0].entries[1].key is empty"),
+        (&many, "descriptors[0] has 4 entries, but at most 3 are allowed"),
+    ] {
+        assert_eq!(read(&request(0, descriptor(entries))).unwrap_err(), error);
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Parsers for the arguments of each command. The arity was checked with the table.
 
-use super::{AclAsk, ClientFilter, Command, CommandError, Credentials, Hello, LibraryInfo, Question, ReplyMode, echo};
+use super::{AclAsk, Command, CommandError, Credentials, Hello, LibraryInfo, Question, ReplyMode, echo};
 use crate::protocol::resp::{Arguments, Version};
 use divvy_access::Category;
 
@@ -10,11 +10,6 @@ pub(super) type ParseResult<'a> = Result<Command<'a>, CommandError>;
 pub(super) fn integer(text: &[u8]) -> Option<i64> {
     let number = std::str::from_utf8(text).ok()?.parse().ok()?;
     (itoa::Buffer::new().format(number).as_bytes() == text).then_some(number)
-}
-
-/// Parses the number of a connection.
-pub(super) fn client_id(text: &[u8]) -> Option<u64> {
-    integer(text).and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0)
 }
 
 pub(super) fn ping(arguments: Arguments<'_>) -> ParseResult<'_> {
@@ -67,34 +62,6 @@ pub(super) fn select(arguments: Arguments<'_>) -> ParseResult<'_> {
         Some(0) => Ok(Command::Select),
         Some(_) => Err(CommandError::fixed("ERR DB index is out of range")),
         None => Err(CommandError::NOT_AN_INTEGER),
-    }
-}
-
-/// Parses `[TYPE type | ID id…]`.
-pub(super) fn client_list(arguments: Arguments<'_>) -> ParseResult<'_> {
-    let filter = match (arguments.get(0), arguments.len()) {
-        (None, _) => ClientFilter::All,
-        (Some(word), 2) if word.eq_ignore_ascii_case(b"TYPE") => client_type(arguments.word(1))?,
-        (Some(word), 2..) if word.eq_ignore_ascii_case(b"ID") => {
-            let ids = arguments.skip(1);
-            if ids.iter().any(|id| client_id(id).is_none()) {
-                return Err(CommandError::fixed("ERR Invalid client ID"));
-            }
-            ClientFilter::Ids(ids)
-        }
-        _ => return Err(CommandError::SYNTAX),
-    };
-    Ok(Command::ClientList(filter))
-}
-
-fn client_type(name: &[u8]) -> Result<ClientFilter<'_>, CommandError> {
-    let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
-    if is(b"normal") {
-        Ok(ClientFilter::All)
-    } else if [&b"master"[..], b"replica", b"slave", b"pubsub"].into_iter().any(is) {
-        Ok(ClientFilter::None)
-    } else {
-        Err(CommandError::argument(format!("ERR Unknown client type '{}'", echo(name))))
     }
 }
 

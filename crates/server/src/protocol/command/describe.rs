@@ -1,4 +1,4 @@
-//! The replies to `COMMAND`, its subcommands and `HELP`, from the table, in the format that clients expect.
+//! The replies to `COMMAND` and its subcommands, from the table, in the format that clients expect.
 
 use super::command_rows::{CommandRow, commands, find_full};
 use crate::protocol::resp::{Arguments, ReplyWriter};
@@ -17,8 +17,6 @@ pub enum Question<'a> {
     Info(Arguments<'a>),
     /// Documents the named commands, or all. Leaves out unknown ones.
     Docs(Arguments<'a>),
-    /// Describes the subcommands of this command.
-    Help(&'static CommandRow),
 }
 
 /// Answers `question`.
@@ -31,7 +29,7 @@ pub fn write(reply: &mut ReplyWriter, question: Question) {
         Question::Count => reply.unsigned(commands().count() as u64),
         Question::List => {
             reply.array(commands().count());
-            commands().for_each(|row| reply.bulk(row.name().as_bytes()));
+            commands().for_each(|row| reply.bulk(row.full_name().as_bytes()));
         }
         Question::Info(names) => {
             reply.array(names.len());
@@ -44,15 +42,6 @@ pub fn write(reply: &mut ReplyWriter, question: Question) {
         }
         Question::Docs(names) if names.is_empty() => write_docs(reply, commands()),
         Question::Docs(names) => write_docs(reply, names.iter().filter_map(find_full)),
-        Question::Help(command) => {
-            let name = command.name().to_uppercase();
-            reply.array(1 + 2 * command.subcommands().count());
-            reply.simple(&format!("{name} <subcommand> [<argument> ...]. Subcommands are:"));
-            for subcommand in command.subcommands() {
-                reply.simple(&subcommand.name().to_uppercase());
-                reply.simple(&format!("    {}", subcommand.summary));
-            }
-        }
     }
 }
 
@@ -74,7 +63,8 @@ fn write_info(reply: &mut ReplyWriter, row: &CommandRow) {
     reply.integer(row.arity);
     reply.set(row.flags.len());
     row.flags.iter().for_each(|flag| reply.simple(flag));
-    row.keys.into_iter().for_each(|place| reply.integer(place));
+    // The positions of the first and the last key, and the step between keys.
+    (0..3).for_each(|_| reply.integer(row.has_key.into()));
     reply.set(0);
     reply.array(0);
     reply.array(0);

@@ -12,8 +12,6 @@ use divvy_core::rules::Operation;
 const COST: &[u8] = b"COST";
 /// Precedes the id of a hit or a reservation, in upper or lower case.
 const ID: &[u8] = b"ID";
-/// Precedes the seconds of a reservation.
-const TTL: &[u8] = b"TTL";
 /// Precedes the form of the reply, in upper or lower case.
 const REPLY: &[u8] = b"REPLY";
 /// The form of a reply that is the answer of the HTTP API.
@@ -98,7 +96,7 @@ impl<'a> PricedOperation<'a> {
             PricedSuffix::Cost => self.cost = Some(read_cost(value)?),
             PricedSuffix::Id => self.id = Some(value),
             PricedSuffix::Reply if value.eq_ignore_ascii_case(JSON) => self.in_json = true,
-            PricedSuffix::Reply => return Err(MISPLACED_REPLY),
+            PricedSuffix::Reply => return Err(CommandError::fixed("ERR REPLY must be JSON")),
         }
         self.pairs = Pairs(arguments.first(pairs));
         Ok(())
@@ -153,22 +151,11 @@ fn find_equals(argument: &[u8]) -> Option<usize> {
     }
 }
 
-const MISPLACED_COST: CommandError = CommandError::fixed(
-    "ERR COST comes once, after all pairs, and is followed by a number; only DIVVY.HIT, PEEK, CHARGE and REFUND take it",
-);
-const MISPLACED_ID: CommandError = CommandError::fixed(
-    "ERR ID comes once, after all pairs, and is followed by an id; only DIVVY.HIT, CHARGE, REFUND and RESERVE take it",
-);
-const MISPLACED_REPLY: CommandError = CommandError::fixed(
-    "ERR REPLY comes once, after all pairs, and is followed by JSON; only DIVVY.HIT, PEEK, CHARGE and REFUND take it",
-);
-
 #[cold]
 pub(super) fn not_a_pair(argument: &[u8]) -> CommandError {
-    let options = [(COST, MISPLACED_COST), (ID, MISPLACED_ID), (REPLY, MISPLACED_REPLY)];
-    let misplaced = options.into_iter().find(|(option, _)| argument.eq_ignore_ascii_case(option));
-    let unknown = || CommandError::argument(format!("ERR expected key=value, got '{}'", echo(argument)));
-    misplaced.map_or_else(unknown, |(_, error)| error)
+    let is_option = [COST, ID, REPLY].iter().any(|option| argument.eq_ignore_ascii_case(option));
+    let hint = if is_option { "; an option comes once, after all pairs and with its value" } else { "" };
+    CommandError::argument(format!("ERR expected key=value, got '{}'{hint}", echo(argument)))
 }
 
 #[cold]
@@ -196,7 +183,7 @@ pub(super) fn refund(arguments: Arguments<'_>) -> ParseResult<'_> {
 /// Parses the arguments of a peek. It needs no id, because it may be repeated.
 pub(super) fn peek(arguments: Arguments<'_>) -> ParseResult<'_> {
     match PricedOperation::read(arguments)? {
-        PricedOperation { id: Some(_), .. } => Err(MISPLACED_ID),
+        PricedOperation { id: Some(_), .. } => Err(CommandError::fixed("ERR DIVVY.PEEK takes no ID")),
         request => Ok(Command::Peek(request)),
     }
 }
@@ -204,56 +191,44 @@ pub(super) fn peek(arguments: Arguments<'_>) -> ParseResult<'_> {
 /// Parses `key=value… AMOUNT n [TTL seconds] [ID text]`. A pair contains `=`, so no option looks like one.
 pub(super) fn reserve(arguments: Arguments<'_>) -> ParseResult<'_> {
     let pairs = arguments.iter().take_while(|argument| argument.contains(&b'=')).count();
-    let (mut credits, mut ttl_seconds, mut id) = (None, None, None);
-    let options = arguments.skip(pairs);
-    let mut words = options.iter();
-    while let Some(option) = words.next() {
-        let unknown = || {
-            CommandError::argument(format!(
-                "ERR '{}' is not an option here; DIVVY.RESERVE takes key=value pairs, then AMOUNT, and TTL and ID if wanted, \
-                 each once and with its value",
-                echo(option)
-            ))
-        };
-        let value = words.next().ok_or_else(unknown)?;
-        let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
-        if is(b"AMOUNT") && credits.is_none() {
-            credits = Some(whole("AMOUNT", value, 1)?);
-        } else if is(TTL) && ttl_seconds.is_none() {
-            ttl_seconds = Some(read_ttl(value)?);
-        } else if is(ID) && id.is_none() {
-            id = Some(value);
-        } else {
-            return Err(unknown());
-        }
-    }
-    let credits = credits.ok_or(CommandError::fixed("ERR DIVVY.RESERVE needs AMOUNT n after all pairs"))?;
+    let usage = "DIVVY.RESERVE key=value... AMOUNT n [TTL seconds] [ID text]";
+    let [amount, ttl, id] = options(arguments.skip(pairs), ["AMOUNT", "TTL", "ID"], usage)?;
+    let amount = amount.ok_or(CommandError::fixed("ERR DIVVY.RESERVE needs AMOUNT n after all pairs"))?;
+    let (credits, ttl_seconds) = (whole("AMOUNT", amount, 1)?, ttl.map(read_ttl).transpose()?);
     Ok(Command::Reserve(ReserveAsk { pairs: Pairs(arguments.first(pairs)), credits, ttl_seconds, id }))
 }
 
 /// Parses `id COST n`.
 pub(super) fn commit(arguments: Arguments<'_>) -> ParseResult<'_> {
-    let cost = read_cost(only_option(arguments, COST, "DIVVY.COMMIT id COST n")?)?;
-    Ok(Command::Commit { id: arguments.word(0), cost })
+    let [cost] = options(arguments.skip(1), ["COST"], "DIVVY.COMMIT id COST n")?;
+    Ok(Command::Commit { id: arguments.word(0), cost: read_cost(cost.unwrap_or_default())? })
 }
 
 /// Parses `id [TTL seconds]`.
 pub(super) fn renew(arguments: Arguments<'_>) -> ParseResult<'_> {
-    let ttl_seconds = match arguments.len() {
-        1 => None,
-        _ => Some(read_ttl(only_option(arguments, TTL, "DIVVY.RENEW id [TTL seconds]")?)?),
-    };
-    Ok(Command::Renew { id: arguments.word(0), ttl_seconds })
+    let [ttl] = options(arguments.skip(1), ["TTL"], "DIVVY.RENEW id [TTL seconds]")?;
+    Ok(Command::Renew { id: arguments.word(0), ttl_seconds: ttl.map(read_ttl).transpose()? })
 }
 
-/// Returns the value of the only option of a command with this syntax.
-fn only_option<'a>(arguments: Arguments<'a>, name: &[u8], usage: &str) -> Result<&'a [u8], CommandError> {
-    let option = arguments.word(1);
-    if !option.eq_ignore_ascii_case(name) {
-        let text = format!("ERR '{}' is not an option here; the command is {usage}", echo(option));
-        return Err(CommandError::argument(text));
+/// Reads the values of options with these names, each at most once, in any order and case.
+fn options<'a, const COUNT: usize>(
+    words: Arguments<'a>,
+    names: [&str; COUNT],
+    usage: &str,
+) -> Result<[Option<&'a [u8]>; COUNT], CommandError> {
+    let mut values = [None; COUNT];
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let place = names.iter().position(|name| word.eq_ignore_ascii_case(name.as_bytes()));
+        match (place.and_then(|place| values.get_mut(place)), words.next()) {
+            (Some(value @ None), Some(given)) => *value = Some(given),
+            _ => {
+                let text = format!("ERR '{}' is not an option here; the command is {usage}", echo(word));
+                return Err(CommandError::argument(text));
+            }
+        }
     }
-    Ok(arguments.word(2))
+    Ok(values)
 }
 
 fn read_cost(value: &[u8]) -> Result<u64, CommandError> {

@@ -1,7 +1,8 @@
 //! Decodes requests: finds the ranges of the arguments in one pass, which continues where it stopped. Keeps requests for later.
 
-use std::collections::VecDeque;
 use std::ops::Range;
+
+use crate::protocol::line::{LineDecoder, LineTooLong};
 
 /// Maximum number of digits of a length: more than any limit needs, and too few to overflow.
 const MAX_DIGITS: usize = 9;
@@ -38,21 +39,28 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// Returns the bounds for a client who has yet to give the password: requests are only as large as necessary to do so.
+    #[must_use]
+    pub fn before_login(self) -> Self {
+        Self {
+            max_arguments: self.max_arguments.min(UNAUTHENTICATED_ARGUMENTS),
+            max_argument_bytes: self.max_argument_bytes.min(UNAUTHENTICATED_BYTES),
+            max_inline_bytes: self.max_inline_bytes.min(UNAUTHENTICATED_BYTES),
+            ..self
+        }
+    }
+}
+
 /// Error of bytes that are not a request, in Redis's words. The start of the next request is unknown, so the connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
     /// The number of arguments is not a number, or exceeds the limit.
     #[error("ERR Protocol error: invalid multibulk length")]
     ArrayLength,
-    /// The number of arguments exceeds the limit for unauthenticated clients.
-    #[error("ERR Protocol error: unauthenticated multibulk length")]
-    UnauthenticatedArrayLength,
     /// The length of an argument is not a number, is negative, or exceeds the limit.
     #[error("ERR Protocol error: invalid bulk length")]
     BulkLength,
-    /// The length of an argument exceeds the limit for unauthenticated clients.
-    #[error("ERR Protocol error: unauthenticated bulk length")]
-    UnauthenticatedBulkLength,
     /// An element of the request is not a bulk string, but for example a nested array.
     #[error("ERR Protocol error: expected '$', got '{}'", .0.escape_ascii())]
     ExpectedBulk(u8),
@@ -74,38 +82,33 @@ pub enum ProtocolError {
 }
 
 /// Finds requests in the input of a connection. Reuses its buffers between requests.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Decoder {
     limits: Limits,
-    /// The client has not given the password, so its requests may only be as large as necessary to do so.
-    is_unauthenticated: bool,
-    progress: Progress,
+    /// Finds the end of an inline request.
+    line: LineDecoder,
+    /// Number of bytes of an unfinished array that have been decoded.
+    scanned: usize,
+    /// Number of arguments that must follow in an unfinished array; 0 before the count is known.
+    missing: usize,
     /// Ranges of the arguments found so far, in the received bytes or in `unquoted`.
     arguments: Vec<Range<usize>>,
     /// Arguments of an inline request without quotes and escapes.
     unquoted: Vec<u8>,
 }
 
-/// Progress in the request at the start of the received bytes.
-#[derive(Debug, Clone, Copy, Default)]
-enum Progress {
-    #[default]
-    Unknown,
-    /// An inline request, whose first `searched` bytes contain no line feed.
-    Inline { searched: usize },
-    /// An array, whose first `scanned` bytes have been decoded. Another `missing` arguments must follow.
-    Array { scanned: usize, missing: usize },
-}
-
 impl Decoder {
-    /// Creates a decoder of an authenticated connection: see [`set_unauthenticated`](Self::set_unauthenticated).
+    /// Creates a decoder of requests within these bounds.
     pub fn new(limits: Limits) -> Self {
-        Self { limits, ..Self::default() }
+        let line = LineDecoder::new(limits.max_inline_bytes);
+        Self { limits, line, scanned: 0, missing: 0, arguments: Vec::new(), unquoted: Vec::new() }
     }
 
-    /// Sets whether the client has yet to give the password. Call it before decoding the next request.
-    pub fn set_unauthenticated(&mut self, is_unauthenticated: bool) {
-        self.is_unauthenticated = is_unauthenticated;
+    /// Changes the bounds.
+    #[inline]
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+        self.line.set_max_line(limits.max_inline_bytes);
     }
 
     /// Looks for a whole request at the front of `bytes`. Returns its length, or `None` while it is unfinished. A request may
@@ -117,15 +120,7 @@ impl Decoder {
     /// [`ProtocolError`], as soon as a declared length exceeds a limit, before the bytes arrive. Do not use the decoder
     /// after an error.
     pub fn decode(&mut self, bytes: &[u8]) -> Result<Option<usize>, ProtocolError> {
-        let consumed = match self.progress {
-            Progress::Unknown => self.start(bytes)?,
-            Progress::Inline { searched } => self.read_inline(bytes, searched)?,
-            Progress::Array { scanned, missing } => self.read_arguments(bytes, scanned, missing)?,
-        };
-        if consumed.is_some() {
-            self.progress = Progress::Unknown;
-        }
-        Ok(consumed)
+        if self.missing > 0 { self.read_arguments(bytes, self.scanned, self.missing) } else { self.start(bytes) }
     }
 
     /// Returns the arguments of the request that [`decode`](Self::decode) found last in the same `bytes`.
@@ -142,7 +137,7 @@ impl Decoder {
         match bytes.split_first() {
             None => Ok(None),
             Some((b'*', header)) => self.read_count(bytes, header),
-            Some(_) => self.read_inline(bytes, 0),
+            Some(_) => self.read_inline(bytes),
         }
     }
 
@@ -157,9 +152,6 @@ impl Decoder {
         if count > self.limits.max_arguments {
             return Err(ProtocolError::ArrayLength);
         }
-        if self.is_unauthenticated && count > UNAUTHENTICATED_ARGUMENTS {
-            return Err(ProtocolError::UnauthenticatedArrayLength);
-        }
         self.read_arguments(bytes, 1 + usize::from(is_negative) + length, count)
     }
 
@@ -171,13 +163,14 @@ impl Decoder {
     ) -> Result<Option<usize>, ProtocolError> {
         while missing > 0 {
             let Some((argument, end)) = self.read_argument(bytes, scanned)? else {
-                self.progress = Progress::Array { scanned, missing };
+                (self.scanned, self.missing) = (scanned, missing);
                 return Ok(None);
             };
             self.arguments.push(argument);
             scanned = end;
             missing -= 1;
         }
+        self.missing = 0;
         Ok(Some(scanned))
     }
 
@@ -194,9 +187,6 @@ impl Decoder {
         if length > self.limits.max_argument_bytes {
             return Err(ProtocolError::BulkLength);
         }
-        if self.is_unauthenticated && length > UNAUTHENTICATED_BYTES {
-            return Err(ProtocolError::UnauthenticatedBulkLength);
-        }
         let start = at + 1 + header_length;
         let (stop, end) = (start + length, start + length + 2);
         if end > self.limits.max_request_bytes {
@@ -209,31 +199,10 @@ impl Decoder {
         }
     }
 
-    fn read_inline(&mut self, bytes: &[u8], searched: usize) -> Result<Option<usize>, ProtocolError> {
-        let max_bytes = match self.is_unauthenticated {
-            true => self.limits.max_inline_bytes.min(UNAUTHENTICATED_BYTES),
-            false => self.limits.max_inline_bytes,
-        };
-        let longest = max_bytes.saturating_add("\r\n".len());
-        let window = bytes.get(..longest).unwrap_or(bytes);
-        let unsearched = window.get(searched..).unwrap_or_default();
-        let end = memchr::memchr(b'\n', unsearched).map(|at| searched + at);
-
-        let line = end.and_then(|end| window.get(..end)).unwrap_or(window);
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if line.len() > max_bytes {
-            return Err(ProtocolError::InlineTooBig);
-        }
-        let Some(end) = end else {
-            self.progress = Progress::Inline { searched: window.len() };
-            return Ok(None);
-        };
-        self.split_inline(line)?;
-        Ok(Some(end + 1))
-    }
-
-    fn split_inline(&mut self, line: &[u8]) -> Result<(), ProtocolError> {
-        split_words(line, &mut self.unquoted, &mut self.arguments).ok_or(ProtocolError::UnbalancedQuotes)?;
+    fn read_inline(&mut self, bytes: &[u8]) -> Result<Option<usize>, ProtocolError> {
+        let found = self.line.next_line(bytes).map_err(|LineTooLong { .. }| ProtocolError::InlineTooBig)?;
+        let Some(line) = found else { return Ok(None) };
+        split_words(line.text, &mut self.unquoted, &mut self.arguments).ok_or(ProtocolError::UnbalancedQuotes)?;
         if self.arguments.len() > self.limits.max_arguments {
             return Err(ProtocolError::InlineTooBig);
         }
@@ -243,7 +212,7 @@ impl Decoder {
         if first.eq_ignore_ascii_case(b"POST") || first.eq_ignore_ascii_case(b"Host:") {
             return Err(ProtocolError::Http);
         }
-        Ok(())
+        Ok(Some(line.consumed))
     }
 }
 
@@ -412,18 +381,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// Requests that wait to be answered later, in order of arrival: those between `MULTI` and `EXEC`.
-///
-/// Each request has its own allocations, of exactly its size. So the memory can be computed before a request is added,
-/// and removing a request frees its share.
-#[derive(Debug, Default)]
-pub struct Queue {
-    requests: VecDeque<QueuedRequest>,
-    /// Memory that the requests themselves hold (bytes).
-    held: usize,
-}
-
-/// A request that owns its arguments.
+/// A request that owns its arguments, to be answered later.
 #[derive(Debug)]
 pub struct QueuedRequest {
     text: Box<[u8]>,
@@ -431,61 +389,28 @@ pub struct QueuedRequest {
     arguments: Box<[Range<usize>]>,
 }
 
-impl Queue {
-    /// Returns the number of requests.
-    pub fn count(&self) -> usize {
-        self.requests.len()
-    }
-
-    /// Adds a request.
-    pub fn push(&mut self, request: Arguments) {
-        let mut text = Vec::with_capacity(text_length(request));
+impl QueuedRequest {
+    /// Copies a request into allocations of exactly its size.
+    pub fn new(request: Arguments) -> Self {
+        let mut text = Vec::with_capacity(request.iter().map(<[u8]>::len).sum());
         let mut arguments = Vec::with_capacity(request.len());
         for argument in request.iter() {
             let start = text.len();
             text.extend_from_slice(argument);
             arguments.push(start..text.len());
         }
-        let request = QueuedRequest { text: text.into(), arguments: arguments.into() };
-        self.held += request.memory();
-        self.requests.push_back(request);
+        Self { text: text.into(), arguments: arguments.into() }
     }
 
-    /// Removes the oldest request, and returns it.
-    pub fn pop(&mut self) -> Option<QueuedRequest> {
-        let request = self.requests.pop_front()?;
-        self.held -= request.memory();
-        Some(request)
-    }
-
-    /// Returns the memory that the queue holds (bytes).
-    pub fn memory(&self) -> usize {
-        self.held + self.requests.capacity() * size_of::<QueuedRequest>()
-    }
-
-    /// Returns the memory that the queue would hold with `request` (bytes).
-    pub fn memory_with(&self, request: Arguments) -> usize {
-        let is_full = self.requests.len() == self.requests.capacity();
-        // The list doubles when it grows, and begins with four places.
-        let places = if is_full { (2 * self.requests.capacity()).max(4) } else { self.requests.capacity() };
-        let added = text_length(request) + request.len() * size_of::<Range<usize>>();
-        self.held + added + places * size_of::<QueuedRequest>()
-    }
-}
-
-impl QueuedRequest {
     /// Returns the arguments in the order of arrival, the command's name first.
     pub fn arguments(&self) -> Arguments<'_> {
         Arguments { text: &self.text, ranges: &self.arguments }
     }
 
-    fn memory(&self) -> usize {
+    /// Returns the memory that it holds (bytes).
+    pub fn memory(&self) -> usize {
         self.text.len() + size_of_val::<[Range<usize>]>(&self.arguments)
     }
-}
-
-fn text_length(request: Arguments) -> usize {
-    request.iter().map(<[u8]>::len).sum()
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ use crate::net::accept::Front;
 use crate::net::auth::Guard;
 use crate::net::protocol::Protocol;
 use crate::net::work::MAX_AT_ONCE;
-use crate::protocol::command::ClientFilter;
 use crate::tests::{USER_RULES, authority, connect, connection_context, limiter, server, timeouts, user, users};
 use divvy_limiter::exceptions::ExceptionTarget;
 
@@ -40,7 +39,7 @@ async fn rights_are_those_after_the_wait_for_a_slot() {
         let mut reply = vec![0; LOGGED_IN.len()];
         client.read_exact(&mut reply).await.unwrap();
         assert_eq!(reply, LOGGED_IN);
-        while !front.clients.list(&ClientFilter::All).contains("cmd=divvy.limit|set") {
+        while !front.clients.list().contains("cmd=divvy.limit|set") {
             yield_now().await;
         }
         authority.replace(users(&user("ops", "secret", words)));

@@ -1,6 +1,5 @@
 use super::super::tests::with_command;
 use super::*;
-use divvy_core::clock::NANOS_PER_MILLI;
 use proptest::prelude::*;
 
 const MAX: &str = "9223372036854775807";
@@ -55,22 +54,6 @@ fn missing_options_have_defaults() {
     assert_eq!(asked("RL.SESSIONIZE k 5 60 STRICT"), (limit, drain(true), None));
     assert_eq!(asked("RL.GET k 5 60"), (limit, Ask::Drain { cost: 0, strict: false }, None));
     assert_eq!(asked("CL.THROTTLE k 14 30 60"), (leaky(15, 30, 60 * NANOS_PER_SECOND), Ask::Take { cost: 1 }, None));
-}
-
-#[test]
-fn verbs_that_begin_with_p_use_milliseconds() {
-    let limit = tokens(5, 5, 60 * NANOS_PER_MILLI);
-    let at = Some(Timestamp::from_nanos(7 * NANOS_PER_MILLI));
-    for verb in ["RL.PREDUCE", "RL.PGET", "RL.PSESSIONIZE"] {
-        let (its_limit, _, its_at) = asked(&format!("{verb} k 5 60 AT 7"));
-        assert_eq!((its_limit, its_at), (limit, at), "{verb}");
-    }
-}
-
-#[test]
-fn taking_no_tokens_is_a_peek() {
-    assert_eq!(asked("RL.REDUCE k 5 60 TAKE 0 STRICT").1, Ask::Drain { cost: 0, strict: true });
-    assert_eq!(asked("CL.THROTTLE k 5 1 60 0").1, Ask::Look { cost: 0 });
 }
 
 #[test]

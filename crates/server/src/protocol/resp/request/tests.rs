@@ -51,7 +51,7 @@ fn arrays_and_inline_commands_mix() {
 }
 
 #[test]
-fn errors_have_the_wording_of_redis() {
+fn errors_have_the_wording_of_redis_and_limits_are_inclusive() {
     let rows: [(&[u8], &str); 17] = [
         (b"*abc\r\n", "invalid multibulk length"),
         (b"*\r\n", "invalid multibulk length"),
@@ -71,6 +71,12 @@ fn errors_have_the_wording_of_redis() {
         (b"a b c d e\r\n", "too big inline request"),
         (b"PING \"a\r\n", "unbalanced quotes in request"),
     ];
+    let largest: [&[u8]; 3] = [
+        b"*4\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n$1\r\nd\r\n",
+        b"*1\r\n$20\r\n01234567890123456789\r\n",
+        b"012345678901234567890123456789\r\n",
+    ];
+    assert_eq!(largest.map(error), [None, None, None]);
     for (bytes, message) in rows {
         let expected = format!("ERR Protocol error: {message}");
         assert_eq!(error(bytes), Some(expected), "{}", bytes.escape_ascii());
@@ -82,13 +88,6 @@ fn http_is_refused() {
     assert_eq!(requests(b"POST /x HTTP/1.1\r\n", Limits::default(), 5).1, Some(ProtocolError::Http));
     let (answered, error) = requests(b"GET / HTTP/1.1\r\nHost: a\r\nDIVVY.HIT a=b\r\n", Limits::default(), 99);
     assert_eq!((answered, error), (vec![words(&["GET", "/", "HTTP/1.1"])], Some(ProtocolError::Http)));
-}
-
-#[test]
-fn limits_are_inclusive() {
-    assert_eq!(error(b"*4\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n$1\r\nd\r\n"), None);
-    assert_eq!(error(b"*1\r\n$20\r\n01234567890123456789\r\n"), None);
-    assert_eq!(error(b"012345678901234567890123456789\r\n"), None);
 }
 
 #[test]
@@ -141,19 +140,15 @@ fn any_noise() -> impl Strategy<Value = Vec<u8>> {
 
 #[test]
 fn unauthenticated_clients_may_send_only_what_auth_needs() {
-    let mut decoder = Decoder::new(Limits::default());
-    decoder.set_unauthenticated(true);
-    assert_eq!(decoder.decode(b"*10\r\n$16384\r\n"), Ok(None));
+    let bounds = Limits::default().before_login();
+    assert_eq!(Decoder::new(bounds).decode(b"*10\r\n$16384\r\n"), Ok(None));
     for (bytes, error) in [
-        (&b"*11\r\n"[..], ProtocolError::UnauthenticatedArrayLength),
-        (b"*1\r\n$16385\r\n", ProtocolError::UnauthenticatedBulkLength),
+        (&b"*11\r\n"[..], ProtocolError::ArrayLength),
+        (b"*1\r\n$16385\r\n", ProtocolError::BulkLength),
         (&[b'x'; 16_387], ProtocolError::InlineTooBig),
     ] {
-        let mut decoder = Decoder::new(Limits::default());
-        decoder.set_unauthenticated(true);
-        assert_eq!(decoder.decode(bytes), Err(error));
-        let mut decoder = Decoder::new(Limits::default());
-        assert_eq!(decoder.decode(bytes), Ok(None));
+        assert_eq!(Decoder::new(bounds).decode(bytes), Err(error));
+        assert_eq!(Decoder::new(Limits::default()).decode(bytes), Ok(None));
     }
 }
 
@@ -177,7 +172,9 @@ proptest! {
             let mut decoder = Decoder::new(Limits::default());
             prop_assert_eq!(decoder.decode(&bytes[..end]), Ok(None));
             prop_assert_eq!(decoder.decode(&bytes), Ok(Some(bytes.len())));
-            prop_assert!(decoder.arguments(&bytes).iter().eq(request.iter().map(Vec::as_slice)));
+            let found = decoder.arguments(&bytes);
+            prop_assert!(found.iter().eq(request.iter().map(Vec::as_slice)));
+            prop_assert!(QueuedRequest::new(found).arguments().iter().eq(found.iter()));
         }
     }
 
@@ -212,55 +209,27 @@ proptest! {
     }
 }
 
-proptest! {
-    #[test]
-    fn queued_requests_are_unchanged_and_their_memory_is_known_in_advance(
-        requests in prop::collection::vec(prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 1..5), 0..30),
-    ) {
-        let mut queue = Queue::default();
-        for request in &requests {
-            let mut bytes = Vec::new();
-            write_request(&mut bytes, request);
-            let mut decoder = Decoder::default();
-            prop_assert_eq!(decoder.decode(&bytes), Ok(Some(bytes.len())));
-            let expected = queue.memory_with(decoder.arguments(&bytes));
-            queue.push(decoder.arguments(&bytes));
-            prop_assert_eq!(queue.memory(), expected);
-        }
-        prop_assert_eq!(queue.count(), requests.len());
-        let popped: Vec<Vec<Vec<u8>>> = std::iter::from_fn(|| queue.pop())
-            .map(|request| request.arguments().iter().map(<[u8]>::to_vec).collect())
-            .collect();
-        prop_assert_eq!(popped, requests);
-        prop_assert_eq!(queue.held, 0);
-    }
-}
-
 fn inline_words(line: &[u8]) -> Option<Vec<Vec<u8>>> {
-    let (mut text, mut words) = (Vec::new(), Vec::new());
+    let (mut text, mut words) = Default::default();
     split_words(line, &mut text, &mut words)?;
     Some(words.into_iter().map(|range| text[range].to_vec()).collect())
 }
 
-fn expect(line: &[u8], expected: &[&[u8]]) {
-    assert_eq!(
-        inline_words(line),
-        Some(expected.iter().map(|word| word.to_vec()).collect()),
-        "{}",
-        line.escape_ascii()
-    );
-}
-
 #[test]
 fn words_are_split_and_unquoted_like_in_redis() {
-    expect(b"", &[]);
-    expect(b" \t ", &[]);
-    expect(b"PING", &[b"PING"]);
-    expect(b"  a\tb  c ", &[b"a", b"b", b"c"]);
-    expect(br#"a "" '' b"#, &[b"a", b"", b"", b"b"]);
-    expect(br#"a"b c""#, &[b"ab c"]);
-    expect(br#""\n\r\t\b\a\x41\xfF\"\\\q\xZ1""#, &[b"\n\r\t\x08\x07A\xff\"\\qxZ1"]);
-    expect(br"'it\'s \n'", &[br"it's \n"]);
+    let rows: [(&[u8], &[&[u8]]); 7] = [
+        (b" \t ", &[]),
+        (b"PING", &[b"PING"]),
+        (b"  a\tb  c ", &[b"a", b"b", b"c"]),
+        (br#"a "" '' b"#, &[b"a", b"", b"", b"b"]),
+        (br#"a"b c""#, &[b"ab c"]),
+        (br#""\n\r\t\b\a\x41\xfF\"\\\q\xZ1""#, &[b"\n\r\t\x08\x07A\xff\"\\qxZ1"]),
+        (br"'it\'s \n'", &[br"it's \n"]),
+    ];
+    for (line, expected) in rows {
+        let expected = expected.iter().map(|word| word.to_vec()).collect();
+        assert_eq!(inline_words(line), Some(expected), "{}", line.escape_ascii());
+    }
 }
 
 #[test]
