@@ -164,13 +164,10 @@ impl Work {
                         Ok(verdict) => {
                             write_verdict(output, verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
                         }
-                        Err(refusal) => write_counted_error(
-                            output,
-                            metrics,
-                            gate,
-                            ErrorCode::Unknown,
-                            errors::describe(&refusal, &TERMS),
-                        ),
+                        Err(refusal) => {
+                            let text = errors::describe(&refusal, &TERMS);
+                            write_counted_error(output, metrics, gate, ErrorCode::Unknown, text);
+                        }
                     }
                     index += 1;
                 }
@@ -233,17 +230,19 @@ impl Session for LineSession {
                 break NextStep::Continue;
             }
             let reply = match password {
-                Some(password) => self.log_in(password, output).await,
-                None => Some(self.read(line.text, operation).map_or_else(
-                    |error| error,
-                    |()| {
+                Some(password) => match self.log_in(password, output).await {
+                    Some(reply) => reply,
+                    None => break NextStep::Close,
+                },
+                None => match self.read(line.text, operation) {
+                    Ok(()) => {
                         builder.set_scope(self.gate.identity().scope());
                         builder.add(operation, Intent::Hit, None);
                         Reply::Verdict
-                    },
-                )),
+                    }
+                    Err(error) => error,
+                },
             };
-            let Some(reply) = reply else { break NextStep::Close };
             let (kind, length) = match reply {
                 Reply::Verdict => (RequestKind::Hit, LONGEST_VERDICT),
                 Reply::Welcome => (RequestKind::Connection, LONG_ERROR),

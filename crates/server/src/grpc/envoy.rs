@@ -354,8 +354,9 @@ impl OwnLimit {
 
     fn read(given: &RateLimitOverride) -> Option<Self> {
         // The unit in replies has the same names. An unknown one has no window.
-        let unit = Unit::from_str_name(RateLimitUnit::try_from(given.unit).ok()?.as_str_name())?;
-        let window_ns = NonZeroU64::new(seconds(unit) * NANOS_PER_SECOND)?;
+        let named = Unit::from_str_name(RateLimitUnit::try_from(given.unit).ok()?.as_str_name())?;
+        let (unit, seconds) = UNITS.into_iter().find(|(unit, _)| *unit == named)?;
+        let window_ns = NonZeroU64::new(seconds * NANOS_PER_SECOND)?;
         Some(Self { requests_per_unit: given.requests_per_unit, unit, window_ns })
     }
 
@@ -374,27 +375,22 @@ impl OwnLimit {
 /// Describes a limit for a reply. The unit is unknown if the limit has no time, or if its time is not one of the units.
 pub fn describe(name: String, limit: &Limit) -> RateLimit {
     let (credits, time_ns) = limit.rate().unwrap_or((limit.capacity(), 0));
-    let fits = |unit: &Unit| time_ns == seconds(*unit) * NANOS_PER_SECOND;
-    let unit = UNITS.into_iter().find(fits).unwrap_or(Unit::Unknown);
+    let fits = |(_, seconds): &(Unit, u64)| time_ns == seconds * NANOS_PER_SECOND;
+    let unit = UNITS.into_iter().find(fits).map_or(Unit::Unknown, |(unit, _)| unit);
     RateLimit { requests_per_unit: u32::try_from(credits).unwrap_or(u32::MAX), unit: unit.into(), name }
 }
 
-const UNITS: [Unit; 7] = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];
-
-/// Returns the length of a unit as in envoyproxy/ratelimit: a month has 30 days, a year 365.
-fn seconds(unit: Unit) -> u64 {
-    const DAY: u64 = 24 * 60 * 60;
-    match unit {
-        Unit::Unknown => 0,
-        Unit::Second => 1,
-        Unit::Minute => 60,
-        Unit::Hour => 60 * 60,
-        Unit::Day => DAY,
-        Unit::Week => 7 * DAY,
-        Unit::Month => 30 * DAY,
-        Unit::Year => 365 * DAY,
-    }
-}
+const DAY: u64 = 24 * 60 * 60;
+/// The units and their seconds, as in envoyproxy/ratelimit: a month has 30 days, a year 365.
+const UNITS: [(Unit, u64); 7] = [
+    (Unit::Second, 1),
+    (Unit::Minute, 60),
+    (Unit::Hour, 60 * 60),
+    (Unit::Day, DAY),
+    (Unit::Week, 7 * DAY),
+    (Unit::Month, 30 * DAY),
+    (Unit::Year, 365 * DAY),
+];
 
 #[cfg(test)]
 pub(super) mod tests;

@@ -218,20 +218,15 @@ impl Client {
     pub fn check(&self, row: &CommandRow) -> Result<(), CommandError> {
         match self.gate.may(row.category) {
             Ok(()) => Ok(()),
-            Err(_) if !self.gate.is_open() => {
-                if row.is_public() {
-                    Ok(())
-                } else {
-                    Err(CommandError::NO_AUTH)
-                }
-            }
-            Err(_) => {
+            Err(_) if self.gate.is_open() => {
                 if let Some(guard) = self.gate.guard() {
                     guard.count_forbidden();
                 }
                 let user = self.gate.identity().name().unwrap_or(DEFAULT_USER);
                 Err(CommandError::forbidden(user, &row.full_name()))
             }
+            Err(_) if row.is_public() => Ok(()),
+            Err(_) => Err(CommandError::NO_AUTH),
         }
     }
 

@@ -25,6 +25,7 @@ use divvy_limiter::Limiter;
 use divvy_telemetry::metrics::FrontRequests;
 
 const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
+const MIB: f64 = 1024.0 * 1024.0;
 
 /// The sections of `INFO`. Redis has no errors and no metrics.
 const SECTIONS: [&str; 11] = [
@@ -242,25 +243,12 @@ fn run_id() -> String {
 /// begins with `used_memory`.
 fn memory(numbers: &[(String, f64)]) -> String {
     let resident = number(numbers, "process_resident_memory_bytes");
-    let human = human(resident);
+    let human = format!("{:.2}M", resident / MIB);
     format!(
         "used_memory:{resident}\r\nused_memory_human:{human}\r\nused_memory_rss:{resident}\r\n\
          used_memory_rss_human:{human}\r\nmaxmemory:0\r\nmaxmemory_human:0B\r\nmaxmemory_policy:noeviction\r\n\
          mem_allocator:mimalloc\r\n"
     )
-}
-
-/// Formats bytes as Redis does for people: `11.57M`.
-fn human(bytes: f64) -> String {
-    const STEP: f64 = 1024.0;
-    let mut number = bytes;
-    for unit in ["B", "K", "M", "G"] {
-        if number < STEP {
-            return if unit == "B" { format!("{number}B") } else { format!("{number:.2}{unit}") };
-        }
-        number /= STEP;
-    }
-    format!("{number:.2}T")
 }
 
 /// Returns the number with this name and no labels, or 0.

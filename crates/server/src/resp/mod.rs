@@ -35,7 +35,17 @@ const TERMS: Terms = Terms {
 
 /// Writes an error of the limiter, under Redis's code for a lack of permission or its general code.
 fn write_limiter_error(error: &impl LimiterError, writer: &mut ReplyWriter) {
-    let code = if error.class() == ErrorClass::Forbidden { "NOPERM" } else { "ERR" };
+    let code = match error.class() {
+        ErrorClass::Forbidden => "NOPERM",
+        ErrorClass::RulesMistake
+        | ErrorClass::BadRequest
+        | ErrorClass::UnsuitableRule
+        | ErrorClass::UnnamedLease
+        | ErrorClass::NotFound
+        | ErrorClass::ReusedName
+        | ErrorClass::Full
+        | ErrorClass::StoreFailure => "ERR",
+    };
     writer.error(format_args!("{code} {}", errors::describe(error, &TERMS)));
 }
 

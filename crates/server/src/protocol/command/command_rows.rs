@@ -6,8 +6,8 @@ use std::borrow::Cow;
 
 use super::bucket_commands::{Verb, throttle, token_bucket};
 use super::connection_commands::{
-    acl_categories, auth, client_reply, client_set_info, client_set_name, client_switch, command_info, command_list,
-    hello, ping, select,
+    acl_categories, auth, client_reply, client_set_info, client_set_name, client_switch, command_info, hello, ping,
+    select,
 };
 use super::hit_commands::{charge, commit, hit, peek, refund, renew, reserve};
 use super::{AclAsk, Command, CommandError, Mistake, Question, echo};
@@ -171,8 +171,8 @@ impl CommandRow {
 
     /// Returns the rows of the subcommands that divvy has.
     pub fn subcommands(&self) -> impl Iterator<Item = &'static Self> + Clone + use<> {
-        let (name, _) = self.command;
-        rows().filter(move |row| row.command.0 == name && !row.command.1.is_empty() && row.is_offered())
+        let (name, has_some) = (self.command.0, self.has_subcommands);
+        rows().filter(move |row| has_some && row.command.0 == name && !row.command.1.is_empty() && row.is_offered())
     }
 
     /// Finds the row of a subcommand in any case, even if divvy does not have it.
@@ -218,9 +218,9 @@ impl CommandRow {
     }
 }
 
-/// Returns all rows. An operation that is only over HTTP has none.
+/// Returns all rows. An operation that is only over HTTP has none, and `INFO` answers in Redis's format instead.
 pub(super) fn rows() -> impl Iterator<Item = &'static CommandRow> + Clone {
-    COMMANDS.iter().chain(OPERATIONS.iter().filter(|row| !row.command.0.is_empty()))
+    COMMANDS.iter().chain(OPERATIONS.iter().filter(|row| !matches!(row.command.0, "" | "info")))
 }
 
 /// Returns the rows of the commands that divvy has, without their subcommands.
@@ -367,7 +367,7 @@ static COMMANDS: &[CommandRow] = &[
     server(("command", "docs"), -2, |names| Ok(Command::Describe(Question::Docs(names))))
         .summary("Documents the named commands, or all."),
     server(("command", "info"), -2, command_info).summary("Describes the named commands, or all."),
-    server(("command", "list"), -2, command_list).summary("Lists the commands' names."),
+    server(("command", "list"), 2, |_| Ok(Command::Describe(Question::List))).summary("Lists the commands' names."),
     container("acl", "server").summary("Commands about users."),
     server(("acl", "whoami"), 2, |_| Ok(Command::Acl(AclAsk::WhoAmI))).summary("Returns the user of the connection."),
     CommandRow {

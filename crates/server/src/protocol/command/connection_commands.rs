@@ -105,10 +105,6 @@ pub(super) fn command_info(names: Arguments<'_>) -> ParseResult<'_> {
     Ok(Command::Describe(if names.is_empty() { Question::All } else { Question::Info(names) }))
 }
 
-pub(super) fn command_list(filter: Arguments<'_>) -> ParseResult<'_> {
-    if filter.is_empty() { Ok(Command::Describe(Question::List)) } else { Err(CommandError::SYNTAX) }
-}
-
 pub(super) fn acl_categories(arguments: Arguments<'_>) -> ParseResult<'_> {
     if arguments.len() > 1 {
         return Err(CommandError::SYNTAX);

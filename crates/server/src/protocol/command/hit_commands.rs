@@ -47,14 +47,6 @@ pub struct ReserveAsk<'a> {
     pub id: Option<&'a [u8]>,
 }
 
-/// An option after the pairs.
-#[derive(Debug, Clone, Copy)]
-enum PricedSuffix {
-    Cost,
-    Id,
-    Reply,
-}
-
 impl<'a> PricedOperation<'a> {
     /// Splits the options from the pairs.
     ///
@@ -64,42 +56,25 @@ impl<'a> PricedOperation<'a> {
     #[inline]
     pub(super) fn read(arguments: Arguments<'a>) -> Result<Self, CommandError> {
         let mut read = Self { pairs: Pairs(arguments), cost: None, id: None, in_json: false };
-        while let Some(option) = read.last_option() {
-            read.take(option)?;
+        // The last two arguments are an option and its value, unless they are pairs.
+        while let Some(place) = read.pairs.len().checked_sub(2) {
+            let arguments = read.pairs.0;
+            let (word, value) = (arguments.word(place), || arguments.word(place + 1));
+            if read.cost.is_none() && word.eq_ignore_ascii_case(COST) {
+                read.cost = Some(read_cost(value())?);
+            } else if read.id.is_none() && word.eq_ignore_ascii_case(ID) {
+                read.id = Some(value());
+            } else if !read.in_json && word.eq_ignore_ascii_case(REPLY) {
+                if !value().eq_ignore_ascii_case(JSON) {
+                    return Err(CommandError::fixed("ERR REPLY must be JSON"));
+                }
+                read.in_json = true;
+            } else {
+                break;
+            }
+            read.pairs = Pairs(arguments.first(place));
         }
         Ok(read)
-    }
-
-    /// Returns the option at the end, unless it was read already.
-    #[inline]
-    fn last_option(&self) -> Option<PricedSuffix> {
-        let place = self.pairs.0.len().checked_sub(2)?;
-        let word = self.pairs.0.get(place)?;
-        if self.cost.is_none() && word.eq_ignore_ascii_case(COST) {
-            Some(PricedSuffix::Cost)
-        } else if self.id.is_none() && word.eq_ignore_ascii_case(ID) {
-            Some(PricedSuffix::Id)
-        } else if !self.in_json && word.eq_ignore_ascii_case(REPLY) {
-            Some(PricedSuffix::Reply)
-        } else {
-            None
-        }
-    }
-
-    /// Reads the option at the end, and removes it.
-    #[inline(never)]
-    fn take(&mut self, option: PricedSuffix) -> Result<(), CommandError> {
-        let arguments = self.pairs.0;
-        let pairs = arguments.len().saturating_sub(2);
-        let value = arguments.get(pairs + 1).unwrap_or_default();
-        match option {
-            PricedSuffix::Cost => self.cost = Some(read_cost(value)?),
-            PricedSuffix::Id => self.id = Some(value),
-            PricedSuffix::Reply if value.eq_ignore_ascii_case(JSON) => self.in_json = true,
-            PricedSuffix::Reply => return Err(CommandError::fixed("ERR REPLY must be JSON")),
-        }
-        self.pairs = Pairs(arguments.first(pairs));
-        Ok(())
     }
 }
 
@@ -231,6 +206,7 @@ fn options<'a, const COUNT: usize>(
     Ok(values)
 }
 
+#[inline(never)]
 fn read_cost(value: &[u8]) -> Result<u64, CommandError> {
     whole("COST", value, 0)
 }

@@ -66,7 +66,7 @@ fn errors_have_the_wording_of_redis() {
         ("CLIENT", "ERR wrong number of arguments for 'client' command"),
         ("CLIENT foo", "ERR unknown subcommand 'foo' of CLIENT"),
         ("client ID x", "ERR wrong number of arguments for 'client|id' command"),
-        ("COMMAND LIST a", "ERR syntax error"),
+        ("COMMAND LIST a", "ERR wrong number of arguments for 'command|list' command"),
         ("HELLO 4", "NOPROTO unsupported protocol version"),
         ("HELLO x", "ERR Protocol version is not an integer or out of range"),
         ("HELLO 2 FOO", "ERR Syntax error in HELLO option 'FOO'"),
