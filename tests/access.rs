@@ -76,7 +76,7 @@ fn password_is_read_from_a_file() {
 #[test]
 fn invalid_password_is_rejected_and_not_shown() {
     for (args, reason) in [
-        ("--requirepass 'se\tsame'", "it contains a control character"),
+        ("--requirepass 'se\tsame'", "or contains a control character"),
         ("--requirepass-file /nowhere/password", "cannot read /nowhere/password"),
         ("--requirepass-file /dev/zero", "it is a device, but must be a regular file"),
     ] {

@@ -133,6 +133,7 @@ fn client_that_reads_slowly_gets_all_of_its_reply() {
 #[test]
 fn idle_health_watch_is_not_closed() {
     let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--write-timeout", "1"]);
+    until(|| http::get(server.http, "/readyz").status == 200);
     let mut client = Client::connect(server.grpc, 65_535);
     let more = [("content-type", "application/grpc"), ("te", "trailers")];
     client.send(HEADERS, END_HEADERS, 1, &head("POST", "/grpc.health.v1.Health/Watch", &more));

@@ -75,7 +75,7 @@ fn named(count: usize) -> impl Iterator<Item = String> {
     (0..count).map(|number| format!("actor-{number}"))
 }
 
-/// Counters in memory and on disk, and those of a cluster, shard by shard.
+/// Counters in memory, on disk, and in a cluster, shard by shard.
 #[test]
 fn every_store_lists_every_bucket_once() {
     for open in [memory, rocks, rocks_evicting, redis, redis_cluster] {

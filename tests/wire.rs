@@ -281,7 +281,7 @@ fn every_operation_is_on_every_front() {
     for row in ENDPOINTS.iter() {
         let command = words(row.command).to_uppercase();
         let http = row.http.map(|(method, path)| ("http", format!("{method} {path}")));
-        let line = row.line.map(|line| ("divvy", words(line)));
+        let line = row.line().map(|line| ("divvy", words(line)));
         let resp = (!command.is_empty()).then_some(("bytes", command));
         for (kind, begin) in [http, line, resp].into_iter().flatten() {
             assert!(!cfg!(feature = "full") || is_there(kind, &begin), "no request {kind}> {begin}");

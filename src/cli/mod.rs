@@ -197,7 +197,6 @@ mod tests {
             ("DIVVY_ADDR", "x", ""),
             ("PATH", "x", ""),
             ("DIVVY_DURABILTY", "x", "did you mean DIVVY_DURABILITY?"),
-            ("DIVVY_LOG_LEVEL", "x", "did you mean DIVVY_LOG?"),
             ("DIVVY_data_dir", "x", "did you mean DIVVY_DATA_DIR?"),
             ("DIVVY_QQQ", "x", "see `divvy help` and the --help of its subcommands"),
             ("DIVVY_PORT", "8321", "did you mean DIVVY_LISTEN?"),

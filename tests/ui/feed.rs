@@ -84,7 +84,7 @@ fn page_receives_only_the_rules_in_view() {
         (&format!("?search={}", "x".repeat(257)), "longer than 256 bytes"),
         ("?new=1", "unknown field `new`"),
         ("?only=other", "only is 'other', but must be denied"),
-        ("?first=1&first=2", "'first' is given twice"),
+        ("?first=1&first=2", "duplicate field `first`"),
     ] {
         let refused = browser.get(&format!("/ui/api/feed{query}"));
         assert_eq!(refused.status, 400, "{query}");

@@ -16,71 +16,7 @@ fn slow(name: &str, words: &str) -> String {
 }
 
 #[test]
-fn resp_clients_log_in_with_user_and_password() {
-    let file = line("app", "+@hit ~*") + &slow("ann", "+@all ~*") + &line("gone", "+@all ~*").replace(" on ", " off ");
-    let guarded = Guarded::start(&file, &[]);
-    let mut client = guarded.server.resp();
-    assert_eq!(client.command("ACL WHOAMI"), "-NOAUTH Authentication required.");
-    for (name, password) in [("app", "wrong"), ("nobody", "app's password"), ("gone", "gone's password"), ("", "")] {
-        assert_eq!(client.command_of(&[b"AUTH", name.as_bytes(), password.as_bytes()]), WRONG, "{name}");
-    }
-    assert_eq!(client.command_of(&[b"AUTH", password("app").as_bytes()]), WRONG, "there is no user default");
-    assert_eq!(client.command_of(&[b"AUTH", b"app", password("app").as_bytes()]), "OK");
-    assert_eq!(client.command("ACL WHOAMI"), "app");
-    assert_eq!(client.command("DIVVY.HIT method=GET path=/status"), "[1 999 60]");
-
-    let hello = client.command_of(&[b"HELLO", b"3", b"AUTH", b"ann", password("ann").as_bytes()]);
-    assert!(hello.contains("proto 3"), "{hello}");
-    assert_eq!(client.command("ACL WHOAMI"), "ann");
-    assert!(client.command("CLIENT INFO").contains(" user=ann "));
-    assert_eq!(client.command_of(&[b"AUTH", b"app", b"wrong"]), WRONG);
-    assert_eq!(client.command("ACL WHOAMI"), "ann", "a wrong password changes nothing");
-    assert_eq!(client.command("RESET"), "RESET");
-    assert_eq!(client.command("ACL WHOAMI"), "-NOAUTH Authentication required.");
-    let users = |list: &str| {
-        let user = |line: &str| line.split(' ').find_map(|word| word.strip_prefix("user=")).unwrap().to_owned();
-        list.lines().map(user).collect::<Vec<_>>()
-    };
-    assert_eq!(users(&guarded.resp("ann").command("CLIENT LIST")), ["(none)", "ann"]);
-
-    // A login within a transaction takes effect there.
-    let mut client = guarded.resp("app");
-    assert_eq!(client.command("MULTI"), "OK");
-    client.command("DIVVY.HIT method=GET path=/status");
-    assert_eq!(client.command_of(&[b"AUTH", b"ann", password("ann").as_bytes()]), "QUEUED");
-    client.command("ACL WHOAMI");
-    let executed = client.command("EXEC");
-    assert!(executed.starts_with("[[1 998 ") && executed.ends_with("] OK ann]"), "{executed}");
-    assert!(client.command("INFO server").contains("redis_version"));
-}
-
-#[test]
-fn acl_commands_describe_users_without_their_hashes() {
-    let file = slow("admin", "+@admin ~*") + &line("app", "+@hit ~label:api* cert:app.example");
-    let guarded = Guarded::start(&file, &[]);
-    let mut client = guarded.resp("admin");
-    assert_eq!(
-        client.command("ACL LIST"),
-        "[user admin on (argon2id) -@all +@admin ~* user app on (sha256) cert:app.example -@all +@hit ~label:api*]"
-    );
-    assert_eq!(
-        client.command("ACL GETUSER app"),
-        "[flags [on] passwords [sha256] commands -@all +@hit keys ~label:api* channels  selectors []]"
-    );
-    assert_eq!(client.command("ACL GETUSER nobody"), "nil");
-    assert_eq!(client.command("ACL CAT"), "[hit read status limits block forget backup metrics info admin connection]");
-    assert_eq!(client.command("ACL CAT admin"), "[acl|getuser acl|list divvy.reload]");
-    assert_eq!(client.command("ACL CAT x"), "-ERR Unknown category 'x'");
-
-    // Without users there is one, who may do everything.
-    let server = Server::start(&["--store", "memory"]);
-    let mut client = server.resp();
-    assert_eq!(client.command("ACL WHOAMI"), "default");
-    assert_eq!(client.command("ACL LIST"), "[user default on +@all ~*]");
-}
-
-#[test]
-fn requirepass_is_the_password_of_the_user_default() {
+fn access_file_cannot_define_the_user_of_requirepass() {
     let guarded = Guarded::start(&line("app", "+@hit ~*"), &["--requirepass", "open sesame", "--open", "none"]);
     guarded.reload(&line("default", "+@hit ~*"), NOT_LOADED);
     // The audit log is in the log, and names the first problem, too.

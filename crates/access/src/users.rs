@@ -145,7 +145,7 @@ impl SlowCheck {
         // All hashes are checked, even after one that matches.
         let matching: Vec<bool> = self.hashes.iter().map(|hash| hash.matches(secret)).collect();
         let (user, own) = self.candidate.as_ref().filter(|(user, _)| user.is_on)?;
-        let (hash, _) = self.hashes.iter().zip(matching).take(*own).filter(|(_, matches)| *matches).next_back()?;
+        let (hash, _) = self.hashes.iter().zip(matching).take(*own).rfind(|(_, matches)| *matches)?;
         Some(Login { user: Arc::clone(user), credential: Credential::SlowHash(Arc::clone(hash)) })
     }
 }

@@ -35,7 +35,7 @@ pub const DEFAULT_TOP_MEMORY: usize = 16 * 1024 * 1024;
 const TABLE_SHARE: usize = 8;
 /// Memory that a table may have regardless of its share (bytes).
 const SMALL_TABLE: usize = 1_024;
-/// Number of places from which an actor is chosen that may make room for a new one.
+/// Number of neighbors at a random place. The one with the lowest score may make room for a new actor.
 const CANDIDATES: usize = 8;
 /// Maximum length of the part of an actor's name that is kept (bytes).
 const MAX_NAME: usize = 256;
@@ -289,8 +289,10 @@ impl Table {
         let share = self.grant.free.load(Relaxed) / TABLE_SHARE;
         let mut before = 0;
         if self.grant.bytes > share.max(SMALL_TABLE) || !self.grant.exchange(0, needed) {
-            let candidates = (0..CANDIDATES).map(|_| random.below(self.actors.len() as u64) as usize);
-            let candidates = candidates.filter_map(|index| Some((index, self.actors.get_index(index)?.1)));
+            // Neighbors, because the processor then loads them together.
+            let first = random.below((self.actors.len().saturating_sub(CANDIDATES) + 1) as u64) as usize;
+            let candidates = self.actors.as_slice().get_range(first..self.actors.len().min(first + CANDIDATES))?;
+            let candidates = (first..).zip(candidates.values());
             let (index, lowest) = candidates.min_by_key(|(_, candidate)| candidate.score())?;
             before = lowest.score();
             let is_admitted = random.below(before.saturating_add(amount)) < amount;
@@ -357,7 +359,7 @@ impl Table {
 }
 
 impl Place {
-    /// Memory of a place in a map, of which up to a quarter may be free, without its name (bytes).
+    /// Memory of a place without its name (bytes). Up to a quarter of a map may be free.
     const MEMORY: usize = size_of::<(u64, u64, Self)>() * 5 / 4 + 3 * size_of::<usize>();
 
     fn memory(&self) -> usize {

@@ -55,7 +55,7 @@ impl Notes {
         }
         let is_full = self.0.len() >= room;
         if is_full {
-            // The seed of the hash is random, so nobody can choose who makes room.
+            // The seed of the hash is random, so no client can choose who makes room.
             let index = self.0.hasher().hash_one(actor) as usize % self.0.len().max(1);
             if self.0.get_index(index).is_none_or(|(_, note)| note.count > 1) {
                 return false;

@@ -175,13 +175,25 @@ pub fn hide_paths(error: &impl Display) -> String {
     text
 }
 
-/// Replaces the first path and what follows it. In messages of RocksDB and of the system, the reason comes before the path, which
-/// may contain spaces.
+/// Replaces paths. In messages of RocksDB and of the system, a path ends before a colon or with the text, and may contain
+/// spaces.
 fn replace_paths(text: &str) -> String {
-    let words = text.split(' ').map(|word| if is_part_of_path(word) { PATH } else { word });
-    let to_path: Vec<_> =
-        words.scan(false, |is_over, word| (!std::mem::replace(is_over, word == PATH)).then_some(word)).collect();
-    to_path.join(" ")
+    let words: Vec<_> = text.split(' ').collect();
+    let mut replaced: Vec<&str> = Vec::with_capacity(words.len());
+    let mut rest = words.as_slice();
+    while let Some((word, after)) = rest.split_first() {
+        if !is_part_of_path(word) {
+            replaced.push(word);
+            rest = after;
+            continue;
+        }
+        let to_colon = rest.iter().position(|word| word.ends_with(':'));
+        let to_last = || rest.iter().rposition(|word| is_part_of_path(word)).unwrap_or(0);
+        let end = to_colon.unwrap_or_else(to_last);
+        replaced.push(if to_colon.is_some() { "[path]:" } else { PATH });
+        rest = rest.get(end + 1..).unwrap_or_default();
+    }
+    replaced.join(" ")
 }
 
 /// Returns whether a word is part of a path: it contains a slash, and is not a URL.
@@ -215,15 +227,16 @@ mod tests {
             (
                 "cannot read: IO error: No such file or directory: While open a file for random read: \
                  /var/lib/my own divvy/000012.sst: No such file or directory",
-                "cannot read: IO error: No such file or directory: While open a file for random read: [path]",
+                "cannot read: IO error: No such file or directory: While open a file for random read: [path]: No such \
+                 file or directory",
             ),
             (
                 "Corruption: block checksum mismatch in data/000012.sst offset 5",
-                "Corruption: block checksum mismatch in [path]",
+                "Corruption: block checksum mismatch in [path] offset 5",
             ),
             (
                 "IO error: No space left on device: While appending to file: /d/1.log: No space left on device",
-                "IO error: No space left on device: While appending to file: [path]",
+                "IO error: No space left on device: While appending to file: [path]: No space left on device",
             ),
             ("Redis at redis://127.0.0.1:6379 does not answer", "Redis at redis://127.0.0.1:6379 does not answer"),
             ("the store is full: no new counters are created", "the store is full: no new counters are created"),

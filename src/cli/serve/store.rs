@@ -107,8 +107,8 @@ pub struct StoreArgs {
     /// of memory each
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_RESERVATIONS, value_parser = units::count::<u64>(0..=MAX_RECORDS))]
     max_reservations: u64,
-    /// rocksdb, memory: maximum number of idempotency keys in a minute, about 200 bytes of memory for each rule that
-    /// counts the request
+    /// rocksdb, memory: maximum number of idempotency keys in a minute, one for each rule that counts the request, about
+    /// 200 bytes of memory each
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_IDEMPOTENCY_KEYS,
           value_parser = units::count::<u64>(0..=MAX_RECORDS))]
     max_idempotency_keys: u64,

@@ -394,3 +394,20 @@ fn penalty_is_read_from_both_formats() {
     assert!(written.contains("blockAfter") && !written.contains("blockMax"), "only what was given: {written}");
     assert!(loaded.rules.rules()[0].summary().ends_with(", and blocks for 900 s after 5 denials in 60 s"));
 }
+
+#[test]
+fn page_lists_every_algorithm_and_setting() {
+    let rules = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rules.md")).unwrap();
+    for name in crate::rules::setting_name::NAMES {
+        let has_row = rules.lines().any(|line| line.starts_with('|') && line.contains(&format!("`{name}`")));
+        assert!(has_row, "{name} in docs/rules.md");
+    }
+    let row = rules.lines().find(|line| line.starts_with("| `algorithm` |"));
+    for name in Kind::ALL.map(Kind::name) {
+        assert!(row.is_some_and(|row| row.contains(&format!("`{name}`"))), "{name} in docs/rules.md");
+        assert!(
+            rules.lines().any(|line| line.starts_with(&format!("| `{name}` | "))),
+            "{name} has a row in docs/rules.md"
+        );
+    }
+}

@@ -16,7 +16,7 @@ use crate::register::owner::{ALL_RULES, Class, ExceptionOwner, OwnerName, place_
 pub use crate::store::ExceptionKind;
 use crate::store::{Changed, Effect, Exception, ExceptionChange, Replaces, Setter};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
-use divvy_core::rules::network::{is_range, resembles};
+use divvy_core::rules::network::resembles;
 use divvy_core::rules::{Network, NetworkError, Rule, Scope, Settings, Spelling};
 
 /// Maximum number of changes that are stored together. Other changes wait for them.

@@ -293,7 +293,7 @@ fn measure_recall(actors: usize, hits: usize, invented: usize, window: Window) -
 #[test]
 fn recall_of_the_highest_actors() {
     let hits = std::env::var("DIVVY_TEST_TOP_HITS").ok().map(|hits| hits.parse::<usize>().unwrap());
-    let (actors, hits) = hits.map_or((100_000, 4_000_000), |hits| (10_000_000, hits));
+    let (actors, hits) = hits.map_or((100_000, 2_000_000), |hits| (10_000_000, hits));
     for window in Window::ALL {
         for invented in [0, 9] {
             let recall = measure_recall(actors, hits, invented, window);

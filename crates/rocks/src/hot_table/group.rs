@@ -76,6 +76,8 @@ impl HotTable {
                 stripe.loaded += 1;
                 *loaded = record.map(Box::new);
             }
+            // A refused group has looked up its counters, too.
+            stripe.acted += 1;
         }
         let mut durable_after = stripes.decide(&mut members, context, decisions)?;
         let mut has_added = false;
@@ -83,7 +85,6 @@ impl HotTable {
         for (member, EntryDecision { outcome, change, record, share }) in members.iter_mut().zip(decisions) {
             let change = std::mem::replace(change, Change::Keep);
             let stripe = stripes.at(member.stripe);
-            stripe.acted += 1;
             if has_added {
                 member.slot = stripe.slots.find(member.hash.high);
             }

@@ -19,7 +19,7 @@ use divvy_core::clock::NANOS_PER_SECOND;
 use divvy_core::rules::Operation;
 use divvy_limiter::{Intent, PlanBuilder, Refusal, Settlement, Together};
 
-/// The domain of a call, and its descriptors, each of which is an operation.
+/// The domain of a call, and its descriptors. Each descriptor is an operation.
 type Subject<'a> = (&'a [u8], &'a [RateLimitDescriptor]);
 
 impl RateLimits {

@@ -191,8 +191,7 @@ impl Acceptor {
     }
 }
 
-/// Sets the options of a connection, and moves it from this runtime's poller to that of its thread, where it registers when it is
-/// first polled.
+/// Sets the options of a connection, and moves it to its thread. There it registers with the poller when it is first polled.
 fn prepare(stream: TcpStream, worker: &Handle, write_timeout: Duration) -> io::Result<TcpStream> {
     // Replies are written whole, so waiting for more output would only delay them.
     stream.set_nodelay(true)?;

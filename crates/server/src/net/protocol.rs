@@ -60,6 +60,11 @@ impl Protocol {
         format!("this is divvy's {} port: {}", self.name_and_port().0, spoken.name_and_port().1)
     }
 
+    /// Returns whether clients choose HTTP/1.1 or HTTP/2 in a TLS handshake.
+    pub fn is_http(self) -> bool {
+        matches!(self, Self::Http | Self::Grpc)
+    }
+
     /// Returns the message for a client beyond the maximum number of connections. Empty if the client would take it for the reply
     /// to its first request, or if nothing may be sent before its first bytes.
     pub fn too_many(self) -> &'static [u8] {
@@ -72,10 +77,7 @@ impl Protocol {
 
     /// Returns the message for a client that uses TLS if the front does not.
     pub fn no_tls(self) -> Vec<u8> {
-        let remedy = match self {
-            Self::Line | Self::Resp => "connect without it",
-            Self::Http | Self::Grpc => "use http:",
-        };
+        let remedy = if self.is_http() { "use http:" } else { "connect without it" };
         self.error(&format!("this port does not speak TLS: {remedy}"))
     }
 

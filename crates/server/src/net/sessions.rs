@@ -1,8 +1,8 @@
 //! Sessions of the live page: who a browser is, from its login until its logout; and the cookie of a session, and the header with
 //! its token against cross-site requests.
 //!
-//! A session also ends when it is idle or old, and when its user or the credential of the login is gone, even if it comes back
-//! before the session is used again.
+//! A session also ends when it is idle or old, and when its user is gone or has other credentials, even if they come back before the
+//! session is used again.
 //! Memory contains hashes of the session ids, so it reveals none. Only a successful login begins a session, and each user
 //! has only a few.
 

@@ -48,18 +48,19 @@ impl Plain {
 
     /// Answers a client whose first bytes are no requests of this front. Returns whether it is one.
     fn refuse(&self, first: &[u8]) -> bool {
-        static REFUSED: LogThrottle = LogThrottle::new();
+        static OF_TLS: LogThrottle = LogThrottle::new();
+        static OF_OTHERS: LogThrottle = LogThrottle::new();
         let (front, peer) = (self.protocol.front(), self.peer);
-        let (answer, mistake) = if first.starts_with(&[HANDSHAKE, TLS_VERSION]) {
-            (self.protocol.no_tls(), "TLS on a plaintext port: see --tls-cert and --tls-fronts")
+        let (throttle, answer, mistake) = if first.starts_with(&[HANDSHAKE, TLS_VERSION]) {
+            (&OF_TLS, self.protocol.no_tls(), "TLS on a plaintext port: see --tls-cert and --tls-fronts")
         } else if let Some(answer) = self.protocol.answer_to_others(first) {
-            (answer, "a client speaks the protocol of another port")
+            (&OF_OTHERS, answer, "a client speaks the protocol of another port")
         } else {
             return false;
         };
         // Best effort: a new socket's buffer has room for a line.
         let _ = self.stream.try_write(&answer);
-        REFUSED.say(|more| tracing::warn!(front, %peer, more, "{mistake}: refused the connection"));
+        throttle.say(|more| tracing::warn!(front, %peer, more, "{mistake}: refused the connection"));
         true
     }
 

@@ -31,7 +31,8 @@ use divvy_telemetry::metrics::{Bound, Counter};
 /// The configuration of handshakes, until a newer one is loaded.
 #[derive(Debug)]
 pub struct Tls {
-    current: ArcSwap<ServerConfig>,
+    /// The configurations without a choice of protocols, and with HTTP's versions. They have the same certificate.
+    current: ArcSwap<[Arc<ServerConfig>; 2]>,
     failed: Counter,
     /// Whether clients need a certificate.
     pub requires_certificates: bool,
@@ -56,7 +57,11 @@ impl Tls {
             connection::close(stream).await;
             return None;
         }
-        let handshake = TlsAcceptor::from(self.current.load_full()).accept(stream).into_fallible();
+        let configs = self.current.load();
+        let [plain, http] = &**configs;
+        let config = Arc::clone(if protocol.is_http() { http } else { plain });
+        drop(configs);
+        let handshake = TlsAcceptor::from(config).accept(stream).into_fallible();
         match timeout_at(deadline, handshake).await {
             Ok(Ok(stream)) => Some(stream),
             Ok(Err((error, stream))) => {
@@ -131,8 +136,8 @@ impl Files {
         })
     }
 
-    /// Builds a configuration with TLS 1.2 and 1.3 and the usual ciphers.
-    fn configure(&self, contents: &Contents) -> Result<ServerConfig, TlsError> {
+    /// Builds configurations with TLS 1.2 and 1.3 and the usual ciphers.
+    fn configure(&self, contents: &Contents) -> Result<[Arc<ServerConfig>; 2], TlsError> {
         let provider = Arc::new(crypto::ring::default_provider());
         let versions = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -149,15 +154,15 @@ impl Files {
             )),
             error => TlsError::new(&self.key, error),
         })?;
-        let mut config = clients.with_single_cert(chain, key).map_err(|error| match error {
+        let plain = clients.with_single_cert(chain, key).map_err(|error| match error {
             rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
                 TlsError(format!("the key in {key_file} is not that of the first certificate in {certificate}"))
             }
             error => TlsError::new(&self.certificate, error),
         })?;
-        // Clients of HTTP choose its version in the handshake. Those of the other fronts ask for no protocol.
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(config)
+        let mut http = plain.clone();
+        http.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok([plain, http].map(Arc::new))
     }
 }
 

@@ -108,7 +108,7 @@ impl Fallback {
         };
         let has_failed =
             |index: &usize| batch.outcomes.get(*index).is_some_and(|outcome| outcome.as_ref().is_err_and(may_answer));
-        // Of a group, all entries are answered or none.
+        // All entries of a group are answered, or none.
         let is_policy_s = |entry: &Entry| entry.action != Action::Forget && !entry.action.needs_store();
         let units = batch.units(0).filter(|unit| unit.entries.iter().all(is_policy_s));
         let indexes = units.flat_map(|unit| unit.first..unit.first + unit.entries.len());

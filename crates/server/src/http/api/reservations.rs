@@ -147,7 +147,7 @@ impl Api {
 fn describe(refusal: Refusal) -> Problem {
     let field = match refusal {
         Refusal::NoCredits => "/amount",
-        Refusal::ZeroTtl | Refusal::LongTtl { .. } | Refusal::NoTtl { .. } => "/ttl",
+        Refusal::BadTtl { .. } | Refusal::NoTtl(_) => "/ttl",
         Refusal::BadClientId | Refusal::DifferentReservation => "/id",
         refusal => return refusal.into(),
     };
