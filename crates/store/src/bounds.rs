@@ -368,9 +368,19 @@ impl<K: Hash + Ord + Clone, S: BuildHasher> Records<K, S> {
     /// Sets the record with this key. It gets the share, or the share of the record that it replaces.
     pub fn set(&mut self, key: K, record: Record, share: Option<Share>) {
         self.note_time(record.made_after());
-        let share = share.or(self.take(&key).and_then(|replaced| replaced.share));
-        self.ends.insert((record.until, key.clone()));
-        self.records.insert(key, StoredRecord { record, share });
+        let Some(stored) = self.records.get_mut(&key) else {
+            self.ends.insert((record.until, key.clone()));
+            self.records.insert(key, StoredRecord { record, share });
+            return;
+        };
+        let before = std::mem::replace(&mut stored.record, record).until;
+        stored.share = share.or(stored.share.take());
+        if before != record.until {
+            let mut end = (before, key);
+            self.ends.remove(&end);
+            end.0 = record.until;
+            self.ends.insert(end);
+        }
     }
 
     /// Notes a time of the server's clock.
