@@ -59,6 +59,8 @@ impl RocksStore {
         let swept = Arc::<Swept>::default();
         let database = Database::open(path, options.clock, Arc::clone(&swept))?;
         let last_commit = database.last_commit;
+        // The estimate may be 0 even if there are counters.
+        let is_empty = last_commit == 0 && database.records().next().is_none();
         let engine = Engine::new(database, last_commit, &options);
         let damaged = |error: StoreError| OpenError::damaged(path, &error);
         engine.load_records(options.clock.now()).map_err(damaged)?;
@@ -75,7 +77,11 @@ impl RocksStore {
             stopping: Mutex::new(false),
             stop: Condvar::new(),
         });
-        core.engine.context.counters.estimated(core.estimate().unwrap_or_default());
+        if is_empty {
+            core.engine.table.noted_records();
+        } else {
+            core.engine.context.counters.estimated(core.estimate().unwrap_or_default());
+        }
         let mut threads = vec![
             spawn("divvy-write-back", &core, StoreCore::write_back_loop)?,
             spawn("divvy-fsync", &core, StoreCore::sync_loop)?,
