@@ -82,10 +82,22 @@ impl RedisStore {
         &self.seal
     }
 
-    /// Sends a call, and reads its reply.
+    /// Makes an attempt that has the same effect if it is carried out twice. Repeats it if the connection broke: a firewall or Redis
+    /// may end a connection that was idle, and an outage fails the second attempt, too.
+    async fn twice<T, F: Future<Output = Result<T, Failure>>>(&self, attempt: impl Fn() -> F) -> Result<T, StoreError> {
+        let mut result = attempt().await;
+        if result.as_ref().is_err_and(Failure::is_broken_connection) {
+            result = attempt().await;
+        }
+        result.map_err(|failure| self.describe(&failure))
+    }
+
+    /// Sends such a call, and reads its reply.
     async fn ask<T>(&self, call: Call, read: impl FnOnce(&Reply) -> Result<T, Failure>) -> Result<T, StoreError> {
-        let reply = self.target.exchange(&[call], self.deadline()).await.pop().unwrap_or(Err(Failure::NoNode));
-        reply.and_then(|reply| read(&reply)).map_err(|failure| self.describe(&failure))
+        let calls = [call];
+        let exchange =
+            || async { self.target.exchange(&calls, self.deadline()).await.pop().unwrap_or(Err(Failure::NoNode)) };
+        read(&self.twice(exchange).await?).map_err(|failure| self.describe(&failure))
     }
 
     /// Reads the key for ids, or creates it if Redis has none.
@@ -212,7 +224,7 @@ impl Store for RedisStore {
     /// Checks the store. A cluster is ready as long as any of its masters takes hits. All servers see the same cluster,
     /// so a load balancer would otherwise remove all servers.
     async fn check(&self) -> Result<(), StoreError> {
-        self.target.check(self.deadline()).await.map_err(|failure| self.describe(&failure))
+        self.twice(|| self.target.check(self.deadline())).await
     }
 
     /// Sends all changes at once. If one fails, others may have been made.
