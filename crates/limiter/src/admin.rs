@@ -12,11 +12,8 @@ mod listing;
 use std::borrow::Cow;
 
 use crate::active_rules::{ActiveRules, RuleCounter};
-use crate::refusal::{AdminError, MAX_ACTOR, Refusal};
+use crate::refusal::{AdminError, MAX_ACTOR, Refusal, shown};
 use divvy_core::rules::{ActorFields, Network, NetworkError, Operation, Rule, Scope, Spellings, header};
-
-/// Maximum number of characters of a name that an error repeats. A client may have sent a very long one.
-const SHOWN: usize = 200;
 
 /// A page of a listing. Even an empty page need not be the last one.
 #[derive(Debug, Clone, Default)]
@@ -155,11 +152,6 @@ fn possible_value(rule: &Rule, field: &str, value: &str, spellings: &Spellings) 
 /// Returns the error for an actor that no hit of the rule has.
 fn no_hit(rule: &Rule, actor: &str, fix: String) -> AdminError {
     AdminError::NoHit { rule: rule.lasting_name().unwrap_or_default().to_owned(), actor: shown(actor), fix }
-}
-
-/// Returns the start of a text, for an error.
-pub(super) fn shown(text: &str) -> String {
-    text.chars().take(SHOWN).collect()
 }
 
 /// Envoy's descriptor for the network of a client's address: its values are networks.

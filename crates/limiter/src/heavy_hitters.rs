@@ -8,7 +8,7 @@
 //! window's nominal length. So the last minute is between 60 and 70 seconds long, and the last hour between 60 and 70 minutes.
 //!
 //! An actor in a table is counted for each slice. If a table may not grow, a new actor with the amount `v` meets the one with the
-//! smallest score `s` of a few that are chosen at random. It replaces that actor with the probability `v / (s + v)`, and takes over
+//! smallest score `s` of a few neighbors at a random place. It replaces that actor with the probability `v / (s + v)`, and takes over
 //! the score, which fades with the slices (after Ben Basat, Einziger, Friedman, Kassner: Randomized Admission Policy, INFOCOM
 //! 2017). So actors that come once rarely replace anyone, whereas the count of a real actor grows.
 //!

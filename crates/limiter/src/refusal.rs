@@ -3,7 +3,6 @@
 
 use std::fmt::Display;
 
-use crate::admin::shown;
 use crate::register::owner::Class;
 use crate::store::StoreError;
 use divvy_core::rules::{BadCost, MAX_RESET_SECONDS, MAX_STACK, Misspelling, NetworkError, QuotaError};
@@ -16,6 +15,13 @@ pub const MAX_CLIENT_ID: usize = 255;
 pub const MAX_IDEMPOTENCY_KEY: usize = 255;
 /// Maximum length of an id (characters), so that it fits into a URL.
 pub const MAX_ID_TEXT: usize = 8 * 1024 + 16;
+/// Maximum number of characters of a name that an error repeats. A client may have sent a very long one.
+const SHOWN: usize = 200;
+
+/// Returns the start of a text, for an error.
+pub(crate) fn shown(text: &str) -> String {
+    text.chars().take(SHOWN).collect()
+}
 
 /// The error for a text that is not a reservation's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -393,16 +393,9 @@ impl<K: Hash + Ord + Clone, S: BuildHasher> Records<K, S> {
     where
         K: Borrow<Q>,
     {
-        drop(self.take(key));
-    }
-
-    fn take<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<StoredRecord>
-    where
-        K: Borrow<Q>,
-    {
-        let (key, stored) = self.records.remove_entry(key)?;
-        self.ends.remove(&(stored.record.until, key));
-        Some(stored)
+        if let Some((key, stored)) = self.records.remove_entry(key) {
+            self.ends.remove(&(stored.record.until, key));
+        }
     }
 
     /// Drops expired records, as [`Records::sweep`] does. If the clock was set back, all records expire earlier by the

@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::task::yield_now;
 
 pub use super::listing::{BlockChanges, ExceptionFilter, ExceptionsPage, ListedException};
-use super::{RuleName, lasting_name, possible, shown};
+use super::{RuleName, lasting_name, possible};
 use crate::Limiter;
 pub use crate::refusal::MAX_LASTS_SECONDS;
-use crate::refusal::{AdminError, MAX_ACTOR, MAX_FIELD, MAX_FIELDS, MAX_PROGRAM, MAX_REASON, Refusal};
+use crate::refusal::{AdminError, MAX_ACTOR, MAX_FIELD, MAX_FIELDS, MAX_PROGRAM, MAX_REASON, Refusal, shown};
 use crate::register::memory::weight;
 use crate::register::owner::{ALL_RULES, Class, ExceptionOwner, OwnerName, place_of};
 pub use crate::store::ExceptionKind;

@@ -3,11 +3,10 @@
 //! changes nothing.
 
 use super::counters::MAX_PAGE;
-use super::shown;
 pub use super::{Page, RuleName};
 use crate::active_rules::ActiveRules;
 pub use crate::heavy_hitters::{Order, Ranked, Ranking, Window};
-use crate::refusal::{AdminError, Refusal};
+use crate::refusal::{AdminError, Refusal, shown};
 use crate::store::{Batch, SHOW, Store};
 use crate::{Limit, Limiter, MAX_PART, Verdict};
 use divvy_core::algorithm::Outcome;
