@@ -6,6 +6,8 @@ use std::sync::Arc;
 use serde::Serialize;
 use tokio::sync::watch;
 
+use crate::errors::shorten;
+
 /// Number of reloads that are kept.
 const MAX_RELOADS: usize = 20;
 /// Number of lines of a reload that are kept. The server's log has all of them.
@@ -64,14 +66,7 @@ impl RecentReloads {
 
 fn bounded(lines: impl ExactSizeIterator<Item = impl Display>) -> Vec<String> {
     let more = lines.len().saturating_sub(MAX_LINES);
-    let shortened = lines.take(MAX_LINES).map(|line| {
-        let mut line = line.to_string();
-        if line.len() > MAX_LINE {
-            line.truncate(line.floor_char_boundary(MAX_LINE));
-            line.push('…');
-        }
-        line
-    });
+    let shortened = lines.take(MAX_LINES).map(|line| shorten(line.to_string(), MAX_LINE));
     let rest = (more > 0).then(|| format!("and {more} more, which the server's log has"));
     shortened.chain(rest).collect()
 }

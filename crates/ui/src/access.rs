@@ -24,7 +24,7 @@ use divvy_server::http::page::{
     Answered, PageBody, Problem, Refusal, Reply, RequestOrigin, body, check_category, check_origin, empty, host_in_uri,
     json, recognize, too_many_logins,
 };
-use divvy_server::sessions::{self, OpenSession, SessionKey};
+use divvy_server::sessions::{OpenSession, SessionKey};
 
 /// Beginning of the paths with data.
 const DATA: &str = "/ui/api/";
@@ -146,7 +146,7 @@ async fn recognize_viewer(
 ) -> Result<(ClientIdentity, Option<OpenSession>), Refusal> {
     let mut session = None;
     let by_session = || {
-        session = sessions::open(guard, &head.headers);
+        session = guard.sessions.as_ref()?.open(&guard.authority, &head.headers);
         session.as_ref().map(|session| session.identity.clone())
     };
     let identity = recognize(guard, &head.headers, origin, by_session).await?;

@@ -14,6 +14,7 @@ use divvy_core::rules::{MatchPolicy, Rule};
 use divvy_limiter::Scope;
 use divvy_limiter::inspection::listed;
 use divvy_server::http::page::{Problem, body};
+use divvy_server::shorten;
 
 /// Maximum number of rules in an event.
 const MAX_COUNT: usize = 100;
@@ -213,18 +214,18 @@ fn describe(rule: &Rule, index: usize, file: Option<&str>) -> Value {
     json!({
         "index": index,
         "name": rule.name(index),
-        "operation": shorten(rule.to_string()),
-        "limit": shorten(rule.settings.to_string()),
+        "operation": shorten(rule.to_string(), MAX_TEXT),
+        "limit": shorten(rule.settings.to_string(), MAX_TEXT),
         "algorithm": rule.settings.algorithm().name(),
         "actorField": rule.actor_field(),
         // The settings `networks` and `list`.
-        "conditions": rule.conditions().map(|condition| shorten(condition.to_string())).collect::<Vec<_>>(),
+        "conditions": rule.conditions().map(|condition| shorten(condition.to_string(), MAX_TEXT)).collect::<Vec<_>>(),
         "actorPrefix": rule.actor_prefix.as_ref().map(ToString::to_string),
         // The blocks of actors that the rule keeps denying.
         "penalty": rule.penalty.as_ref().map(ToString::to_string),
         "stack": rule.match_policy == MatchPolicy::And,
         "canary": is_canary(rule),
-        "comment": rule.comment.clone().map(shorten),
+        "comment": rule.comment.clone().map(|comment| shorten(comment, MAX_TEXT)),
         "line": rule.line,
         "file": file,
     })
@@ -233,12 +234,4 @@ fn describe(rule: &Rule, index: usize, file: Option<&str>) -> Value {
 /// Adds a member to an object.
 fn add(object: &mut Value, name: &str, value: Value) {
     object.as_object_mut().map(|members| members.insert(name.to_owned(), value));
-}
-
-fn shorten(mut text: String) -> String {
-    if text.len() > MAX_TEXT {
-        text.truncate(text.floor_char_boundary(MAX_TEXT));
-        text.push('…');
-    }
-    text
 }

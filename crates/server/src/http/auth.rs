@@ -7,7 +7,7 @@ use hyper::{HeaderMap, StatusCode};
 
 use super::response::Problem;
 use crate::net::auth::{Guard, RequestOrigin};
-use crate::net::sessions::{self, TOKEN};
+use crate::net::sessions::TOKEN;
 use divvy_access::{Category, ClientIdentity, Forbidden, Given, LoginError};
 
 /// Challenge for a client that has to send the password.
@@ -77,7 +77,7 @@ pub async fn admit(
     origin: &RequestOrigin,
     category: Category,
 ) -> Result<(), Refusal> {
-    let by_session = || sessions::open_with_token(guard, headers).map(|session| session.identity);
+    let by_session = || Some(guard.sessions.as_ref()?.open_with_token(&guard.authority, headers)?.identity);
     let identity = recognize(guard, headers, origin, by_session).await?;
     let may = check_category(guard, &identity, category);
     // The audit log needs the name of a refused client, too.

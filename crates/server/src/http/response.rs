@@ -11,7 +11,7 @@ use serde::Serialize;
 use tonic::Status;
 
 use super::transport::response_body::Reply;
-use crate::errors::{self, Terms};
+use crate::errors::{self, Terms, shorten};
 use crate::net::auth::RequestOrigin;
 use crate::net::protocol::Protocol;
 use divvy_limiter::{ErrorClass, LimiterError, RefusedMember};
@@ -132,11 +132,7 @@ impl Display for Problem {
 impl Problem {
     /// Describes a problem with this status, for people.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        let mut detail = detail.into();
-        if detail.len() > MAX_DETAIL {
-            detail.truncate(detail.floor_char_boundary(MAX_DETAIL));
-            detail.push('…');
-        }
+        let detail = shorten(detail.into(), MAX_DETAIL);
         let title = status.canonical_reason().unwrap_or("Error");
         let (pointer, header, limit, login_error) = (None, None, None, None);
         Self { kind: "about:blank", title, status, detail, pointer, header, limit, login_error }

@@ -16,7 +16,6 @@ use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
 use tokio::time::Instant;
 
-use super::auth::Guard;
 use divvy_access::{Authority, ClientIdentity, Digest};
 
 /// Maximum number of sessions. Beyond, a login ends the session that was unused for the longest time.
@@ -38,6 +37,9 @@ const COOKIE_NAME: &str = "divvy_session_";
 /// Beginning of the cookie's name over TLS. Browsers accept this prefix only from the host itself, over TLS.
 const SECURE_COOKIE_NAME: &str = "__Host-divvy_session_";
 
+/// Header with the session's token. A page of another site cannot send it, because it needs the consent of this server.
+pub const TOKEN: &str = "x-divvy-token";
+
 /// The sessions of a server.
 #[derive(Debug)]
 pub struct Sessions {
@@ -45,7 +47,7 @@ pub struct Sessions {
     pub is_secure: bool,
     /// Name of the cookie with the id of a session.
     pub cookie_name: String,
-    open: Mutex<HashMap<SessionKey, Session>>,
+    sessions: Mutex<HashMap<SessionKey, Session>>,
 }
 
 /// Hash of a session's id, which names the session within the server.
@@ -86,7 +88,7 @@ impl Sessions {
     /// Creates the sessions of the listener with this port. `is_secure` says that all browsers connect over TLS.
     pub fn new(port: u16, is_secure: bool) -> Self {
         let prefix = if is_secure { SECURE_COOKIE_NAME } else { COOKIE_NAME };
-        Self { is_secure, cookie_name: format!("{prefix}{port}"), open: Mutex::default() }
+        Self { is_secure, cookie_name: format!("{prefix}{port}"), sessions: Mutex::default() }
     }
 
     /// Begins a session of a user who has logged in.
@@ -95,7 +97,7 @@ impl Sessions {
     /// The system provides no random bytes.
     pub fn begin(&self, identity: ClientIdentity, now: Instant) -> Result<NewSession, getrandom::Error> {
         let (id, token) = (new_secret()?, Arc::<str>::from(new_secret()?));
-        let mut open = self.open.lock();
+        let mut open = self.sessions.lock();
         open.retain(|_, session| !session.has_ended(now));
         let is_own = |session: &Session| session.identity.name() == identity.name();
         if open.values().filter(|session| is_own(session)).count() >= MAX_PER_USER {
@@ -110,6 +112,19 @@ impl Sessions {
         Ok(NewSession { id, token })
     }
 
+    /// Returns the session of a request that has the session's cookie and its token.
+    pub fn open_with_token(&self, authority: &Authority, headers: &HeaderMap) -> Option<OpenSession> {
+        // Without a token, no session is looked up.
+        let token = single(headers.get_all(TOKEN).iter())?;
+        self.open(authority, headers).filter(|session| session.has_token(token.as_bytes()))
+    }
+
+    /// Returns the session of a request that has the session's cookie. This is not enough for a request that changes anything.
+    #[expect(clippy::disallowed_methods, reason = "how long a session is unused")]
+    pub fn open(&self, authority: &Authority, headers: &HeaderMap) -> Option<OpenSession> {
+        self.find(self.read_id(headers)?, authority, Instant::now())
+    }
+
     /// Returns the session with this id, and records its use.
     fn find(&self, id: &[u8], authority: &Authority, now: Instant) -> Option<OpenSession> {
         // No other text is an id. A hash of a long one would be work for nothing.
@@ -121,7 +136,7 @@ impl Sessions {
 
     /// Returns the session with this key if it has not ended, and records its use.
     pub fn renew(&self, key: SessionKey, authority: &Authority, now: Instant) -> Option<OpenSession> {
-        let mut open = self.open.lock();
+        let mut open = self.sessions.lock();
         let session = open.get_mut(&key)?;
         authority.refresh(&mut session.identity);
         let is_same_login = session.identity.login_since() == session.login_since;
@@ -136,7 +151,7 @@ impl Sessions {
     /// Ends the session of a request, if it has one.
     pub fn end(&self, headers: &HeaderMap) {
         if let Some(id) = self.read_id(headers) {
-            self.open.lock().remove(&SessionKey::of(id));
+            self.sessions.lock().remove(&SessionKey::of(id));
         }
     }
 
@@ -166,23 +181,6 @@ impl Sessions {
             if name == self.cookie_name.as_bytes() { value.strip_prefix(b"=") } else { None }
         }))
     }
-}
-
-/// Header with the session's token. A page of another site cannot send it, because it needs the consent of this server.
-pub const TOKEN: &str = "x-divvy-token";
-
-/// Returns the session of a request that has the session's cookie and its token.
-pub fn open_with_token(guard: &Guard, headers: &HeaderMap) -> Option<OpenSession> {
-    // Without a token, no session is looked up.
-    let token = single(headers.get_all(TOKEN).iter())?;
-    open(guard, headers).filter(|session| session.has_token(token.as_bytes()))
-}
-
-/// Returns the session of a request that has the session's cookie. This is not enough for a request that changes anything.
-#[expect(clippy::disallowed_methods, reason = "how long a session is unused")]
-pub fn open(guard: &Guard, headers: &HeaderMap) -> Option<OpenSession> {
-    let sessions = guard.sessions.as_deref()?;
-    sessions.find(sessions.read_id(headers)?, &guard.authority, Instant::now())
 }
 
 fn single<T>(mut items: impl Iterator<Item = T>) -> Option<T> {

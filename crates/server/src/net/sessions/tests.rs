@@ -42,7 +42,7 @@ async fn session_ends_when_it_is_idle_or_old() {
     }
     assert!(sessions.find(idle.id.as_bytes(), &authority, start + MAX_IDLE).is_none());
     assert!(sessions.find(used.id.as_bytes(), &authority, start + MAX_AGE).is_none());
-    assert!(sessions.open.lock().is_empty());
+    assert!(sessions.sessions.lock().is_empty());
 }
 
 #[tokio::test]
@@ -91,7 +91,7 @@ async fn sessions_of_a_user_and_of_all_users_are_bounded() {
             begun.push(sessions.begin(identity, now).unwrap());
         }
     }
-    assert_eq!(sessions.open.lock().len(), MAX_SESSIONS);
+    assert_eq!(sessions.sessions.lock().len(), MAX_SESSIONS);
     let is_open = |session: &NewSession| sessions.find(session.id.as_bytes(), &authority, now).is_some();
     let open: Vec<_> = begun.iter().map(is_open).collect();
     // Each user's later half is open, except for the user who was not seen for the longest time.
