@@ -111,7 +111,7 @@ test: test-setup ## All tests but the long campaigns, or those whose path contai
 .PHONY: docs
 docs: libraries ## Regenerate tables, recorded replies and expected reports from the flags and the code
 	DIVVY_TEST_WRITE_DOCS=1 $(CARGO_TEST) --package divvy --package divvy-core --package divvy-limiter --lib -- config:: architecture_page_shows_the_table
-	DIVVY_TEST_WRITE_DOCS=1 $(CARGO_TEST) --package divvy --package divvy-api --test main --test pages -- configuration:: wire:: page_of_
+	DIVVY_TEST_WRITE_DOCS=1 $(CARGO_TEST) --package divvy --test main -- configuration:: pages:: wire::
 
 .PHONY: screenshots
 screenshots: build ## Take the pictures of the live page in docs/images

@@ -23,6 +23,7 @@ mod limits;
 mod line_protocol;
 mod logs;
 mod mistakes;
+mod pages;
 mod resp;
 mod robustness;
 mod rule_tests;

@@ -7,7 +7,9 @@ use divvy::access::Category;
 use divvy::protocol::command::command_rows::commands;
 use divvy::server::grpc::Rpc;
 
-use self::table::{LISTINGS, OF_CONNECTIONS, OPERATIONS, Operation, PUBLIC, RESTRICTED, expand, operations, parts};
+use self::table::{
+    LISTINGS, OF_CONNECTIONS, Operation, PUBLIC, RESTRICTED, expand, operations, pairs_out_of_scope, parts,
+};
 use super::scopes::{Ids, KNOWN, REFUSED, UNKNOWN, fill, guarded, state, users};
 use super::{Guarded, basic, line, only};
 use crate::support::Response;
@@ -82,10 +84,11 @@ const SCOPED: [Category; 6] =
 fn all_operations() -> Vec<Operation> {
     let listings = LISTINGS.iter().map(|(command, request, ..)| {
         let is_status = command.starts_with("DIVVY.STATUS");
-        (if is_status { Category::Status } else { Category::Read }, *command, *request)
+        (if is_status { Category::Status } else { Category::Read }, (*command).to_owned(), (*request).to_owned())
     });
-    let of_connections = OF_CONNECTIONS.iter().map(|command| (Category::Connection, *command, ""));
-    OPERATIONS.iter().copied().chain(listings).chain(of_connections).collect()
+    let of_connections =
+        OF_CONNECTIONS.iter().map(|command| (Category::Connection, (*command).to_owned(), String::new()));
+    operations().into_iter().chain(listings).chain(of_connections).collect()
 }
 
 /// Returns whether a user with only the category `own` may send requests of `category`.
@@ -122,7 +125,8 @@ fn table_has_every_command_and_every_route() {
     }
     let guarded = guarded(&users());
     let described = get(guarded.server.http, "/openapi.json").json();
-    let requests: Vec<_> = operations.iter().map(|(.., request)| *request).chain(PUBLIC.iter().copied()).collect();
+    let requests: Vec<_> =
+        operations.iter().map(|(.., request)| request.as_str()).chain(PUBLIC.iter().copied()).collect();
     for (path, methods) in described["paths"].as_object().unwrap() {
         for method in methods.as_object().unwrap().keys().filter(|key| *key != "parameters") {
             let is_own = |request: &str| {
@@ -140,7 +144,7 @@ fn users_may_send_what_their_categories_have_and_nothing_else() {
     let guarded = guarded(&(Category::ALL.map(only).concat() + &users()));
     let Ids { open, .. } = fill(&guarded);
     for (category, command, request) in all_operations() {
-        let (command, request) = (expand(command, KNOWN, &open).remove(0), expand(request, KNOWN, &open).remove(0));
+        let (command, request) = (expand(&command, KNOWN, &open).remove(0), expand(&request, KNOWN, &open).remove(0));
         if category != Category::Connection && !command.is_empty() {
             let reply = guarded.server.resp().command(&command);
             Expected::NoUser.check_resp("nobody", &command, &reply);
@@ -202,7 +206,7 @@ fn calls_are_refused_without_the_category_or_the_scope() {
             assert!(status == 200 && code == "7" && message != REFUSED, "{user}: {rpc:?}: {message}");
         }
         for user in RESTRICTED {
-            for pairs in [KNOWN, UNKNOWN].into_iter().flat_map(operations) {
+            for pairs in [KNOWN, UNKNOWN].into_iter().flat_map(pairs_out_of_scope) {
                 let refused = refusal(ask(rpc, user, &["api=a user=ann", &pairs], ""));
                 assert_eq!(refused, (200, "7".to_owned(), REFUSED.to_owned()), "{user}: {rpc:?} {pairs}");
             }
@@ -243,9 +247,9 @@ fn requests_out_of_scope_are_refused_and_take_nothing() {
     let ids = fill(&guarded);
     let before = state(&guarded);
     for (actor, id) in [(KNOWN, &ids.open), (UNKNOWN, &ids.released)] {
-        for (category, command, request) in OPERATIONS.iter().filter(|(category, ..)| SCOPED.contains(category)) {
+        for (category, command, request) in operations().iter().filter(|(category, ..)| SCOPED.contains(category)) {
             for user in RESTRICTED {
-                if !command.is_empty() {
+                if command.contains('{') {
                     let commands = expand(command, actor, id);
                     let (mut client, mut transaction) = (guarded.resp(user), guarded.resp(user));
                     assert_eq!(transaction.command("MULTI"), "OK");
@@ -256,7 +260,7 @@ fn requests_out_of_scope_are_refused_and_take_nothing() {
                     let replies = vec![format!("-NOPERM {REFUSED}"); commands.len()];
                     assert_eq!(transaction.command("EXEC"), format!("[{}]", replies.join(" ")), "{user}: {command}");
                 }
-                let requests = if request.is_empty() { Vec::new() } else { expand(request, actor, id) };
+                let requests = if request.contains('{') { expand(request, actor, id) } else { Vec::new() };
                 for (request, response) in requests.iter().flat_map(|request| over_http(&guarded, Some(user), request))
                 {
                     Expected::OutOfScope.check_http(Some(*category), user, &request, &response);
@@ -265,7 +269,7 @@ fn requests_out_of_scope_are_refused_and_take_nothing() {
         }
         // The user of the line protocol is `default`, who has the scope of the user `a`.
         let mut client = guarded.line();
-        for pairs in operations(actor) {
+        for pairs in pairs_out_of_scope(actor) {
             client.send(format!("HIT {pairs}\n").as_bytes());
             assert_eq!(client.read_line(), format!("ERR unknown \"{REFUSED}\"\n"), "{pairs}");
         }

@@ -1,7 +1,9 @@
 //! The table of rights: each operation on each front, the category that a user needs for it, and requests that are out of
-//! scope of the users [`RESTRICTED`].
+//! scope of the users [`RESTRICTED`]. Requests of operators follow from their declarations.
 
-use divvy::access::Category::{self, Admin, Backup, Block, Forget, Hit, Info, Limits, Metrics, Read, Status};
+use divvy::access::Category::{self, Admin, Forget, Hit, Info, Limits, Metrics, Read, Status};
+use divvy::metrics::RequestKind;
+use divvy_api::{ENDPOINTS, Endpoint, Field, Kind, Place};
 
 use crate::users::scopes::LABELS;
 
@@ -9,10 +11,11 @@ use crate::users::scopes::LABELS;
 ///
 /// Words in braces stand for all pairs, rules and entries that are out of scope; see [`expand`]. A request without any is
 /// about all rules, or about the server.
-pub type Operation = (Category, &'static str, &'static str);
+pub type Operation = (Category, String, String);
 
+/// Operations of customers, the server's own, and further forms of those of operators.
 #[rustfmt::skip]
-pub const OPERATIONS: &[Operation] = &[
+const OPERATIONS: &[(Category, &str, &str)] = &[
     (Hit, "DIVVY.HIT {pairs} COST 3", r#"POST /v1/hit {"operation":{json}}"#),
     // The first hit is in scope of some of the users.
     (Hit, "DIVVY.HIT {pairs} ID x",
@@ -36,37 +39,71 @@ pub const OPERATIONS: &[Operation] = &[
     (Hit, "", "GET|PUT|POST|DELETE|OPTIONS|HEAD|PATCH|TRACE /v1/check/{path}?{query}"),
     (Read, "RL.GET {actor} 10 60", ""),
     (Read, "RL.PGET {actor} 10 60", ""),
-    (Read, "DIVVY.EXPLAIN {pairs}", r#"POST /v1/explain {"operation":{json}}"#),
-    (Read, "DIVVY.COUNTERS {rule} ACTOR {actor}", "GET /v1/counters?rule={rule}&actor={actor}"),
     (Read, "DIVVY.COUNTERS api=b user=* ACTOR {actor}", ""),
-    (Read, "DIVVY.TOP {ranked} TAKEN", "GET /v1/top?rule={ranked}"),
     (Read, "DIVVY.TOP api=tenants tenant=* TAKEN", ""),
-    (Read, "DIVVY.LIMIT GET b-user {actor}", "GET /v1/limits?rule=b-user&actor={actor}"),
-    (Read, "DIVVY.BLOCK GET {entry}", "GET /v1/blocks?{about}"),
-    (Read, "DIVVY.ALLOW GET {entry}", "GET /v1/allows?{about}"),
-    (Status, "DIVVY.STATUS tenant={actor}", "GET /v1/status?tenant={actor}"),
     (Status, "DIVVY.STATUS user={actor} tenant={actor}", "GET /v1/status?user={actor}&tenant={actor}"),
-    (Limits, "DIVVY.LIMIT SET b-user {actor} 5", r#"PUT /v1/limits?rule=b-user&actor={actor} {"credits":5}"#),
     (Limits, "DIVVY.LIMIT SET no-such {actor} 5", ""),
-    (Limits, "DIVVY.LIMIT DEL b-user {actor}", "DELETE /v1/limits?rule=b-user&actor={actor}"),
-    (Block, "DIVVY.BLOCK SET {entry}", r#"PUT /v1/blocks?{about} {"reason":"x"}"#),
-    (Block, "DIVVY.ALLOW SET {entry}", r#"PUT /v1/allows?{about} {"reason":"x"}"#),
-    (Block, "DIVVY.BLOCK DEL {entry}", "DELETE /v1/blocks?{about}"),
-    (Block, "DIVVY.ALLOW DEL {entry}", "DELETE /v1/allows?{about}"),
-    (Block, "", r#"POST /v1/blocks/bulk {"set":[{"rule":"b-user","actor":"{actor}"}]}"#),
-    (Forget, "DIVVY.RESET {pairs}", ""),
-    (Forget, "DIVVY.FORGET {rule} ACTOR {actor}", "DELETE /v1/counters?rule={rule}&actor={actor}"),
     (Forget, "DIVVY.FORGET api=b user=* ACTOR {actor}", ""),
-    (Backup, "DIVVY.BACKUP x", r#"POST /v1/backups {"name":"x"}"#),
     (Metrics, "", "GET /metrics"),
-    (Info, "INFO", "GET /v1/stats"),
     (Info, "CLIENT LIST", ""),
     (Info, "DBSIZE", ""),
     (Info, "CONFIG GET *", ""),
-    (Admin, "ACL LIST", "GET /v1/users"),
-    (Admin, "DIVVY.RELOAD", "POST /v1/reload"),
     (Admin, "ACL GETUSER all", ""),
 ];
+
+/// Returns the operations.
+pub fn operations() -> Vec<Operation> {
+    let owned =
+        |&(category, command, request): &(Category, &str, &str)| (category, command.to_owned(), request.to_owned());
+    OPERATIONS.iter().map(owned).chain(ENDPOINTS.iter().map(|endpoint| of_operator(endpoint))).collect()
+}
+
+/// Returns an operation with the fields that it needs, and about a rule and an actor if it can be.
+fn of_operator(endpoint: &Endpoint) -> Operation {
+    let is_given = |field: &&&Field| field.is_required || ["rule", "actor", "operation", "set"].contains(&field.name);
+    let fields: Vec<_> = endpoint.fields.iter().filter(is_given).collect();
+    let has_actor = fields.iter().any(|field| field.name == "actor");
+    let value = |field: &Field| match field.kind {
+        Kind::Rule => (if has_actor { "{rule}" } else { "{ranked}" }).to_owned(),
+        Kind::Pairs if field.name == "actor" => "tenant={actor}".to_owned(),
+        Kind::Pairs => "{pairs}".to_owned(),
+        Kind::List { .. } => r#"[{"rule":"b-user","actor":"{actor}"}]"#.to_owned(),
+        Kind::Text if field.name == "rule" => "b-user".to_owned(),
+        Kind::Text if field.name == "actor" => "{actor}".to_owned(),
+        Kind::Number { min, .. } => min.to_string(),
+        Kind::Choice(words) => words[0].to_owned(),
+        Kind::Text | Kind::Owner | Kind::Seconds => "7".to_owned(),
+    };
+    let words = fields.iter().filter_map(|field| match field.place {
+        Place::Position | Place::Word => Some(format!(" {}", value(field))),
+        // A listing of one rule has what is in scope.
+        Place::Option("RULE") => None,
+        Place::Option(word) => Some(format!(" {word} {}", value(field))),
+        Place::Nowhere => None,
+    });
+    let command =
+        format!("{} {}", endpoint.command.0, endpoint.command.1).trim().to_uppercase() + &words.collect::<String>();
+    let in_query = fields.iter().filter(|field| !field.is_in_body).map(|field| match field.kind {
+        Kind::Pairs => value(field).replace(' ', "&"),
+        _ => format!("{}={}", field.name, value(field)),
+    });
+    let in_body = fields.iter().filter(|field| field.is_in_body).map(|field| match field.kind {
+        Kind::Pairs => r#""operation":{json}"#.to_owned(),
+        Kind::Text => format!("\"{}\":\"{}\"", field.name, value(field)),
+        _ => format!("\"{}\":{}", field.name, value(field)),
+    });
+    let (query, body) = (in_query.collect::<Vec<_>>().join("&"), in_body.collect::<Vec<_>>().join(","));
+    let body = if endpoint.has_body() { format!(" {{{body}}}") } else { String::new() };
+    let request = endpoint.http.map_or(String::new(), |(method, path)| {
+        let mark = if query.is_empty() { "" } else { "?" };
+        format!("{method} {path}{mark}{query}{body}")
+    });
+    let is_block = endpoint.kind == RequestKind::Blocks;
+    let [command, request] =
+        [(command, "b-user {actor}", "{entry}"), (request, "rule=b-user&actor={actor}", "{about}")]
+            .map(|(text, of_rule, of_any)| if is_block { text.replace(of_rule, of_any) } else { text });
+    (endpoint.category, command, request)
+}
 
 /// Commands about the connection and the protocol, which every user may send.
 #[rustfmt::skip]
@@ -121,8 +158,8 @@ const PAIRS: [&str; 6] = [
     "other={actor}",
 ];
 
-/// Returns operations out of scope for this actor, as pairs.
-pub fn operations(actor: &str) -> [String; 6] {
+/// Returns the pairs of operations out of scope for this actor.
+pub fn pairs_out_of_scope(actor: &str) -> [String; 6] {
     PAIRS.map(|pairs| pairs.replace("{actor}", actor))
 }
 

@@ -11,6 +11,7 @@ use hyper::{HeaderMap, Response};
 use prost::Message;
 use tonic::{Code as TonicCode, Status};
 
+use super::descriptors::{DescriptorReader, NO_DOMAIN};
 use super::messages::envoy::config::core::v3::HeaderValue;
 use super::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
@@ -29,12 +30,11 @@ use crate::net::protocol::Protocol;
 use divvy_core::algorithm::{FixedWindow, Limit};
 use divvy_core::clock::{NANOS_PER_SECOND, ceil_seconds};
 use divvy_core::rules::Operation;
-use divvy_core::rules::operation::DOMAIN;
 use divvy_limiter::{
     ErrorClass, Intent, Limiter, LimiterError, MAX_TOGETHER, Outcome, PlanBuilder, Refusal, Report, Standing, Together,
     Verdict,
 };
-use divvy_telemetry::metrics::{Bound, ErrorKind, FrontRequests, RequestKind};
+use divvy_telemetry::metrics::{ErrorKind, FrontRequests, RequestKind};
 
 /// The services of Envoy and Kuadrant.
 pub(super) struct RateLimits {
@@ -42,7 +42,7 @@ pub(super) struct RateLimits {
     pub reserving_calls: ReservingCalls,
     /// Counts calls.
     pub counts: FrontRequests,
-    pub max_pairs: usize,
+    pub reader: DescriptorReader,
     pub settings: GrpcSettings,
     /// Memory of requests in work.
     pub memory: Arc<BufferMemory>,
@@ -186,7 +186,7 @@ impl RateLimits {
         }
         brought.clear();
         for (index, descriptor) in request.descriptors.iter().enumerate() {
-            let ask = self.read_descriptor(request, index, descriptor, operation)?;
+            let ask = self.reader.read_descriptor(request, index, descriptor, operation)?;
             let intent = match (ask.gives_back, ask.has_own_cost) {
                 (true, _) => Intent::Leave,
                 (false, true) => Intent::EnterOrCharge,
@@ -203,12 +203,14 @@ impl RateLimits {
         }
         Ok(())
     }
+}
 
+impl DescriptorReader {
     /// Reads descriptor number `index` into `operation`.
     ///
     /// # Errors
     /// The descriptor is invalid, or has too many pairs.
-    fn read_descriptor(
+    pub fn read_descriptor(
         &self,
         request: &RateLimitRequest,
         index: usize,
@@ -231,39 +233,6 @@ impl RateLimits {
             gives_back: descriptor.is_negative_hits,
             own_limit: own_limit.transpose()?,
         })
-    }
-
-    /// Reads the entries of descriptor number `index` into `operation`, and the `domain`. The last of a repeated key wins, and no
-    /// entry replaces the domain.
-    ///
-    /// Invalid UTF-8 is replaced by U+FFFD, so that a client that makes a gateway send it is limited, too.
-    ///
-    /// # Errors
-    /// An entry has no key, or there are too many pairs.
-    pub(super) fn read_operation(
-        &self,
-        domain: &[u8],
-        index: usize,
-        descriptor: &RateLimitDescriptor,
-        operation: &mut Operation,
-    ) -> Result<(), Status> {
-        // The domain is a pair, too.
-        let (entries, max) = (descriptor.entries.len(), self.max_pairs.saturating_sub(1));
-        if entries > max {
-            self.limiter.metrics().limits.reached(Bound::Pairs);
-            let text = format!("descriptors[{index}] has {entries} entries, but at most {max} are allowed");
-            return Err(Status::invalid_argument(text));
-        }
-        operation.clear();
-        for (place, entry) in descriptor.entries.iter().enumerate() {
-            if entry.key.is_empty() {
-                let text = format!("descriptors[{index}].entries[{place}].key is empty");
-                return Err(Status::invalid_argument(text));
-            }
-            operation.set(&String::from_utf8_lossy(&entry.key), &String::from_utf8_lossy(&entry.value));
-        }
-        operation.set(DOMAIN, &String::from_utf8_lossy(domain));
-        Ok(())
     }
 }
 
@@ -322,9 +291,6 @@ pub(super) fn refuse(refusal: Refusal) -> Status {
     };
     Status::new(code, errors::describe(&refusal, &Terms::NONE))
 }
-
-/// The error of a request without a domain.
-pub(super) const NO_DOMAIN: &str = "domain is empty: name the set of rules that the descriptors belong to";
 
 /// The request of a descriptor, without its operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,8 @@
 use prost_types::Duration;
 use tonic::Status;
 
-use super::envoy::{NO_DOMAIN, RateLimits, RpcCall, Work, refuse};
+use super::descriptors::{DescriptorReader, NO_DOMAIN};
+use super::envoy::{RateLimits, RpcCall, Work, refuse};
 use super::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::messages::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use super::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
@@ -20,7 +21,7 @@ use divvy_core::rules::Operation;
 use divvy_limiter::{Intent, PlanBuilder, Refusal, Settlement, Together};
 
 /// The domain of a call, and its descriptors. Each descriptor is an operation.
-type Subject<'a> = (&'a [u8], &'a [RateLimitDescriptor]);
+pub type Subject<'a> = (&'a [u8], &'a [RateLimitDescriptor]);
 
 impl RateLimits {
     /// Answers a check: whether each operation may use one credit, regardless of the request's addend.
@@ -32,7 +33,7 @@ impl RateLimits {
         let request = &call.request;
         let Work { builder, operation, brought } = &mut *call.work;
         brought.clear();
-        self.read((&request.domain, &request.descriptors), operation, |operation, _| {
+        self.reader.read((&request.domain, &request.descriptors), operation, |operation, _| {
             builder.add(operation, Intent::Peek, Some(1));
             brought.push(None);
         })?;
@@ -65,7 +66,7 @@ impl RateLimits {
     ) -> Result<(), Status> {
         let Work { builder, operation, .. } = work;
         self.add_as_one(subject, builder, |builder| {
-            self.read(subject, operation, |operation, descriptor| {
+            self.reader.read(subject, operation, |operation, descriptor| {
                 builder.add(operation, Intent::Charge, Some(cost(descriptor)));
             })
         })?;
@@ -106,7 +107,7 @@ impl RateLimits {
         let subject: Subject = (&request.domain, &request.descriptors);
         let ttl_seconds = request.ttl.as_ref().map(ttl_seconds);
         self.add_as_one(subject, builder, |builder| {
-            self.read(subject, operation, |operation, _| match request.amount {
+            self.reader.read(subject, operation, |operation, _| match request.amount {
                 // Nothing is reserved, but there must be credits left.
                 0 => builder.add(operation, Intent::Hit, Some(0)),
                 amount => builder.add_clamped_reservation(operation, amount, ttl_seconds),
@@ -135,7 +136,7 @@ impl RateLimits {
         let RpcCall { request, origin, work, .. } = call;
         let subject: Subject = (&request.domain, &request.descriptors);
         // The request is checked even if the reservation exists, because it may be gone when the call is repeated.
-        self.read(subject, &mut work.operation, |_, _| {})?;
+        self.reader.read(subject, &mut work.operation, |_, _| {})?;
         let id = match self.limiter.read_id(&request.reservation_id) {
             Ok(id) => Some(id),
             Err(Refusal::BadReservationId(_)) => None,
@@ -160,7 +161,9 @@ impl RateLimits {
         self.charge(subject, |_| request.actual_amount, work).await?;
         Ok(CommitResponse { reservation_released: false })
     }
+}
 
+impl DescriptorReader {
     /// Reads the operations into `operation`, and calls `take` for each.
     ///
     /// A descriptor may have no entries: gateways send those for requests that match none of their policies. A call without
@@ -168,7 +171,7 @@ impl RateLimits {
     ///
     /// # Errors
     /// The domain is missing, or a descriptor is invalid. `take` was called for the descriptors before it.
-    fn read(
+    pub fn read(
         &self,
         (domain, descriptors): Subject<'_>,
         operation: &mut Operation,
@@ -205,15 +208,15 @@ fn counts_nothing(refusal: &Refusal) -> bool {
 }
 
 /// Maximum number of descriptors in a call.
-const MAX_DESCRIPTORS: usize = 16;
+pub const MAX_DESCRIPTORS: usize = 16;
 
 /// Returns the cost of a descriptor in a report: its addend, or else the request's, where 0 means 1.
-fn reported_cost(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> u64 {
+pub fn reported_cost(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> u64 {
     descriptor.hits_addend.unwrap_or(request.hits_addend.max(1).into())
 }
 
 /// Returns the requested duration of a reservation in seconds, rounded up; 0 if it is negative.
-fn ttl_seconds(ttl: &Duration) -> u32 {
+pub fn ttl_seconds(ttl: &Duration) -> u32 {
     let nanos = i128::from(ttl.seconds) * i128::from(NANOS_PER_SECOND) + i128::from(ttl.nanos);
     let nanos = u128::try_from(nanos).unwrap_or(0);
     u32::try_from(nanos.div_ceil(u128::from(NANOS_PER_SECOND))).unwrap_or(u32::MAX)

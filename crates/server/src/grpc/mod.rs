@@ -3,6 +3,7 @@
 //! Connections are served by the HTTP front's transport. The calls of the two rate limit services have one message each,
 //! and are answered here. A library answers health checks and reflection.
 
+pub mod descriptors;
 pub mod envoy;
 pub mod kuadrant;
 pub mod messages;
@@ -23,6 +24,7 @@ use tonic::{Code, Status};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use self::descriptors::DescriptorReader;
 pub use self::envoy::GrpcSettings;
 use self::envoy::{RateLimits, RpcCall};
 use self::messages::{DESCRIPTORS, read};
@@ -156,9 +158,9 @@ impl GrpcFront {
             bounds: BodyBounds { timeouts: limits.timeouts, memory: Arc::clone(&memory), expansion: DECODED },
             rate_limits: RateLimits {
                 reserving_calls: ReservingCalls::new(Arc::clone(&limiter)),
-                limiter,
                 counts,
-                max_pairs: limits.max_pairs,
+                reader: DescriptorReader { max_pairs: limits.max_pairs, metrics: Arc::clone(limiter.metrics()) },
+                limiter,
                 settings,
                 memory,
             },

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::grpc::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use crate::tests::limiter;
+use divvy_telemetry::metrics::Metrics;
 
 pub fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
     let entries =
@@ -14,23 +14,15 @@ fn request(hits_addend: u32, descriptor: RateLimitDescriptor) -> RateLimitReques
     RateLimitRequest { domain: "edge".into(), descriptors: vec![descriptor], hits_addend }
 }
 
-/// Returns services whose requests may have this many pairs.
-pub fn rate_limits(max_pairs: usize) -> RateLimits {
-    let limiter = limiter("[default]\ncreditLimit = 0\n");
-    RateLimits {
-        reserving_calls: ReservingCalls::new(Arc::clone(&limiter)),
-        counts: limiter.metrics().requests.front(Protocol::Grpc.front()),
-        max_pairs,
-        settings: GrpcSettings { headers: RateLimitHeaders::NONE, atomic: false },
-        memory: BufferMemory::new(0, Arc::clone(limiter.metrics())),
-        limiter,
-    }
+/// Returns a reader of operations of at most this many pairs.
+pub fn reader(max_pairs: usize) -> DescriptorReader {
+    DescriptorReader { max_pairs, metrics: Metrics::new() }
 }
 
 fn read(request: &RateLimitRequest) -> Result<(Operation, DescriptorAsk), String> {
     let mut operation = Operation::new();
     operation.set("left", "over");
-    let read = rate_limits(4).read_descriptor(request, 0, &request.descriptors[0], &mut operation);
+    let read = reader(4).read_descriptor(request, 0, &request.descriptors[0], &mut operation);
     read.map(|ask| (operation, ask)).map_err(|status| status.message().to_owned())
 }
 

@@ -1,12 +1,12 @@
 use super::*;
-use crate::grpc::envoy::tests::{descriptor, rate_limits};
+use crate::grpc::envoy::tests::{descriptor, reader};
 use crate::grpc::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use proptest::prelude::*;
 use prost::Message;
 
-fn read(limits: &RateLimits, domain: &str, descriptors: &[RateLimitDescriptor]) -> Result<Vec<String>, Status> {
+fn read(reader: &DescriptorReader, domain: &str, descriptors: &[RateLimitDescriptor]) -> Result<Vec<String>, Status> {
     let mut read = Vec::new();
-    limits.read((domain.as_bytes(), descriptors), &mut Operation::new(), |operation, _| {
+    reader.read((domain.as_bytes(), descriptors), &mut Operation::new(), |operation, _| {
         read.push(operation.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" "));
     })?;
     Ok(read)
@@ -14,10 +14,10 @@ fn read(limits: &RateLimits, domain: &str, descriptors: &[RateLimitDescriptor]) 
 
 #[test]
 fn each_descriptor_is_an_operation_and_may_have_no_entries() {
-    let limits = rate_limits(3);
-    let operations = read(&limits, "llm", &[descriptor(&[("a", "1"), ("domain", "forged")]), descriptor(&[])]);
+    let reader = reader(3);
+    let operations = read(&reader, "llm", &[descriptor(&[("a", "1"), ("domain", "forged")]), descriptor(&[])]);
     assert_eq!(operations.unwrap(), ["a=1 domain=llm", "domain=llm"]);
-    assert_eq!(read(&limits, "llm", &[]).unwrap(), ["domain=llm"]);
+    assert_eq!(read(&reader, "llm", &[]).unwrap(), ["domain=llm"]);
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn limits_of_gateways_and_refunds_are_refused() {
         (vec![good, limited], "descriptors[1].limit is set"),
         (vec![negative], "descriptors[0].is_negative_hits is set"),
     ] {
-        let found = read(&rate_limits(3), "llm", &descriptors).unwrap_err();
+        let found = read(&reader(3), "llm", &descriptors).unwrap_err();
         assert!(found.message().contains(error), "{found}");
     }
 }
@@ -54,13 +54,13 @@ fn ttl_is_whole_seconds_rounded_up() {
 proptest! {
     #[test]
     fn any_request_is_handled_without_a_panic(bytes: Vec<u8>, entries in prop::collection::vec((".{0,3}", ".{0,3}"), 0..4), times in 0..20_usize) {
-        let limits = rate_limits(3);
+        let reader = reader(3);
         if let Ok(request) = ReserveRequest::decode(&*bytes) {
-            let _ = limits.read((&request.domain, &request.descriptors), &mut Operation::new(), |_, _| {});
+            let _ = reader.read((&request.domain, &request.descriptors), &mut Operation::new(), |_, _| {});
             request.ttl.as_ref().map(ttl_seconds);
         }
         let entries: Vec<_> = entries.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-        if let Ok(operations) = read(&limits, "llm", &vec![descriptor(&entries); times]) {
+        if let Ok(operations) = read(&reader, "llm", &vec![descriptor(&entries); times]) {
             prop_assert!((1..=MAX_DESCRIPTORS).contains(&operations.len()));
             prop_assert!(operations.iter().all(|operation| operation.ends_with("domain=llm")));
         }

@@ -1,8 +1,7 @@
-//! The tables of operations in docs/http.md and docs/resp.md follow from the declarations.
+//! Pages have generated parts. Here are the tables of operations in docs/http.md and docs/resp.md, which follow from the
+//! declarations.
 //!
-//! `make docs` (or `DIVVY_TEST_WRITE_DOCS=1`) rewrites the tables. The prose around them is written by hand.
-
-#![allow(clippy::disallowed_methods, clippy::expect_used, clippy::unwrap_used, reason = "a test may panic")]
+//! `make docs` (or `DIVVY_TEST_WRITE_DOCS=1`) rewrites the parts. The prose around them is written by hand.
 
 use std::path::Path;
 use std::{env, fs};
@@ -69,13 +68,13 @@ fn written(shape: &Shape) -> String {
     }
 }
 
-/// Compares the table on a page with this one, or writes it.
-fn compare(page: &str, table: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
+/// Compares the generated part of a page with this one, or writes it.
+pub fn compare(page: &str, part: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(page);
     let text = fs::read_to_string(&path).unwrap();
-    let (before, rest) = text.split_once(BEGIN).expect("the mark where the table begins");
-    let (_, after) = rest.split_once(END).expect("the mark where the table ends");
-    let expected = format!("{before}{BEGIN}\n{table}{END}{after}");
+    let (before, rest) = text.split_once(BEGIN).expect("the mark where the part begins");
+    let (_, after) = rest.split_once(END).expect("the mark where the part ends");
+    let expected = format!("{before}{BEGIN}\n{part}{END}{after}");
     if env::var_os("DIVVY_TEST_WRITE_DOCS").is_some() {
         fs::write(&path, expected).unwrap();
     } else {
