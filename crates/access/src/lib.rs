@@ -1,8 +1,8 @@
 //! Users, their credentials and their rights.
 //!
 //! A front logs clients in with the [`Authority`], and gets an [`ClientIdentity`]. Before each request it brings the identity
-//! up to date, and asks it whether it [may](ClientIdentity::may) send a request of this category. That is the only check of
-//! categories. Scopes are checked later, where the rules of a request are known.
+//! up to date, and asks it whether it [may](ClientIdentity::may) send a request of this category. A change that
+//! has waited asks again. Scopes are checked later, where the rules of a request are known.
 //!
 //! | module | purpose |
 //! |---|---|

@@ -4,7 +4,7 @@ use super::declaration::{
     FULL, Field, Kind, Member, NO_RULE, NOT_FOUND, OTHER_ACTORS, Place, Reply, Shape, member, page,
 };
 use super::hits::{BALANCE, REMAINING, RESET};
-use super::inspection::{EXPLANATION, OVERRIDE_OF_RULE, REASON_OF, RULES};
+use super::rule_replies::{EXPLANATION, OVERRIDE_OF_RULE, REASON_OF, RULES};
 use divvy_access::Category;
 use divvy_access::audit::Action;
 use divvy_core::rules::MAX_CREDIT_LIMIT;

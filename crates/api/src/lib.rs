@@ -2,15 +2,15 @@
 //! HTTP, RESP, the command line, the access rights, the metrics and the audit log.
 //!
 //! Fronts read requests with [`Arguments`], and write replies in the [`Shape`] of the row. Each operation is carried out by one
-//! function of the server. OpenAPI's description follows from the same rows, and from the routes of [`hits`] and
-//! [`inspection`], whose requests have parsers of their own.
+//! function of the server. OpenAPI's description follows from the same rows, and from the routes of
+//! [`hits`], whose requests have parsers of their own.
 
 mod arguments;
 mod declaration;
 mod endpoints;
 mod hits;
-mod inspection;
 mod openapi;
+mod rule_replies;
 
 pub use arguments::{ArgumentError, Arguments};
 pub use declaration::{Access, Field, Kind, Member, Place, Reply, Route, Shape};

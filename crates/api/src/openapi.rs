@@ -7,11 +7,50 @@
 use serde_json::{Map, Value, json};
 
 use super::declaration::{
-    Access, BAD_QUERY, Field, Kind, Member, OF_BODY, OF_RULES, Place, Reply, Route, Shape, member,
+    Access, BAD_QUERY, FORBIDDEN, Field, GET, Kind, Member, NO_PASSWORD, OF_BODY, OF_RULES, Place, Reply, Route, Shape,
+    member,
 };
 use super::endpoints::{ENDPOINTS, Endpoint};
-use super::{hits, inspection};
+use super::hits;
 use divvy_access::Category;
+
+const PUBLIC: Route = Route { access: Access::Public, errors: &[], ..GET };
+
+/// The requests about the server itself.
+static OF_SERVER: &[Route] = &[
+    Route {
+        path: "/openapi.json",
+        id: "description",
+        summary: "Return this description",
+        replies: &[Reply::json("200", "This description.", Shape::Object)],
+        ..PUBLIC
+    },
+    Route {
+        path: "/metrics",
+        id: "metrics",
+        summary: "Return metrics for Prometheus; the flag --metrics-path sets the path",
+        replies: &[Reply::text("200", "Prometheus's text format.")],
+        errors: &[NO_PASSWORD, FORBIDDEN],
+        ..GET
+    },
+    Route {
+        path: "/healthz",
+        id: "alive",
+        summary: "Report whether the process is alive",
+        replies: &[Reply::text("200", "The process is alive.")],
+        ..PUBLIC
+    },
+    Route {
+        path: "/readyz",
+        id: "ready",
+        summary: "Report whether the server can answer hits",
+        replies: &[
+            Reply::text("200", "Hits can be answered."),
+            Reply::text("503", "Do not send requests; the body says why."),
+        ],
+        ..PUBLIC
+    },
+];
 
 /// Returns the description.
 pub fn description() -> Value {
@@ -21,7 +60,7 @@ pub fn description() -> Value {
         let item = paths.entry(path).or_insert_with(|| json!({}));
         item[method.to_lowercase()] = described;
     };
-    for route in hits::ROUTES.iter().chain(inspection::ROUTES) {
+    for route in hits::ROUTES.iter().chain(OF_SERVER) {
         for method in route.methods {
             add(route.path, method, components.route(route, method));
         }

@@ -313,4 +313,16 @@ mod tests {
         assert!(taken[0].1.count > 900, "{:?}", taken[0]);
         assert!(notes.take().is_empty());
     }
+
+    #[test]
+    fn many_rules_share_the_room_for_notes() {
+        let rules = "[user=*]\ncreditLimit = 1\nresetSeconds = 60\nactorField = user\nlabel = login\nblockAfter = 3\n";
+        let limiter = crate::tests::limiter_of(rules);
+        let active = limiter.active_rules().unwrap();
+        for (many, room) in [(1, MAX_NOTED), (10, MAX_NOTED), (1_000, MAX_NOTED / 100), (usize::MAX, 1)] {
+            let penalty = RulePenalty::new(&active.rules.rules()[0], "login", many).unwrap();
+            let is_noted = |actor: usize| penalty.note(&actor.to_be_bytes(), false, Timestamp::EPOCH);
+            assert!((0..room).all(is_noted) && !is_noted(room), "{many}");
+        }
+    }
 }

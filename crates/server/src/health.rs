@@ -263,6 +263,16 @@ mod tests {
         }
     }
 
+    #[test]
+    fn first_probe_may_be_silent_only_for_a_time() {
+        for (age, state) in [(Duration::ZERO, NotReady::Starting), (2 * MAX_AGE, NotReady::Silent)] {
+            let started = Instant::now() - age;
+            let (draining, over) = Default::default();
+            let health = Health { result: watch::Sender::new(None), started, draining, over };
+            assert_eq!(health.state(), Err(state));
+        }
+    }
+
     fn restarts(metrics: &Metrics, task: &str) -> f64 {
         let name = format!("divvy_task_restarts_total{{task=\"{task}\"}}");
         metrics.numbers(Vec::new()).into_iter().find(|(found, _)| *found == name).unwrap().1

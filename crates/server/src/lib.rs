@@ -16,7 +16,7 @@
 //!
 //! Each front is an accept loop ([`net::accept`]) that passes connections to its protocol. The line protocol and RESP
 //! are sessions of one read-answer-write loop ([`net::connection`]); HTTP and gRPC run on libraries. This module
-//! decides nothing about requests, and does not depend on rules.
+//! decides nothing about requests.
 
 #![cfg_attr(
     test,

@@ -7,7 +7,7 @@ import { Feed } from './feed.js';
 import { count, duration, link, parseAddress, storeName } from './format.js';
 import { Component, html, render, useEffect, useLayoutEffect, useRef, useState } from './preact_htm.js';
 import { Rules } from './rules.js';
-import { Health, Reloads } from './status.js';
+import { Health, Reloads } from './health.js';
 import { Top } from './top.js';
 import { Field, Floating } from './widgets.js';
 

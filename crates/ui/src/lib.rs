@@ -183,7 +183,7 @@ macro_rules! files {
 const FILES: &[(&str, &[u8])] = files! {
     "index.html" "page.css" "views.css" "icon.svg" "preact_htm.js"
     "actor.js" "api.js" "changes.js" "explain.js" "feed.js" "format.js" "main.js"
-    "rule.js" "rule_text.js" "rules.js" "status.js" "top.js" "widgets.js"
+    "rule.js" "rule_text.js" "rules.js" "top.js" "widgets.js"
 };
 
 /// The entity tag of all files: a hash of their contents.

@@ -149,6 +149,16 @@ async fn wrong_credentials_from_one_address_are_computed_once_at_a_time() {
 }
 
 #[tokio::test]
+async fn credentials_that_take_no_computing_pass_a_full_queue() {
+    let authority = authority(&format!("user app on {} {} ~*", digest("token"), cheap("slow")));
+    let passwords: Vec<_> = (0..MAX_OF_ADDRESS).map(|number| number.to_string()).collect();
+    let places = passwords.iter().map(|password| authority.checks.enter(None, &named("app", password), 1).unwrap());
+    let _places: Vec<_> = places.collect();
+    assert_eq!(log_in(&authority, &named("app", "slow")).await.unwrap_err(), LoginError::QueueFull);
+    assert_eq!(name_of(&authority, named("app", "token")).await.as_deref(), Some("app"));
+}
+
+#[tokio::test]
 async fn credentials_of_a_client_that_left_are_not_computed() {
     let authority = authority(&format!("user app on {} ~*", cheap("slow")));
     let all = authority.checks.threads.acquire_many(MAX_CHECKS as u32).await.unwrap();

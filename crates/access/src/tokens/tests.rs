@@ -179,6 +179,18 @@ fn token_is_valid_for_its_time_and_a_minute_of_skew() {
 }
 
 #[test]
+fn grant_that_no_server_would_accept_is_not_made() {
+    let make = |field: &str, label: &str, ttl| {
+        TokenGrant::new([(field.to_owned(), "ann".to_owned())].into(), vec![label.to_owned()], NOW, ttl)
+    };
+    assert!(make("user", "api-*", MAX_TOKEN_TTL).is_ok());
+    assert!(matches!(make("", "api-*", HOUR), Err(TokenError::Content(text)) if text.contains("field")));
+    assert!(matches!(make("user", "", HOUR), Err(TokenError::Content(text)) if text.contains("labels")));
+    assert!(TokenGrant::new([].into(), Vec::new(), NOW, HOUR).is_err());
+    assert_eq!(make("user", "*", MAX_TOKEN_TTL + 2 * MAX_SKEW), Err(TokenError::ExpiresTooLate));
+}
+
+#[test]
 fn times_of_other_programs_are_honored() {
     let actor = "\"actor\":{\"user\":\"ann\"}";
     // NOW is 2027-01-15T08:00:00Z.

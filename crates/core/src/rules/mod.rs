@@ -16,12 +16,13 @@ mod pattern;
 mod quota;
 mod rule;
 mod ruleset;
+mod scope;
 mod spelling;
 pub mod stacks;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use actor::{ActorFields, OverrideKind, ResolvedScope, Scope};
+pub use actor::{ActorFields, OverrideKind};
 pub use address::Address;
 pub(crate) use condition::NOT;
 pub use condition::{ActorPrefix, Condition, List, ListEntry, Members, NetworkSet, PrefixLengths};
@@ -37,4 +38,5 @@ pub use rule::{
     BadCost, Identity, MAX_STACK, MatchPolicy, NamedSetting, Overrun, Rhythm, Rule, SettingValue, header, setting_name,
 };
 pub use ruleset::{DEFAULT_RULE, Matches, RuleSet, Scratch};
+pub use scope::{ResolvedScope, Scope};
 pub use spelling::{FinalSlash, Misspelling, Spelling, Spellings, UnknownSpelling, split_target};

@@ -17,7 +17,7 @@ impl<D: Disk> Engine<D> {
     ///
     /// # Errors
     /// The commit fails. The change stays in the table, and may become durable later.
-    pub async fn settle(self: &Arc<Self>, number: u64) -> Result<(), StoreError> {
+    pub async fn wait_until_durable(self: &Arc<Self>, number: u64) -> Result<(), StoreError> {
         let Some(leader) = self.context.commits.wait_for(number).await? else { return Ok(()) };
         self.gathering.wait(&self.context.commits, &self.clock).await;
         let number = leader.begin();
@@ -39,7 +39,7 @@ impl<D: Disk> Engine<D> {
     pub async fn check(self: &Arc<Self>) -> Result<(), StoreError> {
         match self.context.health.fault() {
             Some(fault) => Err(fault),
-            None => self.settle(self.context.commits.open()).await,
+            None => self.wait_until_durable(self.context.commits.open()).await,
         }
     }
 

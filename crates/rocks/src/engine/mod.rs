@@ -146,7 +146,7 @@ impl<D: Disk> Engine<D> {
         let now = batch.now();
         let durable = self.context.commits.done();
         let mut durable_after = 0;
-        let mut unsettled = std::mem::take(&mut batch.unsettled);
+        let mut not_durable = std::mem::take(&mut batch.not_durable);
         let mut lookups = Lookups::default();
         let mut decisions = Vec::new();
         batch.outcomes.clear();
@@ -174,7 +174,7 @@ impl<D: Disk> Engine<D> {
                     Ok(None) => return false,
                     Ok(Some(commit)) if commit <= durable => {}
                     Ok(Some(commit)) => {
-                        unsettled.extend(unit.first..outcomes.len());
+                        not_durable.extend(unit.first..outcomes.len());
                         durable_after = durable_after.max(commit);
                     }
                     Err(error) => outcomes.extend(unit.entries.iter().map(|_| Err(error.clone()))),
@@ -186,12 +186,12 @@ impl<D: Disk> Engine<D> {
             }
             needs_records = true;
         }
-        batch.unsettled = unsettled;
+        batch.not_durable = not_durable;
         if durable_after > 0
             && self.durability != Durability::Lazy
-            && let Err(error) = self.settle(durable_after).await
+            && let Err(error) = self.wait_until_durable(durable_after).await
         {
-            batch.fail_unsettled(&error);
+            batch.fail_not_durable(&error);
         }
     }
 

@@ -115,7 +115,7 @@ fn apply(engine: &TestEngine, key: &[u8], entry: &Entry) -> Result<ActionResult,
 
 async fn hit(engine: &TestEngine, key: &str) -> Result<u64, StoreError> {
     let acted = act(engine, key, TAKE)?;
-    engine.settle(acted.durable_after).await?;
+    engine.wait_until_durable(acted.durable_after).await?;
     Ok(acted.outcome.left)
 }
 
@@ -359,7 +359,7 @@ async fn dirty_counters_are_written_back_before_they_exceed_twice_the_cache_memo
         for actor in 0..200_000 {
             let acted = act(&engine, &format!("{is_helped} {actor}"), TAKE).unwrap();
             if actor % 500 == 0 {
-                engine.settle(acted.durable_after).await.unwrap();
+                engine.wait_until_durable(acted.durable_after).await.unwrap();
                 while is_helped && engine.write_back_if_due().unwrap() {}
             }
         }
@@ -388,7 +388,7 @@ async fn restart_restores_the_newest_state_of_every_counter() {
             [1_000, 2_000].map(|credits| act_within(&before, &actor.to_string(), credits, TAKE).durable_after)
         });
         let last = acted.max().unwrap();
-        before.settle(last).await.unwrap();
+        before.wait_until_durable(last).await.unwrap();
     }
     let after = started_on(&disk);
     after.replay().unwrap();
@@ -404,7 +404,7 @@ async fn restart_restores_the_newest_state_of_every_counter() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unknown_change_is_stored_unaltered() {
     let (before, disk) = engine(Durability::Wal, MEMORY);
-    before.settle(act_within(&before, "a", 1_000, TAKE).durable_after).await.unwrap();
+    before.wait_until_durable(act_within(&before, "a", 1_000, TAKE).durable_after).await.unwrap();
     let (mut record, mut staged) = (Vec::new(), Vec::new());
     for number in 0..100 {
         journal::stage(&mut staged, format!("unknown {number}").as_bytes(), |out| out.extend_from_slice(b"value"));
@@ -421,7 +421,7 @@ async fn unknown_change_is_stored_unaltered() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn damaged_journal_prevents_the_start() {
     let (before, disk) = engine(Durability::Wal, MEMORY);
-    before.settle(act_within(&before, "a", 1_000, TAKE).durable_after).await.unwrap();
+    before.wait_until_durable(act_within(&before, "a", 1_000, TAKE).durable_after).await.unwrap();
     let mut damaged = disk.journal.lock().first_key_value().unwrap().1.clone();
     damaged.pop();
     // More records than the threads process at once.

@@ -78,7 +78,7 @@ impl<D: Disk> Engine<D> {
         self.write_back_at(self.clock.now())
     }
 
-    /// Writes back as [`Engine::write_back`] does, but forgets counters that have expired by `now`.
+    /// Does the same at this time. Counters that have expired by then are forgotten.
     pub fn write_back_at(&self, now: Timestamp) -> Result<(), StoreError> {
         // With `lazy`, changes that no caller waits for would be left behind. This comes first, because a commit uses
         // the disk, too.

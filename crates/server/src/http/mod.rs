@@ -3,19 +3,19 @@
 
 pub mod api;
 pub(super) mod auth;
+mod cross_origin;
 mod monitoring;
 pub mod page;
 pub(super) mod response;
 mod routes;
-mod same_origin;
 pub(super) mod transport;
 
 pub use self::api::ApiSettings;
 pub(super) use self::api::answer::Answer;
 pub use self::api::answer::RateLimitHeaders;
 pub use self::api::check::{CheckFrom, CheckId, CheckOperation, CheckSettings};
+pub use self::cross_origin::WebOrigin;
 pub use self::monitoring::{DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
 pub use self::response::describe_error;
 pub(super) use self::routes::HttpFront;
-pub use self::same_origin::WebOrigin;
 pub(super) use self::transport::request_body::BodyBounds;

@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 pub use super::api::body;
 pub use super::auth::{Refusal, check_category, recognize, too_many_logins};
+pub use super::cross_origin::{check_origin, host_in_uri};
 pub use super::response::{Answered, Problem, empty, json, not_found, of_type};
-pub use super::same_origin::{check_origin, host_in_uri};
 pub use super::transport::response_body::{BoxError, Reply};
 pub use crate::errors::{LastError, hide_paths, last as last_errors};
 pub use crate::net::auth::RequestOrigin;

@@ -20,7 +20,7 @@ use super::response::{Answered, JSON, Problem, count_error, empty, not_found, of
 use super::transport::Responder;
 use super::transport::request_body::{Account, BodyBounds, BoundedBody, Incoming};
 use super::transport::response_body::{Call, Reply, refuse};
-use super::{auth, monitoring, same_origin};
+use super::{auth, cross_origin, monitoring};
 use crate::net::auth::{FrontGuards, Guard, RequestOrigin};
 use crate::net::connection::Timeouts;
 use crate::net::protocol::Protocol;
@@ -175,7 +175,7 @@ impl HttpFront {
             Method::OPTIONS => empty(StatusCode::OK),
             _ => self.respond_to(&route, &head, body, origin).await,
         };
-        same_origin::add_headers(origins, &head.method, head.headers.get(ORIGIN), response.headers_mut());
+        cross_origin::add_headers(origins, &head.method, head.headers.get(ORIGIN), response.headers_mut());
         response
     }
 

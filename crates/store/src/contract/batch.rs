@@ -30,7 +30,7 @@ pub struct Batch {
     /// The outcomes of the entries that are answered, in their order.
     pub outcomes: Outcomes,
     /// Indexes of outcomes that depend on a change that was not durable yet.
-    pub unsettled: Vec<usize>,
+    pub not_durable: Vec<usize>,
     /// The task that applies the batch if its caller has stopped waiting. This batch is then empty.
     pub unattended: Option<JoinHandle<Batch>>,
 }
@@ -43,7 +43,7 @@ impl Batch {
         self.entries.clear();
         self.groups.clear();
         self.outcomes.clear();
-        self.unsettled.clear();
+        self.not_durable.clear();
     }
 
     /// Adds an action on the bucket whose key `write_key` appends. Returns its index.
@@ -150,7 +150,7 @@ impl Batch {
             + self.entries.capacity() * size_of::<Entry>()
             + self.groups.capacity() * size_of::<Range<usize>>()
             + self.outcomes.capacity() * size_of::<Result<Outcome, StoreError>>()
-            + self.unsettled.capacity() * size_of::<usize>()
+            + self.not_durable.capacity() * size_of::<usize>()
     }
 
     /// Returns the time of all entries without a time of their own.
@@ -238,8 +238,8 @@ impl Batch {
     }
 
     /// Replaces the outcomes that depend on changes that could not be made durable.
-    pub fn fail_unsettled(&mut self, error: &StoreError) {
-        for index in self.unsettled.drain(..) {
+    pub fn fail_not_durable(&mut self, error: &StoreError) {
+        for index in self.not_durable.drain(..) {
             if let Some(outcome) = self.outcomes.get_mut(index) {
                 *outcome = Err(error.clone());
             }

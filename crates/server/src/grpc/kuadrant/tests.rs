@@ -21,13 +21,15 @@ fn each_descriptor_is_an_operation_and_may_have_no_entries() {
 }
 
 #[test]
-fn limits_of_gateways_and_refunds_are_refused() {
+fn limits_of_gateways_refunds_and_too_many_entries_are_refused() {
     let good = descriptor(&[("a", "1")]);
     let limited = RateLimitDescriptor { limit: Some(RateLimitOverride::default()), ..good.clone() };
+    let many = descriptor(&[("a", "1"), ("b", "1"), ("c", "1")]);
     let negative = RateLimitDescriptor { is_negative_hits: true, ..good.clone() };
     for (descriptors, error) in [
         (vec![good, limited], "descriptors[1].limit is set"),
         (vec![negative], "descriptors[0].is_negative_hits is set"),
+        (vec![many], "descriptors[0] has 3 entries, but at most 2 are allowed"),
     ] {
         let found = read(&reader(3), "llm", &descriptors).unwrap_err();
         assert!(found.message().contains(error), "{found}");

@@ -1,10 +1,10 @@
-//! The replies about rules, and the requests about the server itself.
+//! The replies about rules.
 
 use super::declaration::Shape::{
-    Decimal, Length, List, Map, Maybe, Named, Number, Object, OneOf, Only, Pattern, Range, SecondsLeft, Text, Texts,
-    Variants, Word,
+    Decimal, Length, List, Map, Maybe, Named, Number, OneOf, Only, Pattern, Range, SecondsLeft, Text, Texts, Variants,
+    Word,
 };
-use super::declaration::{Access, FORBIDDEN, GET, Member, NO_PASSWORD, Reply, Route, Shape, member, optional};
+use super::declaration::{Member, Shape, member, optional};
 use super::hits::{CREDITS, LABEL, POSITIVE, RULE_NAME};
 use divvy_core::rules::{MAX_BLOCK_AFTER, MAX_BLOCK_FACTOR};
 
@@ -165,40 +165,3 @@ const RULE: Shape = Named(
 
 pub(super) const RULES: Shape =
     Named("Rules", &Only(&[member("rules", List(&RULE), "The rules in force, in order of precedence.")]));
-
-const PUBLIC: Route = Route { access: Access::Public, errors: &[], ..GET };
-
-pub(super) static ROUTES: &[Route] = &[
-    Route {
-        path: "/openapi.json",
-        id: "description",
-        summary: "Return this description",
-        replies: &[Reply::json("200", "This description.", Object)],
-        ..PUBLIC
-    },
-    Route {
-        path: "/metrics",
-        id: "metrics",
-        summary: "Return metrics for Prometheus; the flag --metrics-path sets the path",
-        replies: &[Reply::text("200", "Prometheus's text format.")],
-        errors: &[NO_PASSWORD, FORBIDDEN],
-        ..GET
-    },
-    Route {
-        path: "/healthz",
-        id: "alive",
-        summary: "Report whether the process is alive",
-        replies: &[Reply::text("200", "The process is alive.")],
-        ..PUBLIC
-    },
-    Route {
-        path: "/readyz",
-        id: "ready",
-        summary: "Report whether the server can answer hits",
-        replies: &[
-            Reply::text("200", "Hits can be answered."),
-            Reply::text("503", "Do not send requests; the body says why."),
-        ],
-        ..PUBLIC
-    },
-];
