@@ -117,7 +117,7 @@ fn hundred_streams_stay_within_budget_despite_dying_clients_and_kills() {
     let serve = || Server::start(&[rules.path(), "--http-listen", &http, "--data-dir", store.to_str().unwrap()]);
     let (mut server, (_model, model_at)) = (serve(), language_model());
 
-    let mut aborted = Spender::start(server.http, model_at, ["30", "100", "20", "never_ends"]);
+    let mut aborted = Spender::start(server.http, model_at, ["30", "100", "30", "never_ends"]);
     aborted.await_streams(ABORTED);
     assert_eq!(balance(&server), BUDGET - ABORTED as i64 * ABORTED_RESERVED);
     let mut spender = Spender::start(server.http, model_at, ["70", "150", "60", "ends"]);

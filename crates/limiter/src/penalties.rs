@@ -316,8 +316,7 @@ mod tests {
 
     #[test]
     fn many_rules_share_the_room_for_notes() {
-        let rules = "[user=*]\ncreditLimit = 1\nresetSeconds = 60\nactorField = user\nlabel = login\nblockAfter = 3\n";
-        let limiter = crate::tests::limiter_of(rules);
+        let limiter = crate::tests::limiter_of(crate::tests::penalties::LOGIN);
         let active = limiter.active_rules().unwrap();
         for (many, room) in [(1, MAX_NOTED), (10, MAX_NOTED), (1_000, MAX_NOTED / 100), (usize::MAX, 1)] {
             let penalty = RulePenalty::new(&active.rules.rules()[0], "login", many).unwrap();

@@ -13,7 +13,7 @@ use divvy_core::rules::{Operation, RuleSet};
 
 mod once;
 mod overrides;
-mod penalties;
+pub(crate) mod penalties;
 mod reservations;
 mod scopes;
 mod stacks;

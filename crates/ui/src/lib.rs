@@ -182,7 +182,7 @@ macro_rules! files {
 /// The files of the page: name and content. They are part of the program, so no request reaches the file system.
 const FILES: &[(&str, &[u8])] = files! {
     "index.html" "page.css" "views.css" "icon.svg" "preact_htm.js"
-    "actor.js" "api.js" "changes.js" "explain.js" "feed.js" "format.js" "main.js"
+    "actor.js" "api.js" "changes.js" "explain.js" "feed.js" "format.js" "health.js" "main.js"
     "rule.js" "rule_text.js" "rules.js" "top.js" "widgets.js"
 };
 

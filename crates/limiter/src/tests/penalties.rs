@@ -9,7 +9,7 @@ use crate::store::Exception;
 use divvy_core::algorithm::OutcomeSource;
 
 const MINUTE: u64 = 60;
-const LOGIN: &str = "
+pub(crate) const LOGIN: &str = "
 [path=/login user=*]; creditLimit = 1; resetSeconds = 31536000; actorField = user; blockAfter = 3
 blockWindow = 1m; blockSeconds = 15m; blockMax = 80m; blockForget = 3h; label = login
 [default]; creditLimit = 0
