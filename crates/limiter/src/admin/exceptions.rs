@@ -134,11 +134,15 @@ impl Limiter {
         program: Option<&str>,
         scope: &Scope,
     ) -> Result<EditCounts, (Option<usize>, AdminError)> {
-        let checked = edits
-            .iter()
-            .enumerate()
-            .map(|(index, edit)| self.edit(*edit, program, scope).map_err(|error| (Some(index), error)));
-        let checked: Vec<_> = checked.collect::<Result<_, _>>()?;
+        let mut checked = Vec::with_capacity(edits.len());
+        for (index, edit) in edits.iter().enumerate() {
+            match self.edit(*edit, program, scope) {
+                Ok(change) => checked.push(change),
+                // There is none, so a program whose rules have changed since goes on.
+                Err(AdminError::NoHit { .. } | AdminError::NoCheck { .. }) if edit.terms.is_none() => {}
+                Err(error) => return Err((Some(index), error)),
+            }
+        }
         let mut counts = EditCounts::default();
         let mut checked = checked.into_iter();
         loop {

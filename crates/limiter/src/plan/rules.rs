@@ -146,6 +146,13 @@ impl Context<'_> {
     fn part_by_table(&self, index: usize, rule: &Rule) -> Result<Part, Refusal> {
         // An invalid cost does not prevent a counter from being forgotten.
         let credits = if self.intent == Intent::Forget { 0 } else { rule.cost(self.operation, self.cost)? };
+        // A lease lasts as long as its rule says.
+        if let Some(&Terms { ttl_seconds: Some(ttl_seconds), max_ttl_seconds: max, .. }) = self.terms
+            && ttl_seconds > max
+            && !rule.is_concurrency_limit()
+        {
+            return Err(Refusal::BadTtl { ttl_seconds, max });
+        }
         let (kind, cost) = (RuleKind::of(rule), Cost { credits, is_none: self.cost == Some(0) });
         let treatment = treatment(self.intent, kind, cost, self.modes);
         let action = match treatment {
@@ -164,13 +171,7 @@ impl Context<'_> {
     fn ttl_seconds(&self, rule: &Rule) -> Result<u32, Refusal> {
         match (rule.quota, self.terms) {
             (Quota::Limited(Limit::Concurrency(limit)), _) => Ok(limit.ttl_seconds.get()),
-            (_, Some(&Terms { ttl_seconds: Some(ttl_seconds), max_ttl_seconds: max, .. })) => {
-                if ttl_seconds > max {
-                    Err(Refusal::BadTtl { ttl_seconds, max })
-                } else {
-                    Ok(ttl_seconds)
-                }
-            }
+            (_, Some(&Terms { ttl_seconds: Some(ttl_seconds), .. })) => Ok(ttl_seconds),
             (Quota::Limited(_), _) => Err(Refusal::NoTtl(rule.to_string())),
             // Nothing is set aside.
             (Quota::Never | Quota::Always { .. }, _) => Ok(0),

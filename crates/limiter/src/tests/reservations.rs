@@ -263,12 +263,16 @@ fn invalid_reservation_is_refused_and_takes_nothing() {
     for (pairs, credits, ttl, expected) in [
         ("user=a", 0, 30, "at least 1 credit"),
         ("user=a", 1, 0, "TTL 0 is not from 1 s"),
+        ("user=a", 1, 601, "TTL 601 is not from 1 s"),
         ("log=a", 1, 1, "`algorithm = sliding-window` can"),
+        ("log=a", 1, 601, "TTL 601 is not from 1 s"),
     ] {
         let error = at.try_reserve(pairs, credits, ttl, None).unwrap_err();
         assert!(error.contains(expected), "{error}");
         assert_eq!(at.only_left(pairs), 100);
     }
+    let of_no_counter = at.try_reserve("free=yes", 1, 601, None);
+    assert!(of_no_counter.is_err_and(|error| error.contains("TTL 601")), "although nothing would be set aside");
     assert!(at.try_reserve("user=a", 1, 1, Some(&"x".repeat(MAX_CLIENT_ID))).unwrap().verdict.allowed);
     let (of_nothing, renewal) = (ReservationId::new([].into_iter()), Settlement::Renew { ttl_seconds: Some(601) });
     let renewed = at.ask(|builder| builder.settle(&of_nothing, renewal)).report().settled(0);
