@@ -144,7 +144,12 @@ impl Arguments {
             if matches!(field.kind, Kind::Pairs) || (field.kind == Kind::Rule && words.peek().is_some_and(is_pair)) {
                 let words = std::iter::from_fn(|| words.next_if(is_pair));
                 let pairs = words.map(|word| Ok(text(word)?.split_once('=').unwrap_or_default()));
-                self.pairs = Some(read_pairs(pairs, max_pairs)?);
+                let pairs = read_pairs(pairs, max_pairs)?;
+                if field.is_required && pairs.iter().next().is_none() {
+                    let what = format!("expected key=value; the command is {}", endpoint.usage());
+                    return Err(ArgumentError::Mistake(what));
+                }
+                self.pairs = Some(pairs);
             } else if let Some(word) = words.next() {
                 self.put(field, text(word)?, field.name)?;
             }
@@ -423,7 +428,7 @@ mod tests {
     fn wrong_words_are_named_with_the_usage() {
         let limit = "the command is DIVVY.LIMIT SET rule actor credits [EX seconds]";
         let seconds = "EX is '0', but must be a whole number of seconds from 1 to 3155760000, which is 100 years";
-        let rows: [(&[&str], &str); 18] = [
+        let rows: [(&[&str], &str); 19] = [
             (&["divvy.limit", "set", "r", "a", "-1"], "credits is '-1', but must be a whole number from 0 to "),
             (&["divvy.limit", "set", "r", "a", "5", "EX", "0"], seconds),
             (&["divvy.limit", "set", "r", "a", "5", "EX"], limit),
@@ -437,7 +442,8 @@ mod tests {
             (&["divvy.top", "a", "TAKEN", "DENIED"], "'DENIED' is not an option here"),
             (&["divvy.top", "a", "LAST", "61"], "LAST is '61', but must be 60 or 3600"),
             (&["divvy.top", "a", "COUNT", "1e2"], "COUNT is '1e2', but must be a whole number from 1 to 1000"),
-            (&["divvy.status", "user"], "'user' is not an option here; the command is DIVVY.STATUS key=value..."),
+            (&["divvy.status", "user"], "expected key=value; the command is DIVVY.STATUS key=value..."),
+            (&["divvy.status", "COUNT", "5"], "expected key=value; the command is DIVVY.STATUS key=value..."),
             (&["divvy.status", "user=a", "COUNT", "1", "path=b"], "'path=b' is not an option here"),
             (&["divvy.status", "a=1", "b=2", "c=3", "d=4", "e=5"], "more than 4 pairs"),
             (&["divvy.status", "a=1", "a=2"], "the field 'a' is given twice"),

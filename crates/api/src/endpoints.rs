@@ -309,7 +309,7 @@ static EDITED: Shape = Shape::Map(&[
     member("set", Shape::Number, "Blocks that were set."),
     member("removed", Shape::Number, "Blocks that were removed."),
     member("kept", Shape::Number, "Blocks that were left as they are, because another owner or an operator set them."),
-    member("full", Shape::Number, "Blocks that found no room (--max-blocks)."),
+    member("full", Shape::Number, "Blocks that found no room (--max-blocks, or 32 fields with blocks for all rules)."),
 ]);
 static REMOVED: Shape = Shape::Only(&[member("removed", Shape::Flag, "Whether there was one.")]);
 static COUNTER: Shape = Shape::Row(&[

@@ -248,6 +248,16 @@ fn write_in_largest_unit(f: &mut fmt::Formatter<'_>, amount: u64, units: &[(&str
     }
 }
 
+/// Cuts a text to `max` bytes, and an ellipsis that says so.
+#[must_use]
+pub fn shorten(mut text: String, max: usize) -> String {
+    if text.len() > max {
+        text.truncate(text.floor_char_boundary(max));
+        text.push('…');
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

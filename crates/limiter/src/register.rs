@@ -228,7 +228,7 @@ impl Register {
         let (owners, mut cursor) = (self.memory.owners_in_use(), None);
         loop {
             let all = owners.iter().map(|owner| (&**owner, ()));
-            let (page, next) = self.memory.page(all, |(), _, _| true, cursor.as_ref(), FORGOTTEN_AT_ONCE, now);
+            let (page, next) = self.memory.page(all, |(), _, _| true, cursor.as_ref(), FORGOTTEN_AT_ONCE, now).await;
             for change in page {
                 if let Some(value) = change.value.as_ref().and_then(|value| value.set_back(nanos)) {
                     let change = ExceptionChange { value: Some(value), ..change };

@@ -201,16 +201,6 @@ fn is_part_of_path(word: &str) -> bool {
     word.contains('/') && !word.contains("://")
 }
 
-/// Cuts a text to `max` bytes, and an ellipsis that says so.
-#[must_use]
-pub fn shorten(mut text: String, max: usize) -> String {
-    if text.len() > max {
-        text.truncate(text.floor_char_boundary(max));
-        text.push('…');
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

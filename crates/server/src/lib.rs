@@ -50,7 +50,6 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use self::errors::shorten;
 use self::grpc::GrpcFront;
 pub use self::grpc::GrpcSettings;
 pub use self::health::{Health, keep_running, survive};

@@ -262,9 +262,15 @@ impl<'a> Request<'a> {
         started: Instant,
     ) -> Result<Value, OperationError> {
         let (scope, text) = (operator.scope(), |name| self.arguments.text(name));
+        // These are about a list.
+        let is_listing = ["field", "since", "cursor"].into_iter().any(|name| text(name).is_some());
+        let is_of_one = text("rule").is_some() && text("actor").is_some() && !is_listing;
         match inspection {
-            Inspection::Exceptions(kind) if text("rule").is_some() && text("actor").is_some() => {
+            Inspection::Exceptions(kind) if is_of_one => {
                 let found = self.limiter.exception_of(self.of(kind), scope).map_err(OperationError::of)?;
+                let is_of_owner =
+                    |found: &ListedException| text("owner").is_none_or(|owner| found.program.as_deref() == Some(owner));
+                let found = found.filter(is_of_owner);
                 Ok(found.map_or(Value::Null, |found| exception_value(kind, found)))
             }
             // A cursor continues a listing.
@@ -280,8 +286,11 @@ impl<'a> Request<'a> {
             }
             Inspection::Exceptions(kind) => {
                 let (cursor, count) = (self.cursor(), self.count(DEFAULT_PAGE));
-                let page =
-                    self.limiter.exceptions(kind, self.filter(), cursor, count, scope).map_err(OperationError::of)?;
+                let page = self
+                    .limiter
+                    .exceptions(kind, self.filter(), cursor, count, scope)
+                    .await
+                    .map_err(OperationError::of)?;
                 let found: Vec<_> = page.exceptions.into_iter().map(|found| exception_value(kind, found)).collect();
                 let (next, sequence) = (page.next, page.sequence);
                 Ok(match kind {
@@ -357,7 +366,8 @@ impl<'a> Request<'a> {
             Edit::SetException(kind) | Edit::RemoveException(kind) => {
                 let found = self.limiter.exception_of(self.of(kind), &Scope::EVERYTHING).ok()??;
                 let expires_in = found.ends_ns.map(ceil_seconds);
-                Some(State::exception(found.credits, expires_in, found.reason.as_deref()))
+                let (reason, owner) = (found.reason.as_deref(), found.program.as_deref());
+                Some(State::exception(found.credits, expires_in, reason, owner))
             }
             _ => None,
         }
@@ -380,13 +390,13 @@ impl<'a> Request<'a> {
         match edit {
             Edit::SetException(kind) => {
                 let (credits, reason) = (self.arguments.number("credits"), self.arguments.text("reason"));
-                let terms =
-                    ExceptionTerms { credits, reason, program: self.arguments.text("owner"), lasts: self.lasts() };
+                let owner = self.arguments.text("owner");
+                let terms = ExceptionTerms { credits, reason, program: owner, lasts: self.lasts() };
                 limiter.set_exception(self.of(kind), terms, scope).await.map_err(OperationError::of)?;
                 // Another client may have removed it since.
                 let found = limiter.exception_of(self.of(kind), scope).map_err(OperationError::of)?;
                 let reply = found.map_or(Value::Null, |found| exception_value(kind, found));
-                Ok(Done { reply, before, after: Some(State::exception(credits, seconds, reason)) })
+                Ok(Done { reply, before, after: Some(State::exception(credits, seconds, reason, owner)) })
             }
             Edit::RemoveException(kind) => {
                 let owner = self.arguments.text("owner");

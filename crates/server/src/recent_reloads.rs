@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use tokio::sync::watch;
 
-use crate::errors::shorten;
+use divvy_core::units::shorten;
 
 /// Number of reloads that are kept.
 const MAX_RELOADS: usize = 20;

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use super::history::{Sample, Second};
 use divvy_core::rules::{MatchPolicy, Rule};
+use divvy_core::units::shorten;
 use divvy_limiter::Scope;
 use divvy_limiter::inspection::listed;
 use divvy_server::http::page::{Problem, body};
-use divvy_server::shorten;
 
 /// Maximum number of rules in an event.
 const MAX_COUNT: usize = 100;

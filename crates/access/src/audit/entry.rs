@@ -109,9 +109,11 @@ impl State {
         self
     }
 
-    /// Describes what applies to an actor: credits of its own, the seconds until it ends, if it does, and the reason.
-    pub fn exception(credits: Option<u64>, expires_in: Option<u64>, reason: Option<&str>) -> Self {
-        Self::of("credits", credits).with("expiresIn", expires_in).with("reason", reason.map(truncate))
+    /// Describes what applies to an actor: credits of its own, the seconds until it ends, if it does, the reason, and the program
+    /// that owns it.
+    pub fn exception(credits: Option<u64>, expires_in: Option<u64>, reason: Option<&str>, owner: Option<&str>) -> Self {
+        let terms = Self::of("credits", credits).with("expiresIn", expires_in);
+        terms.with("reason", reason.map(truncate)).with("owner", owner)
     }
 
     /// Adds the names of users or keys that are new, gone or different. At most [`MAX_NAMES`] are kept.
@@ -287,7 +289,7 @@ mod tests {
             caller: &caller,
             change: &change,
             before: None,
-            after: Some(State::exception(Some(9), Some(60), None)),
+            after: Some(State::exception(Some(9), Some(60), None, None)),
             error: None,
             omitted: None,
         };

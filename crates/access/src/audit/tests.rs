@@ -72,7 +72,7 @@ fn state(metrics: &Metrics) -> (f64, f64) {
 #[tokio::test]
 async fn every_change_has_one_outcome_even_if_it_is_dropped() {
     let Fixture { log, metrics, path, _dir } = fixture(false);
-    log.begin(operator(), change()).await.unwrap().complete(Some(State::exception(Some(3), None, None)), None);
+    log.begin(operator(), change()).await.unwrap().complete(Some(State::exception(Some(3), None, None, None)), None);
     log.begin(operator(), change()).await.unwrap().refuse("no such rule");
     log.begin(operator(), change()).await.unwrap().fail(None, "the disk is full");
     drop(log.begin(operator(), change()).await.unwrap());

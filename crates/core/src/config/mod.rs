@@ -16,6 +16,7 @@ use conditions::Lists;
 use document::read_text;
 
 use crate::rules::{Rule, RuleSet, Spellings};
+use crate::units::shorten;
 
 mod checker;
 mod conditions;
@@ -185,6 +186,9 @@ impl From<Problems> for Report {
     }
 }
 
+/// Maximum length of a rule in a problem (bytes). A file may have as many problems as lines.
+const MAX_SHOWN: usize = 256;
+
 /// The position of a problem: a line, and the rule there, if it is in one.
 #[derive(Debug, Clone)]
 pub struct Location {
@@ -259,6 +263,7 @@ impl Problems {
 
     fn problem(&self, place: impl Into<Location>, what: impl Into<String>, fix: impl Into<String>) -> Problem {
         let (file, Location { line, operation }) = (self.file.clone(), place.into());
+        let operation = operation.map(|operation| shorten(operation, MAX_SHOWN));
         Problem { file, line: Some(line), operation, what: what.into(), fix: fix.into() }
     }
 

@@ -411,3 +411,14 @@ fn page_lists_every_algorithm_and_setting() {
         );
     }
 }
+
+#[test]
+fn problems_repeat_only_the_beginning_of_a_long_header() {
+    let (header, settings) = ("a=b ".repeat(1_000), "unknown = 1\n".repeat(3));
+    let text = format!("[{header}]\n{settings}[default]\ncreditLimit = 0\n");
+    let report = parse(&text, Format::Ini, "rules.ini").unwrap_err();
+    assert!(
+        report.errors.iter().all(|error| error.operation.as_ref().is_none_or(|shown| shown.len() < 300)),
+        "{report}"
+    );
+}

@@ -266,6 +266,7 @@ pub fn pairs(text: &str) -> impl Iterator<Item = Result<(&str, &str), SyntaxErro
 }
 
 /// Returns pairs as [`pairs`] does, but as spans of the part of `text` (UTF-8) that begins at `start`.
+#[inline]
 pub fn pair_spans(text: &[u8], start: usize) -> impl Iterator<Item = Result<PairSpans, SyntaxError>> {
     let mut at = skip_whitespace(text, start);
     std::iter::from_fn(move || {
@@ -279,6 +280,7 @@ pub fn pair_spans(text: &[u8], start: usize) -> impl Iterator<Item = Result<Pair
 }
 
 /// Reads the string that begins at `at`. Returns its span, and the position after it.
+#[inline]
 pub fn read_string(text: &[u8], at: usize) -> Result<(Range<usize>, usize), SyntaxError> {
     if text.get(at) != Some(&b'"') {
         let end = bare_end(text, at);

@@ -144,25 +144,28 @@ impl Limiter {
             }
         }
         let mut counts = EditCounts::default();
-        let mut checked = checked.into_iter();
-        loop {
-            let together: Vec<_> = checked.by_ref().take(EDITED_AT_ONCE).collect();
-            if together.is_empty() {
-                return Ok(counts);
-            }
-            let are_new: Vec<_> = together.iter().map(|(change, _)| change.value.is_some()).collect();
-            let outcomes = self.make(together, program).await.map_err(|error| (None, error))?;
-            for (is_new, outcome) in are_new.into_iter().zip(outcomes) {
-                match outcome {
-                    Ok(_) if is_new => counts.set += 1,
-                    Ok(was_there) => counts.removed += u64::from(was_there),
-                    Err(AdminError::OtherOwner) => counts.kept += 1,
-                    Err(AdminError::Full { .. }) => counts.full += 1,
-                    Err(error) => return Err((None, error)),
+        // What is removed makes room for the others.
+        let (removed, set): (Vec<_>, Vec<_>) = checked.into_iter().partition(|(change, _)| change.value.is_none());
+        for (is_new, changes) in [(false, removed), (true, set)] {
+            let mut changes = changes.into_iter();
+            loop {
+                let together: Vec<_> = changes.by_ref().take(EDITED_AT_ONCE).collect();
+                if together.is_empty() {
+                    break;
                 }
+                for outcome in self.make(together, program).await.map_err(|error| (None, error))? {
+                    match outcome {
+                        Ok(_) if is_new => counts.set += 1,
+                        Ok(was_there) => counts.removed += u64::from(was_there),
+                        Err(AdminError::OtherOwner) => counts.kept += 1,
+                        Err(AdminError::Full { .. } | AdminError::ManyFields) => counts.full += 1,
+                        Err(error) => return Err((None, error)),
+                    }
+                }
+                yield_now().await;
             }
-            yield_now().await;
         }
+        Ok(counts)
     }
 
     /// Checks an edit. Returns the change of the exception where it is stored, and how long it lasts from then on.
@@ -209,18 +212,20 @@ impl Limiter {
         let (mut fields, mut added) = (register.fields(), 0);
         let (mut outcomes, mut changes) = (Vec::with_capacity(wanted.len()), Vec::with_capacity(wanted.len()));
         for (mut change, lasts) in wanted {
-            let is_known = register.memory.find_remembered(&change.owner, &change.actor, now).is_some();
+            let known = register.memory.find_remembered(&change.owner, &change.actor, now);
             if let Some(value) = &mut change.value {
                 // It lasts from now on, not from when it began to wait for other changes.
                 value.ends = lasts.map(|lasts| now.plus(lasts.as_secs().saturating_mul(NANOS_PER_SECOND)));
-                let weight = if is_known { 0 } else { weight(&change.actor, value) };
-                if let Err(error) = self.check_room(&change.owner, added + weight, &mut fields, now).await {
+                let before = known.as_ref().map_or(0, |known| weight(&change.actor, known));
+                let more = weight(&change.actor, value).saturating_sub(before);
+                let needed = if more == 0 { 0 } else { added + more };
+                if let Err(error) = self.check_room(&change.owner, needed, &mut fields, now).await {
                     outcomes.push(Err(error));
                     continue;
                 }
-                added += weight;
+                added += more;
             }
-            outcomes.push(Ok(is_known));
+            outcomes.push(Ok(known.is_some()));
             changes.push(change);
         }
         let replaces = program.map_or(Replaces::All, |program| Replaces::OfProgram(program.into()));

@@ -79,7 +79,7 @@ impl Limiter {
     ///
     /// # Errors
     /// The cursor is invalid, no rule and no exception has the label, or it is out of scope.
-    pub fn exceptions(
+    pub async fn exceptions(
         &self,
         kind: ExceptionKind,
         of: ExceptionFilter<'_>,
@@ -95,7 +95,7 @@ impl Limiter {
         let owners = memory.owners_in_use();
         let accepted = owners.iter().filter_map(|owner| Some((&**owner, filter.accepted(owner)?)));
         let suits = |accepted: &Accepted<'_>, actor: &str, value: &Exception| filter.suits(accepted, actor, value, now);
-        let (found, next) = memory.page(accepted, suits, cursor.as_ref(), count, now);
+        let (found, next) = memory.page(accepted, suits, cursor.as_ref(), count, now).await;
         let listed = found.into_iter().filter_map(|ExceptionChange { owner, actor, value }| {
             self.listed(&owner, actor, &value?, active.as_deref())
         });

@@ -396,7 +396,7 @@ fn exceptions_get_the_spelling_of_checks() {
     ] {
         let of = ExceptionTarget { kind: Block, rule, actor };
         set(&limiter, Block, rule, actor);
-        let page = limiter.exceptions(Block, ExceptionFilter::default(), None, 9, &all).unwrap();
+        let page = run(limiter.exceptions(Block, ExceptionFilter::default(), None, 9, &all)).unwrap();
         let entries: Vec<_> =
             page.exceptions.iter().map(|entry| (&*entry.rule, &*entry.actor, entry.is_orphan)).collect();
         assert_eq!(entries, [(rule, listed, false)], "{actor}");

@@ -11,9 +11,10 @@ use serde::Serialize;
 use tonic::Status;
 
 use super::transport::response_body::Reply;
-use crate::errors::{self, Terms, shorten};
+use crate::errors::{self, Terms};
 use crate::net::auth::RequestOrigin;
 use crate::net::protocol::Protocol;
+use divvy_core::units::shorten;
 use divvy_limiter::{ErrorClass, LimiterError, RefusedMember};
 use divvy_telemetry::metrics::{Bound, ErrorKind, Metrics};
 

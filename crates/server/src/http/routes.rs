@@ -13,7 +13,7 @@ use hyper::header::{CACHE_CONTROL, CONTENT_LENGTH, HeaderValue, ORIGIN};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 
-use super::api::{Api, ApiSettings, Attempt, DESCRIPTION, change_of};
+use super::api::{Api, ApiSettings, Attempt, DESCRIPTION, body, change_of};
 use super::monitoring::MAX_SCRAPES;
 use super::page::{self, Page};
 use super::response::{Answered, JSON, Problem, count_error, empty, not_found, of_type, text};
@@ -103,7 +103,7 @@ impl Responder for HttpFront {
         let (version, is_head) = (head.version, head.method == Method::HEAD);
         let account = Account::new(&self.bounds);
         let body = BoundedBody::new(body, &account);
-        let mut response = if head.uri.path() == HIT && head.method == Method::POST {
+        let mut response = if head.method == Method::POST && head.uri.path_and_query().is_some_and(|path| path == HIT) {
             self.hit(head.headers, body, &origin).await
         } else if call.begin_work().is_ok() {
             // The future is boxed because it is large, and every hit would otherwise include its size.
@@ -220,6 +220,9 @@ impl HttpFront {
         attempt: &mut Attempt<'_>,
     ) -> Answered {
         let api = &self.api;
+        if !matches!(target, Target::Check | Target::CheckBelow | Target::Operation(_)) {
+            body::refuse_query(&head.uri)?;
+        }
         match target {
             Target::Ask(intent) => api.ask(intent, head.headers.clone(), body, origin).await,
             Target::Hits => api.hits(head, body, origin).await,

@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::counters::Page;
 use crate::exceptions::{BlockChanges, ExceptionFilter, ExceptionTarget, ExceptionTerms};
-use crate::tests::{all_pages, limiter_of, replace_rules};
+use crate::tests::{all_pages, limiter_of, replace_rules, run};
 
 const RULES: &str = "
 [ip=* login=*]; creditLimit = 5; resetSeconds = 60; actorField = ip; label = login
@@ -12,10 +12,10 @@ const RULES: &str = "
 [default]; creditLimit = 0
 ";
 
-async fn set(limiter: &Limiter, kind: ExceptionKind, rule: &str, actor: &str) {
+fn set(limiter: &Limiter, kind: ExceptionKind, rule: &str, actor: &str) {
     let lasts = Some(Duration::from_secs(60));
     let terms = ExceptionTerms { reason: Some("reason"), lasts, ..ExceptionTerms::default() };
-    limiter.set_exception(ExceptionTarget { kind, rule, actor }, terms, &Scope::EVERYTHING).await.unwrap();
+    run(limiter.set_exception(ExceptionTarget { kind, rule, actor }, terms, &Scope::EVERYTHING)).unwrap();
 }
 
 const OF_IP: ExceptionFilter<'_> = ExceptionFilter { rule: None, actor: None, program: None, field: Some("ip") };
@@ -24,7 +24,7 @@ const OF_IP: ExceptionFilter<'_> = ExceptionFilter { rule: None, actor: None, pr
 fn listed(limiter: &Limiter) -> Vec<String> {
     let pages = all_pages(|cursor| {
         let ExceptionsPage { exceptions, next, .. } =
-            limiter.exceptions(ExceptionKind::Block, OF_IP, cursor, 2, &Scope::EVERYTHING).unwrap();
+            run(limiter.exceptions(ExceptionKind::Block, OF_IP, cursor, 2, &Scope::EVERYTHING)).unwrap();
         Page { content: exceptions, next }
     });
     let listed = pages.concat();
@@ -35,22 +35,22 @@ fn listed(limiter: &Limiter) -> Vec<String> {
 }
 
 fn sequence(limiter: &Limiter) -> String {
-    limiter.exceptions(ExceptionKind::Block, OF_IP, None, 1, &Scope::EVERYTHING).unwrap().sequence
+    run(limiter.exceptions(ExceptionKind::Block, OF_IP, None, 1, &Scope::EVERYTHING)).unwrap().sequence
 }
 
 fn changes(limiter: &Limiter, since: &str) -> BlockChanges {
     limiter.block_changes(OF_IP, since, 100, &Scope::EVERYTHING).unwrap()
 }
 
-#[tokio::test]
-async fn changes_are_those_of_the_field() {
+#[test]
+fn changes_are_those_of_the_field() {
     let limiter = limiter_of(RULES);
     let start = sequence(&limiter);
     for (rule, actor) in [("*", "ip=192.0.2.1"), ("login", "192.0.2.3"), ("*", "user=eve"), ("*", "ip=192.0.2.2")] {
-        set(&limiter, ExceptionKind::Block, rule, actor).await;
+        set(&limiter, ExceptionKind::Block, rule, actor);
     }
     let target = ExceptionTarget { kind: ExceptionKind::Block, rule: "*", actor: "ip=192.0.2.1" };
-    limiter.remove_exception(target, None, &Scope::EVERYTHING).await.unwrap();
+    run(limiter.remove_exception(target, None, &Scope::EVERYTHING)).unwrap();
     let found = changes(&limiter, &start);
     let set: Vec<_> = found.set.iter().map(|block| &*block.actor).collect();
     let removed: Vec<_> = found.removed.iter().map(|(rule, actor)| format!("{rule} {actor}")).collect();
@@ -60,8 +60,8 @@ async fn changes_are_those_of_the_field() {
     assert!(changes(&limiter, "x").is_reset);
 }
 
-#[tokio::test]
-async fn blocks_of_the_field_are_listed() {
+#[test]
+fn blocks_of_the_field_are_listed() {
     use ExceptionKind::Block;
     let limiter = limiter_of(RULES);
     for (rule, actor) in [
@@ -76,7 +76,7 @@ async fn blocks_of_the_field_are_listed() {
         ("users", "192.0.2.2"),
         ("both", "ip=192.0.2.2 user=ann"),
     ] {
-        set(&limiter, Block, rule, actor).await;
+        set(&limiter, Block, rule, actor);
     }
     let expected = ["* ip=192.0.2.1", "* ip=2001:db8::/32", "login 192.0.2.3", "login 192.0.2.4:443"];
     assert_eq!(listed(&limiter), expected);
@@ -87,8 +87,8 @@ async fn blocks_of_the_field_are_listed() {
     assert!(changes(&limiter, &before).is_reset);
 }
 
-#[tokio::test]
-async fn allowed_networks_are_left_out() {
+#[test]
+fn allowed_networks_are_left_out() {
     use ExceptionKind::{Allow, Block};
     let limiter = limiter_of(RULES);
     let start = sequence(&limiter);
@@ -101,26 +101,26 @@ async fn allowed_networks_are_left_out() {
         ("login", "192.0.2.2"),
     ];
     for (rule, actor) in all {
-        set(&limiter, Block, rule, actor).await;
+        set(&limiter, Block, rule, actor);
     }
     assert_eq!(listed(&limiter).len(), all.len());
     let found = changes(&limiter, &start);
     assert_eq!((found.set.len(), found.removed.len(), found.is_reset), (all.len(), 0, false));
-    set(&limiter, Allow, "*", "ip=10.1.0.0/16").await;
+    set(&limiter, Allow, "*", "ip=10.1.0.0/16");
     assert!(changes(&limiter, &found.sequence).is_reset, "many blocks may have changed");
     // An allow of one rule says nothing about the others.
-    set(&limiter, Allow, "login", "192.0.2.1").await;
-    set(&limiter, Allow, "users", "192.0.2.2").await;
-    set(&limiter, Allow, "*", "user=192.0.2.2").await;
+    set(&limiter, Allow, "login", "192.0.2.1");
+    set(&limiter, Allow, "users", "192.0.2.2");
+    set(&limiter, Allow, "*", "user=192.0.2.2");
     assert_eq!(listed(&limiter), ["* ip=10.0.0.0/8", "login 192.0.2.2"]);
     let target = ExceptionTarget { kind: Allow, rule: "*", actor: "ip=10.1.0.0/16" };
-    limiter.remove_exception(target, None, &Scope::EVERYTHING).await.unwrap();
+    run(limiter.remove_exception(target, None, &Scope::EVERYTHING)).unwrap();
     assert_eq!(listed(&limiter).len(), all.len() - 1);
 }
 
 /// A client chose the text of an actor. Only an address, or a network of the rule's own lengths, is a decision about a network.
-#[tokio::test]
-async fn texts_that_look_like_networks_and_blocks_by_canaries_are_left_out() {
+#[test]
+fn texts_that_look_like_networks_and_blocks_by_canaries_are_left_out() {
     let more = "
 [ip=* net=*]; creditLimit = 5; resetSeconds = 60; actorField = ip; actorPrefix = ip: 24, 56; label = nets
 [ip=*]; creditLimit = 5; resetSeconds = 60; actorField = ip; matchPolicy = canary; label = trial
@@ -134,7 +134,7 @@ async fn texts_that_look_like_networks_and_blocks_by_canaries_are_left_out() {
         ("nets", "somebody"),
         ("trial", "192.0.2.9"),
     ] {
-        set(&limiter, ExceptionKind::Block, rule, actor).await;
+        set(&limiter, ExceptionKind::Block, rule, actor);
     }
     assert_eq!(listed(&limiter), ["login 192.0.2.2:80", "nets 198.51.100.0/24", "nets 2001:db8::/56"]);
 }

@@ -76,7 +76,7 @@ fn listed_limits(limiter: &Limiter, scope: &Scope) -> (Vec<String>, String) {
     let of = ExceptionFilter::default();
     let pages = all_pages(|cursor| {
         let ExceptionsPage { exceptions, next, .. } =
-            limiter.exceptions(ExceptionKind::Limit, of, cursor, 1, scope).unwrap();
+            run(limiter.exceptions(ExceptionKind::Limit, of, cursor, 1, scope)).unwrap();
         Page { content: (exceptions, cursor.unwrap_or_default().to_owned()), next }
     });
     let (found, cursors): (Vec<_>, Vec<_>) = pages.into_iter().unzip();
@@ -110,7 +110,7 @@ fn listings_of_limits_and_their_cursors_have_no_limits_out_of_scope() {
     for (rule, is_covered) in [("gone", true), ("upload-hour", false), ("nothing", false)] {
         let of = ExceptionFilter { rule: Some(rule), ..ExceptionFilter::default() };
         assert_eq!(
-            limiter.exceptions(ExceptionKind::Limit, of, None, 9, &scope(&["g*"])).is_ok(),
+            run(limiter.exceptions(ExceptionKind::Limit, of, None, 9, &scope(&["g*"]))).is_ok(),
             is_covered,
             "{rule}"
         );

@@ -67,6 +67,32 @@ pub async fn read(headers: &HeaderMap, mut body: impl Incoming, max: usize) -> R
     Ok(all.freeze())
 }
 
+/// Checks that a request has no body.
+///
+/// # Errors
+/// It has one.
+pub async fn refuse(mut body: impl Incoming) -> Result<(), Problem> {
+    match next_data(&mut body).await.map_err(incomplete)? {
+        Some(data) if !data.is_empty() => {
+            Err(Problem::bad_request("this request takes no body: its fields are in the query"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks that a request has no query.
+///
+/// # Errors
+/// It has one.
+pub fn refuse_query(uri: &Uri) -> Result<(), Problem> {
+    match uri.query() {
+        Some(query) if !query.is_empty() => {
+            Err(Problem::bad_request("this request takes no parameters: its fields are in the body"))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn incomplete(error: BoxError) -> Problem {
     Problem::bad_request(format!("the body is incomplete: {error}"))
 }

@@ -155,6 +155,9 @@ impl Api {
                 Task::Read(Inspection::Explanation) => arguments.with_pairs(read_operation(&body, max_pairs)?),
                 _ => body::parse_seed(&body, || arguments.clone().with_body(endpoint))?,
             };
+        } else {
+            // A client that sends one believes that it is read.
+            body::refuse(body).await?;
         }
         let slot = match endpoint.task {
             Task::Read(Inspection::Status) if attempt.origin.has_actor_token() => {

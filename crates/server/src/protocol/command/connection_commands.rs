@@ -84,6 +84,9 @@ pub(super) fn client_set_name(arguments: Arguments<'_>) -> ParseResult<'_> {
     connection_name(arguments.word(0)).map(Command::ClientSetName)
 }
 
+/// Maximum length of the names that a client gives itself and its library (bytes). Each connection keeps them.
+const MAX_NAME: usize = 256;
+
 fn connection_name(name: &[u8]) -> Result<&[u8], CommandError> {
     plain(name, "Client names")
 }
@@ -117,6 +120,9 @@ pub(super) fn acl_categories(arguments: Arguments<'_>) -> ParseResult<'_> {
 
 /// Returns `text` if it contains nothing that could break a line of `CLIENT INFO`.
 fn plain<'a>(text: &'a [u8], what: &str) -> Result<&'a [u8], CommandError> {
+    if text.len() > MAX_NAME {
+        return Err(CommandError::argument(format!("ERR {what} cannot have more than {MAX_NAME} bytes.")));
+    }
     if text.iter().all(u8::is_ascii_graphic) {
         return Ok(text);
     }
