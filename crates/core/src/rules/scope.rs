@@ -10,7 +10,7 @@ use super::{ActorFields, DEFAULT_RULE, Key, Operation, Pattern, Rule, RuleSet};
 #[derive(Debug, Clone)]
 pub struct Scope(Option<Arc<Bounds>>);
 
-/// What a scope covers that does not cover everything. Such a scope never covers limits that clients bring themselves.
+/// The bounds of a scope that does not cover everything. It never covers limits that clients bring themselves.
 #[derive(Debug)]
 struct Bounds {
     labels: Vec<Pattern>,

@@ -138,13 +138,13 @@ impl Limiter {
         for (index, edit) in edits.iter().enumerate() {
             match self.edit(*edit, program, scope) {
                 Ok(change) => checked.push(change),
-                // There is none, so a program whose rules have changed since goes on.
+                // A program goes on after its rules have changed.
                 Err(AdminError::NoHit { .. } | AdminError::NoCheck { .. }) if edit.terms.is_none() => {}
                 Err(error) => return Err((Some(index), error)),
             }
         }
         let mut counts = EditCounts::default();
-        // What is removed makes room for the others.
+        // Removed exceptions make room for the others.
         let (removed, set): (Vec<_>, Vec<_>) = checked.into_iter().partition(|(change, _)| change.value.is_none());
         for (is_new, changes) in [(false, removed), (true, set)] {
             let mut changes = changes.into_iter();
