@@ -220,7 +220,10 @@ impl HttpFront {
         attempt: &mut Attempt<'_>,
     ) -> Answered {
         let api = &self.api;
-        if !matches!(target, Target::Check | Target::CheckBelow | Target::Operation(_)) {
+        if matches!(
+            target,
+            Target::Ask(_) | Target::Hits | Target::Reserve | Target::Release(_) | Target::Commit(_) | Target::Renew(_)
+        ) {
             body::refuse_query(&head.uri)?;
         }
         match target {
