@@ -131,12 +131,12 @@ fn required_audit_log_that_fails_refuses_changes_and_leaves_nothing_behind() {
         let reply = resp.command(&format!("DIVVY.{command}"));
         assert!(reply.starts_with(refused), "{command}: {reply}");
     }
-    for (method, path) in [
-        ("PUT", "/v1/limits?rule=by-user&actor=ann"),
-        ("DELETE", "/v1/limits?rule=by-user&actor=ann"),
-        ("DELETE", "/v1/counters?rule=by-user"),
+    for (method, path, body) in [
+        ("PUT", "/v1/limits?rule=by-user&actor=ann", r#"{"credits":5}"#),
+        ("DELETE", "/v1/limits?rule=by-user&actor=ann", ""),
+        ("DELETE", "/v1/counters?rule=by-user", ""),
     ] {
-        assert_eq!(send(server, method, path, r#"{"credits":5}"#), 503, "{method} {path}");
+        assert_eq!(send(server, method, path, body), 503, "{method} {path}");
     }
     audited.place.write("rules.ini", &RULES.replace("creditLimit=10", "creditLimit=12"));
     server.signal("-HUP");
