@@ -497,12 +497,12 @@ impl Exceptions {
                     }
                 }
                 looked_at += places.len();
-                // Hits on this thread do not wait for the whole page.
-                yield_now().await;
                 let Some(last) = places.into_iter().last() else { break };
                 if looked_at >= MOST_LOOKED_AT {
                     return (page, Some(last));
                 }
+                // Hits on this thread do not wait for the whole page.
+                yield_now().await;
                 start = Excluded(last);
             }
         }
