@@ -16,7 +16,7 @@ const OF_FIELD: Shape = Length(&Texts, 1, 1);
 pub(super) const REASON_OF: Member = member("reason", Maybe(&Text), "The operator's reason.");
 pub(super) const OVERRIDE_OF_RULE: &[Member] = &[
     member("kind", Word(&["block", "allow"]), "Whether the actor is blocked or allowed."),
-    member("endsIn", SecondsLeft, "Seconds until it ends; null if it lasts until it is removed."),
+    member("expiresIn", SecondsLeft, "Seconds until it ends; null if it lasts until it is removed."),
     REASON_OF,
     member("entry", Maybe(&Text), "The entry for all rules that it comes from; null if it is for the rule alone."),
 ];
@@ -53,7 +53,7 @@ const EXPLAINED_RULES: Shape = Named(
     &List(&Variants {
         common: &[
             member("name", RULE_NAME, "The rule's name in answers."),
-            member("rule", Text, "The rule's operation, as in a section header of a rules file."),
+            member("operation", Text, "The rule's operation, as in a section header of a rules file."),
             member("line", POSITIVE, "The line where the rule begins in its file."),
             optional("label", LABEL, ""),
         ],

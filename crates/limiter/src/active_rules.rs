@@ -266,7 +266,7 @@ impl ActiveRules {
         let found = self.find_override(index, operation, everywhere.map(|(found, _)| found), now);
         let actor_override = found.map(|Applicable { kind, is_for_rule, ends, reason, .. }| ActorOverride {
             kind,
-            ends_in: ends.map(|ends| ceil_seconds(ends.since(now))),
+            expires_in: ends.map(|ends| ceil_seconds(ends.since(now))),
             reason: reason.map(|reason| reason.to_string()),
             entry: everywhere.filter(|_| !is_for_rule).map(|(_, text)| text.clone()),
         });

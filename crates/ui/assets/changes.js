@@ -165,8 +165,8 @@ export function OverrideChip({ kind, isCanary }) {
 }
 
 /** Says how long a block or an allow lasts, which entry it comes from, and why it was set. */
-export function OverrideDetails({ kind, endsIn, reason, entry }) {
-  const end = endsIn === null ? 'until someone removes it' : `for another ${duration(endsIn)}`;
+export function OverrideDetails({ kind, expiresIn, reason, entry }) {
+  const end = expiresIn === null ? 'until someone removes it' : `for another ${duration(expiresIn)}`;
   return html`
     <span class="more">
       ${WORDS[kind].state} ${end}${entry !== null && html`, under all rules, as <code>${entry}</code>`}
@@ -216,7 +216,7 @@ function OverrideDialog({ kind, target, before, onDone }) {
   `;
   const usual = before ? UNITS.minutes : UNITS.hours;
   const unit = ([text, size]) => html`<option value=${size} selected=${size === usual}>${text}</option>`;
-  const minutes = before && before.endsIn !== null ? Math.ceil(before.endsIn / 60) : '';
+  const minutes = before && before.expiresIn !== null ? Math.ceil(before.expiresIn / 60) : '';
   return html`
     <${Dialog} title="${words.action} an actor" action=${words.action} field="override-reason" ...${{ request, done, onDone }}>
       <p>Actor <code>${target.shown}</code>. ${words.effect}</p>

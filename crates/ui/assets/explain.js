@@ -73,7 +73,7 @@ export function Explain({ events, params }) {
 async function explain(operation, signal) {
   const explaining = api.post('/v1/explain', { operation }, signal);
   const [{ rules: found }, { named }] = await Promise.all([explaining, api.loadRules()]);
-  const endsSoon = found.some(({ grants }) => typeof grants?.override?.endsIn === 'number');
+  const endsSoon = found.some(({ grants }) => typeof grants?.override?.expiresIn === 'number');
   return { found, named, until: Date.now() + (endsSoon ? 0 : MAX_AGE) };
 }
 

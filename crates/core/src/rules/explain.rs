@@ -33,7 +33,7 @@ pub struct ExplainedRule {
     /// [`Rule::name`].
     pub name: String,
     /// The rule's operation, written as a header in a rules file.
-    pub rule: String,
+    pub operation: String,
     /// Line of the file where the rule begins, from 1.
     pub line: usize,
     /// The rule's label.
@@ -141,8 +141,8 @@ pub struct ActorOverride {
     /// Whether it is a block or an allow.
     pub kind: OverrideKind,
     /// Seconds until it ends, rounded up. `None` if it lasts until it is removed.
-    #[serde(rename = "endsIn")]
-    pub ends_in: Option<u64>,
+    #[serde(rename = "expiresIn")]
+    pub expires_in: Option<u64>,
     /// The reason that was given.
     pub reason: Option<String>,
     /// The entry for all rules that it comes from: `field=value` or `field=network`. `None` if it is for the rule alone.
@@ -191,7 +191,7 @@ fn explain_with(
         let ends = finding.ends();
         explained.push(ExplainedRule {
             name: rule.name(index).into_owned(),
-            rule: rule.to_string(),
+            operation: rule.to_string(),
             line: rule.line,
             label: rule.label.clone(),
             finding,
@@ -290,8 +290,8 @@ fn write_rules(rules: &[ExplainedRule], f: &mut fmt::Formatter<'_>) -> fmt::Resu
 
 impl fmt::Display for ExplainedRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: [{}]", self.line, self.rule)?;
-        if self.name != self.rule {
+        write!(f, "line {}: [{}]", self.line, self.operation)?;
+        if self.name != self.operation {
             write!(f, " ({})", self.name)?;
         }
         write!(f, ": {}", self.finding)
@@ -342,7 +342,7 @@ impl fmt::Display for ActorOverride {
             OverrideKind::Allow => "always allowed",
         };
         f.write_str(state)?;
-        if let Some(seconds) = self.ends_in {
+        if let Some(seconds) = self.expires_in {
             write!(f, " for another {seconds} s")?;
         }
         if let Some(entry) = &self.entry {
@@ -392,7 +392,7 @@ mod tests {
              line 1: [method=GET] (rule-3): matches as a canary: always denies; takes credit, and matching continues\n\
              line 1: [default]: matches and answers: always denies\n"
         );
-        assert_eq!(explanation.answer().unwrap().rule, "default");
+        assert_eq!(explanation.answer().unwrap().operation, "default");
     }
 
     #[test]
@@ -405,8 +405,8 @@ mod tests {
         let rules = RuleSet::new(rules).unwrap().with_spellings(&spellings).unwrap();
         let answers = |pairs: &str| {
             let explanation = explained(&rules, pairs);
-            let in_check = explanation.check.as_ref().map(|check| check.rules.last().unwrap().rule.clone());
-            (explanation.answer().unwrap().rule.clone(), in_check.unwrap_or_default(), explanation.to_string())
+            let in_check = explanation.check.as_ref().map(|check| check.rules.last().unwrap().operation.clone());
+            (explanation.answer().unwrap().operation.clone(), in_check.unwrap_or_default(), explanation.to_string())
         };
         for (pairs, answer, in_check) in [
             ("path=/login", "default", "path=//login"),
@@ -472,7 +472,7 @@ mod tests {
         assert_eq!(
             serde_json::to_value(&explanation).unwrap(),
             serde_json::json!({ "rules": [
-                { "name": "rule-1", "rule": "path=/a", "line": 1, "finding": "value-differs", "key": "path", "pattern": "/a", "value": "/b" }
+                { "name": "rule-1", "operation": "path=/a", "line": 1, "finding": "value-differs", "key": "path", "pattern": "/a", "value": "/b" }
             ] })
         );
         assert_eq!(explanation.answer(), None);

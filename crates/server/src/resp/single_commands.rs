@@ -86,7 +86,7 @@ fn write_rules(limiter: &Limiter, scope: &Scope, reply: &mut ReplyWriter) {
     for (index, rule) in rules {
         let (settings, hits) = (rule.describe(), hits_of(&policy, index, rule, scope));
         reply.map(settings.len() + if hits.is_some() { 4 } else { 2 });
-        reply.bulk(b"rule");
+        reply.bulk(b"operation");
         reply.bulk(rule.to_string().as_bytes());
         for (name, value) in settings {
             reply.bulk(name.as_bytes());
