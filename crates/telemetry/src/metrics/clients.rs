@@ -74,7 +74,13 @@ pub struct FrontRequests {
 
 /// Requests that a session has not yet added to the metrics. These are plain numbers, so a request touches nothing shared.
 #[derive(Debug, Default)]
-pub struct RequestTally([u64; KINDS]);
+pub struct RequestTally {
+    by_kind: [u64; KINDS],
+    /// The kind of the last request, and the number of requests since one of another kind.
+    last: Option<(RequestKind, u64)>,
+    /// Whether a number is not 0.
+    has_others: bool,
+}
 
 impl Requests {
     pub(super) fn new(registry: &Registry) -> Self {
@@ -96,8 +102,12 @@ impl FrontRequests {
 
     /// Adds a session's tally, and resets it.
     pub fn take(&self, tally: &mut RequestTally) {
-        for (kind, seen) in RequestKind::ALL.into_iter().zip(&mut tally.0) {
-            if *seen > 0 {
+        // Fast path: all requests are of one kind.
+        if let Some((kind, seen)) = tally.last.take() {
+            self.add(kind, seen);
+        }
+        if std::mem::take(&mut tally.has_others) {
+            for (kind, seen) in RequestKind::ALL.into_iter().zip(&mut tally.by_kind).filter(|(_, seen)| **seen > 0) {
                 self.add(kind, std::mem::take(seen));
             }
         }
@@ -119,7 +129,15 @@ impl RequestTally {
     /// Adds one request. It appears in the metrics after [`FrontRequests::take`].
     #[expect(clippy::indexing_slicing, reason = "there is a place for every kind")]
     pub fn count(&mut self, kind: RequestKind) {
-        self.0[kind as usize] += 1;
+        match &mut self.last {
+            Some((last, seen)) if *last == kind => *seen += 1,
+            last => {
+                if let Some((before, seen)) = last.replace((kind, 1)) {
+                    self.by_kind[before as usize] += seen;
+                    self.has_others = true;
+                }
+            }
+        }
     }
 }
 

@@ -49,10 +49,7 @@ fn only_fronts_and_kinds_with_requests_are_shown() {
     let metrics = Metrics::new();
     let (line, resp) = (metrics.requests.front("line"), metrics.requests.front("resp"));
     let mut tally = RequestTally::default();
-    for kind in RequestKind::ALL {
-        tally.count(kind);
-        tally.count(kind);
-    }
+    RequestKind::ALL.iter().chain(&RequestKind::ALL).for_each(|kind| tally.count(*kind));
     resp.take(&mut tally);
     resp.take(&mut tally);
     line.count(RequestKind::Hit);
