@@ -69,13 +69,14 @@ fn pipeline(c: &mut Criterion) {
                 builder.add(&operation, Intent::Hit, None);
                 rest = &rest[line.consumed..];
             }
-            let applied = runtime.block_on(limiter.apply(builder.build()));
+            let mut plan = builder.build();
+            runtime.block_on(limiter.apply(&mut plan));
             output.clear();
-            for index in 0..applied.report().len() {
-                let verdict = applied.report().verdict(index).expect("a verdict");
+            for index in 0..plan.report().len() {
+                let verdict = plan.report().verdict(index).expect("a verdict");
                 write_verdict(&mut output, verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
             }
-            builder.reuse(applied);
+            builder.reuse(plan);
         });
     });
     group.bench_function("RESP, rocksdb, wal", |b| {
@@ -93,14 +94,15 @@ fn pipeline(c: &mut Criterion) {
                     break;
                 }
             }
-            let applied = runtime.block_on(limiter.apply(builder.build()));
+            let mut plan = builder.build();
+            runtime.block_on(limiter.apply(&mut plan));
             output.clear();
             let mut reply = ReplyWriter::new(&mut output, Version::Resp2);
-            for index in 0..applied.report().len() {
-                let verdict = applied.report().verdict(index).expect("a verdict");
+            for index in 0..plan.report().len() {
+                let verdict = plan.report().verdict(index).expect("a verdict");
                 reply.verdict(verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
             }
-            builder.reuse(applied);
+            builder.reuse(plan);
         });
     });
     group.finish();

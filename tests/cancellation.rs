@@ -3,6 +3,7 @@
 //! `crates/server/src/tests/dropped_connections.rs` drops connections of the fronts in the same way, and `storms.rs` uses real clients.
 //! `DIVVY_TEST_SEED` determines when the futures of the crowd are dropped.
 
+use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use divvy::algorithm::{Ask, FixedWindow, Limit};
 use divvy::clock::Clock;
 use divvy::config::{self, Format};
-use divvy::limiter::{ActiveRules, CounterNames, Intent, Limiter, PlanBuilder, Scope};
+use divvy::limiter::{ActiveRules, CounterNames, Intent, Limiter, Scope};
 use divvy::metrics::Metrics;
 use divvy::rules::Operation;
 use divvy::store::key::{Prefix, Space};
@@ -129,19 +130,20 @@ fn store_works_wherever_its_callers_stop_waiting() {
 }
 
 /// Returns a limiter of [`RULES`], with its metrics.
-fn limiter_of(store: Backend) -> (Limiter, Arc<Metrics>) {
+fn limiter_of(store: Backend) -> (Arc<Limiter>, Arc<Metrics>) {
     let metrics = Metrics::new();
     let rules = config::parse(&expanded(RULES), Format::Ini, "rules.ini").unwrap().rules;
     let policy = ActiveRules::new(rules, &metrics, CounterNames::Usual);
-    (Limiter::new(Some(policy), store, Clock::system(), Arc::clone(&metrics)), metrics)
+    (Arc::new(Limiter::new(Some(policy), store, Clock::system(), Arc::clone(&metrics))), metrics)
 }
 
 /// Asks about a user. Returns the number of credits used.
-async fn ask(limiter: &Limiter, user: &str, intent: Intent) -> u64 {
-    let mut builder = PlanBuilder::default();
-    limiter.begin(&mut builder, &Scope::EVERYTHING);
-    builder.add(&[("user", user)].into_iter().collect::<Operation>(), intent, None);
-    CREDIT - limiter.apply(builder.build()).await.report().verdict(0).unwrap().credit
+async fn ask(limiter: &Arc<Limiter>, user: &str, intent: Intent) -> u64 {
+    let Ok(asked) = limiter.ask(&Scope::EVERYTHING, |builder| {
+        builder.add(&[("user", user)].into_iter().collect::<Operation>(), intent, None);
+        Ok::<_, Infallible>(())
+    });
+    CREDIT - asked.answers().await.report().verdict(0).unwrap().credit
 }
 
 #[test]

@@ -41,8 +41,9 @@ fuzz_target!(|records: &[u8]| {
     builder.settle(&id, Settlement::Renew { ttl_seconds: None });
     builder.settle(&id, Settlement::Commit { cost: 7 });
     builder.settle(&id, Settlement::Release);
-    let applied = RUNTIME.block_on(LIMITER.apply(builder.build()));
-    for index in 0..applied.report().len() {
-        let _ = (applied.report().settled(index), applied.report().committed(index));
+    let mut plan = builder.build();
+    RUNTIME.block_on(LIMITER.apply(&mut plan));
+    for index in 0..plan.report().len() {
+        let _ = (plan.report().settled(index), plan.report().committed(index));
     }
 });

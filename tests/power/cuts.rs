@@ -230,8 +230,9 @@ fn used_credits(durability: Durability, place: &Path) -> Result<Vec<u64>, String
         let operation = |user: &str| [("kind", "kept"), ("user", user)].into_iter().collect::<Operation>();
         builder.add(&operation("of nobody"), Intent::Peek, None);
         (0..USERS).for_each(|user| builder.add(&operation(&user_name(user)), Intent::Peek, None));
-        let applied = limiter.apply(builder.build()).await;
-        let report = applied.report();
+        let mut plan = builder.build();
+        limiter.apply(&mut plan).await;
+        let report = plan.report();
         let credit = |index| report.verdict(index).map(|verdict| verdict.credit).map_err(|error| error.to_string());
         let whole = credit(0)?;
         let used = (0..USERS).map(|user| Ok(whole - credit(user + 1)?)).collect();

@@ -13,12 +13,13 @@ mod refusal;
 mod register;
 mod report;
 pub mod store;
+mod turn;
 
-use std::mem;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use tokio::runtime::Handle;
+use parking_lot::Mutex;
+use thread_local::ThreadLocal;
 use tokio::sync::Notify;
 
 use self::active_rules::tops_of;
@@ -36,10 +37,12 @@ pub use self::refusal::{
 use self::register::Register;
 pub use self::register::memory::{DEFAULT_MAX_ACTOR_LIMITS, DEFAULT_MAX_OVERRIDES};
 pub use self::register::owner::ALL_RULES;
-pub use self::report::{Applied, Report, Reserved, Settled, Standing, Verdict, lasting_seconds};
+pub use self::report::{Report, Reserved, Settled, Standing, Verdict, lasting_seconds};
+use self::turn::Lane;
+pub use self::turn::{Answers, Asked};
 pub use crate::store::StoreError;
 pub use crate::store::key::Space;
-use crate::store::{Backend, Batch, ENTRY_WEIGHT, Store};
+use crate::store::{Backend, ENTRY_WEIGHT, Store};
 pub use divvy_core::algorithm::{Limit, Outcome, Resolution};
 use divvy_core::calendar::Calendar;
 use divvy_core::clock::{Clock, Timestamp};
@@ -57,6 +60,7 @@ pub struct Limiter {
     /// Whether the blocks that rules set differ in length by actor.
     jitter: Jitter,
     max_reservation_ttl: u32,
+    lanes: ThreadLocal<Arc<Mutex<Lane>>>,
 }
 
 impl Limiter {
@@ -71,6 +75,7 @@ impl Limiter {
             observers: Observers { metrics, top, has_denials: Arc::default() },
             jitter: Jitter::default(),
             max_reservation_ttl: DEFAULT_MAX_RESERVATION_TTL,
+            lanes: ThreadLocal::new(),
         };
         if let Some(active) = active {
             limiter.replace_rules(active);
@@ -216,30 +221,39 @@ impl Limiter {
         builder.begin(active, scope, now, (max_ttl, has_seal), self.exceptions.everywhere());
     }
 
-    /// Applies the plan to the store, and counts the answers.
-    pub async fn apply(&self, plan: Plan) -> Applied {
+    /// Applies the plan to the store, and counts the answers. If the future is dropped, they do not count: see [`Limiter::ask`] for
+    /// callers that may leave.
+    pub async fn apply(&self, plan: &mut Plan) {
         if plan.is_empty() {
-            return applied(plan);
+            return;
         }
         let Metrics { batches, hits, .. } = &*self.observers.metrics;
         let begun = self.clock.now();
         let mut done = begun;
-        let applied = if plan.batch.is_empty() {
-            applied(plan)
-        } else {
-            let applying = Applying { store: &self.store, observers: &self.observers, plan, part: None };
-            let applied = applying.finish().await;
+        if !plan.batch.is_empty() {
+            match plan.batch.weight() <= MAX_PART {
+                true => self.store.apply(&mut plan.batch).await,
+                false => Box::pin(self.apply_in_parts(plan)).await,
+            }
             done = self.clock.now();
             batches.store_duration.observe(done.since(begun), 1);
-            applied
-        };
-        let plan = &applied.plan;
+        }
         batches.requests.observe(plan.len() as u64, 1);
         if plan.hits > 0 {
             hits.duration.observe(done.since(plan.now()), plan.hits);
         }
-        self.observers.count(&applied);
-        applied
+        self.observers.count(plan.report());
+    }
+
+    /// Applies a batch that would occupy its thread for a long time, and yields between its parts. A group is never divided.
+    async fn apply_in_parts(&self, plan: &mut Plan) {
+        plan.batch.outcomes.clear();
+        for range in plan.batch.parts(MAX_PART) {
+            let mut part = plan.batch.part(&range.collect::<Vec<_>>());
+            self.store.apply(&mut part).await;
+            plan.batch.outcomes.extend(part.outcomes);
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Parses an id from a client. This does not ask the store.
@@ -283,8 +297,7 @@ struct Observers {
 
 impl Observers {
     /// Counts the outcomes of a plan. Entries without an outcome never reached the store.
-    pub fn count(&self, applied: &Applied) {
-        let report = applied.report();
+    pub fn count(&self, report: Report<'_>) {
         let failed = report.count(&self.metrics);
         if failed > 0 {
             self.metrics.batches.store_errors.inc_by(failed);
@@ -294,79 +307,6 @@ impl Observers {
         }
         report.note_denials(&self.has_denials, &self.metrics);
     }
-}
-
-/// A plan whose batch the store is applying. If it is dropped before the end, its outcomes are still counted.
-struct Applying<'a> {
-    store: &'a Backend,
-    observers: &'a Observers,
-    plan: Plan,
-    /// The part that the store is applying; `None` if it applies the whole batch at once.
-    part: Option<Box<Batch>>,
-}
-
-impl Applying<'_> {
-    /// Waits for the store. The caller counts the outcomes.
-    pub async fn finish(mut self) -> Applied {
-        match self.plan.batch.weight() <= MAX_PART {
-            true => self.store.apply(&mut self.plan.batch).await,
-            false => Box::pin(self.apply_in_parts()).await,
-        }
-        // The plan is taken out, so that `drop` counts nothing.
-        applied(mem::take(&mut self.plan))
-    }
-
-    /// Applies a batch that would occupy its thread for a long time, and yields between its parts. A group is never
-    /// divided.
-    async fn apply_in_parts(&mut self) {
-        self.plan.batch.outcomes.clear();
-        for range in self.plan.batch.parts(MAX_PART) {
-            let part = self.part.insert(Box::new(self.plan.batch.part(&range.collect::<Vec<_>>())));
-            self.store.apply(part).await;
-            self.adopt_part();
-            tokio::task::yield_now().await;
-        }
-    }
-
-    /// Takes over the outcomes of the part.
-    fn adopt_part(&mut self) {
-        if let Some(part) = self.part.take() {
-            self.plan.batch.outcomes.extend(part.outcomes);
-        }
-    }
-}
-
-impl Drop for Applying<'_> {
-    fn drop(&mut self) {
-        if self.plan.is_empty() {
-            return;
-        }
-        let unfinished = self.part.as_deref_mut().unwrap_or(&mut self.plan.batch);
-        let Some(task) = unfinished.unattended.take() else {
-            self.adopt_part();
-            self.observers.count(&applied(mem::take(&mut self.plan)));
-            return;
-        };
-        let is_part = self.part.is_some();
-        let (mut plan, observers) = (mem::take(&mut self.plan), self.observers.clone());
-        // There is no runtime if the process is ending.
-        let Ok(runtime) = Handle::try_current() else { return };
-        runtime.spawn(async move {
-            let Ok(batch) = task.await else { return };
-            if is_part {
-                plan.batch.outcomes.extend(batch.outcomes);
-            } else {
-                plan.batch = batch;
-            }
-            observers.count(&applied(plan));
-        });
-    }
-}
-
-/// Takes the outcomes out of the plan's batch.
-fn applied(mut plan: Plan) -> Applied {
-    let outcomes = mem::take(&mut plan.batch.outcomes);
-    Applied { plan, outcomes }
 }
 
 #[cfg(test)]

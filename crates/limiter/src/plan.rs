@@ -18,6 +18,7 @@ pub(crate) use self::reservation::NamedRecord;
 pub use self::reservation::{DEFAULT_MAX_RESERVATION_TTL, ReservationId, Reserve};
 use crate::active_rules::ActiveRules;
 use crate::refusal::{MAX_CLIENT_ID, Refusal};
+use crate::report::Report;
 use crate::store::{Action, Batch};
 use divvy_core::algorithm::{Limit, Outcome, ReservationAsk, Run};
 use divvy_core::clock::Timestamp;
@@ -140,12 +141,14 @@ pub(crate) struct SettledRecord {
 }
 
 /// A position in a plan that is being built. The plan can return to it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Mark {
     pub entries: usize,
     pub requests: usize,
     pub members: usize,
+    blocks: usize,
     groups: usize,
+    settled: usize,
     hits: u64,
 }
 
@@ -168,9 +171,26 @@ impl Plan {
             entries: self.batch.len(),
             requests: self.requests.len(),
             members: self.members.len(),
+            blocks: self.blocks.len(),
             groups: self.groups.len(),
+            settled: self.settled.len(),
             hits: self.hits,
         }
+    }
+
+    /// Empties the plan. It keeps no rules.
+    pub(crate) fn clear(&mut self) {
+        self.begin(None, Timestamp::EPOCH);
+    }
+
+    /// Returns the report on all requests. The store must have applied the plan.
+    pub fn report(&self) -> Report<'_> {
+        self.report_on(0..self.requests.len())
+    }
+
+    /// Returns the report on these requests. The store must have applied the plan.
+    pub(crate) fn report_on(&self, requests: Range<usize>) -> Report<'_> {
+        Report::new(self, requests)
     }
 
     /// Removes everything that was added since `mark`.
@@ -179,7 +199,9 @@ impl Plan {
         self.requests.truncate(mark.requests);
         self.members.truncate(mark.members);
         self.fixed_actors.truncate(mark.members);
+        self.blocks.truncate(mark.blocks);
         self.groups.truncate(mark.groups);
+        self.settled.truncate(mark.settled);
         self.hits = mark.hits;
     }
 
@@ -215,28 +237,28 @@ impl Plan {
         self.batch.weight() + self.requests.len() * REQUEST_WEIGHT + self.fixed_actors.len()
     }
 
-    /// Returns the requests that were refused while the plan was built.
-    pub fn refusals(&self) -> impl Iterator<Item = (usize, &Refusal)> {
-        self.requests.iter().enumerate().filter_map(|(index, request)| match request {
+    /// Returns the requests from index `first` on that were refused while the plan was built.
+    pub(crate) fn refusals(&self, first: usize) -> impl Iterator<Item = (usize, &Refusal)> {
+        self.requests.iter().skip(first).enumerate().filter_map(|(index, request)| match request {
             Request::Refused(refusal) => Some((index, refusal)),
             Request::OwnLimit(_) | Request::Barred(_) | Request::Rules { .. } | Request::Settlement(_) => None,
         })
     }
 
-    /// Returns the record keys of the plan's new reservations.
-    pub fn reservation_keys(&self) -> Vec<Arc<[u8]>> {
+    /// Returns the record keys of the new reservations from this entry on.
+    pub(crate) fn reservation_keys(&self, first: usize) -> Vec<Arc<[u8]>> {
         let makes_one = |entry: &usize| {
             let action = self.batch.entry(*entry).map(|entry| entry.action);
             matches!(action, Some(Action::Reservation(ReservationAsk::Reserve { .. })))
         };
-        let keys = (0..self.batch.len()).filter(makes_one).filter_map(|entry| self.batch.key_at(entry));
+        let keys = (first..self.batch.len()).filter(makes_one).filter_map(|entry| self.batch.key_at(entry));
         keys.map(Arc::from).collect()
     }
 
-    /// Returns the members of request `index`, or the reason why it has none.
+    /// Returns the members of a request, or the reason why it has none.
     #[inline]
-    pub(crate) fn members_of(&self, index: usize) -> Result<&[Member], Refusal> {
-        match self.requests.get(index) {
+    pub(crate) fn members_of(&self, request: Option<&Request>) -> Result<&[Member], Refusal> {
+        match request {
             Some(Request::Rules { members, .. }) => Ok(self.members.get(members.clone()).unwrap_or_default()),
             Some(Request::Refused(refusal)) => Err(refusal.clone()),
             Some(Request::OwnLimit(_) | Request::Barred(_) | Request::Settlement(_)) | None => Err(Refusal::NoRules),

@@ -2,54 +2,60 @@
 
 mod observers;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::active_rules::ActiveRules;
 use super::plan::{Block, DEFAULT_MAX_RESERVATION_TTL, Member, Plan, Purpose, Request, ReservationId, Source};
 use super::refusal::Refusal;
-use crate::store::{Outcomes, StoreError, outcome_at};
+use crate::store::StoreError;
 use divvy_core::algorithm::{Limit, Outcome, Resolution};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_core::rules::Rule;
 
-/// A plan that the store has applied.
-#[derive(Debug, Default)]
-pub struct Applied {
-    pub(crate) plan: Plan,
-    pub(crate) outcomes: Outcomes,
-}
-
-/// Reads answers from a plan and the outcomes of its entries.
+/// Reads the answers to some of a plan's requests, which follow each other, from the outcomes of the plan's entries.
 #[derive(Debug, Clone, Copy)]
 pub struct Report<'a> {
     pub(super) plan: &'a Plan,
-    pub(super) outcomes: &'a Outcomes,
-}
-
-impl Applied {
-    /// Returns the report on this plan.
-    pub fn report(&self) -> Report<'_> {
-        Report { plan: &self.plan, outcomes: &self.outcomes }
-    }
-}
-
-/// The plan's buffers, to be used again.
-impl From<Applied> for Plan {
-    fn from(Applied { mut plan, outcomes }: Applied) -> Self {
-        plan.batch.outcomes = outcomes;
-        plan
-    }
+    /// The index of the first request.
+    first: usize,
+    /// Number of requests.
+    len: usize,
 }
 
 impl<'a> Report<'a> {
+    /// Creates the report on these requests of an applied plan.
+    pub(crate) fn new(plan: &'a Plan, requests: Range<usize>) -> Self {
+        Self { plan, first: requests.start, len: requests.len() }
+    }
+
     /// Returns the number of requests.
     pub fn len(self) -> usize {
-        self.plan.len()
+        self.len
     }
 
     /// Returns whether there are no requests.
     pub fn is_empty(self) -> bool {
-        self.plan.is_empty()
+        self.len == 0
+    }
+
+    /// Returns request `index`.
+    #[inline]
+    fn request(self, index: usize) -> Option<&'a Request> {
+        (index < self.len).then(|| self.plan.requests.get(self.first + index)).flatten()
+    }
+
+    /// Returns the members of all requests.
+    fn all_members(self) -> &'a [Member] {
+        let of = |request: &Request| match request {
+            Request::Rules { members, .. } => Some(members.clone()),
+            _ => None,
+        };
+        let requests = self.plan.requests.get(self.first..self.first + self.len).unwrap_or_default();
+        let mut ranges = requests.iter().filter_map(of);
+        let Some(first) = ranges.next() else { return &[] };
+        let end = ranges.next_back().map_or(first.end, |last| last.end);
+        self.plan.members.get(first.start..end).unwrap_or_default()
     }
 
     /// Returns the verdict on request `index`, by the rule that answers.
@@ -70,7 +76,7 @@ impl<'a> Report<'a> {
     /// # Errors
     /// The store failed for its bucket.
     pub fn outcome(self, index: usize) -> Result<Outcome, Refusal> {
-        match self.plan.requests.get(index) {
+        match self.request(index) {
             Some(Request::OwnLimit(entry)) => Ok(self.entry(*entry)?),
             Some(Request::Barred(outcome)) => Ok(**outcome),
             Some(Request::Refused(refusal)) => Err(refusal.clone()),
@@ -96,8 +102,8 @@ impl<'a> Report<'a> {
     /// The index of the first request whose key was used for another request.
     pub fn is_replay(self) -> Result<bool, usize> {
         let (mut is_any, mut are_all) = (false, true);
-        for (index, request) in self.plan.requests.iter().enumerate() {
-            let Request::Rules { is_idempotent: true, .. } = request else { continue };
+        for index in 0..self.len {
+            let Some(Request::Rules { is_idempotent: true, .. }) = self.request(index) else { continue };
             for member in self.members(index).map_err(|_| index)?.iter().filter(|member| !member.is_canary) {
                 if let Source::Entry(_) = member.source {
                     is_any = true;
@@ -111,7 +117,7 @@ impl<'a> Report<'a> {
     /// Returns the members of request `index`.
     #[inline]
     pub(super) fn members(self, index: usize) -> Result<&'a [Member], Refusal> {
-        match self.plan.requests.get(index) {
+        match self.request(index) {
             // Fast path: no idempotency key.
             Some(Request::Rules { members, is_idempotent: false }) => {
                 Ok(self.plan.members.get(members.clone()).unwrap_or_default())
@@ -122,7 +128,7 @@ impl<'a> Report<'a> {
 
     #[cold]
     fn idempotent_members(self, index: usize) -> Result<&'a [Member], Refusal> {
-        let members = self.plan.members_of(index)?;
+        let members = self.plan.members_of(self.request(index))?;
         // Canaries do not answer.
         let is_different =
             |member: &Member| !member.is_canary && self.resolution(member) == Some(Resolution::Different);
@@ -149,7 +155,7 @@ impl<'a> Report<'a> {
 
     #[inline]
     pub(super) fn entry(self, index: usize) -> Result<Outcome, StoreError> {
-        outcome_at(self.outcomes, index)
+        self.plan.batch.outcome(index)
     }
 
     /// Returns whether the member's rule allowed the request; `None` if the store did not answer.
@@ -158,14 +164,14 @@ impl<'a> Report<'a> {
         match member.source {
             Source::Fixed { allowed, .. } => Some(allowed),
             Source::Blocked(_) => Some(false),
-            Source::Entry(entry) => Some(self.outcomes.get(entry)?.as_ref().ok()?.allowed),
+            Source::Entry(entry) => Some(self.plan.batch.outcomes.get(entry)?.as_ref().ok()?.allowed),
         }
     }
 
     /// Returns the resolution of the member's entry; `None` if it has no entry, or the store failed.
     pub(super) fn resolution(self, member: &Member) -> Option<Resolution> {
         let Source::Entry(entry) = member.source else { return None };
-        self.outcomes.get(entry)?.as_ref().ok().map(|outcome| outcome.resolution)
+        self.plan.batch.outcomes.get(entry)?.as_ref().ok().map(|outcome| outcome.resolution)
     }
 
     /// Returns the block that denies the member, if there is one.
@@ -382,7 +388,7 @@ impl Report<'_> {
     /// Same as [`Report::verdict`], or there is a reservation with this name, but other credits or another TTL.
     pub fn reserved(self, index: usize) -> Result<Reserved, Refusal> {
         let verdict = self.verdict(index)?;
-        let members = self.plan.members_of(index)?;
+        let members = self.plan.members_of(self.request(index))?;
         let (mut ends, mut are_repeated) = (None, true);
         for entry in
             members.iter().filter(|member| !member.is_canary).filter_map(|member| self.plan.reservation(member))
@@ -411,7 +417,7 @@ impl Report<'_> {
                 return Ok(None);
             }
         }
-        Ok(Some(self.id_of(&self.plan.members)))
+        Ok(Some(self.id_of(self.all_members())))
     }
 
     fn id_of(self, members: &[Member]) -> ReservationId {
@@ -423,7 +429,7 @@ impl Report<'_> {
         let is_new = |outcome: Outcome| outcome.allowed && outcome.resolution == Resolution::Done;
         let makes_one =
             |member: &&Member| self.plan.reservation(member).is_some_and(|entry| self.entry(entry).is_ok_and(is_new));
-        let made: Vec<_> = self.plan.members.iter().filter(makes_one).copied().collect();
+        let made: Vec<_> = self.all_members().iter().filter(makes_one).copied().collect();
         let id = self.id_of(&made);
         (!id.is_of_nothing()).then_some(id)
     }
@@ -434,7 +440,7 @@ impl Report<'_> {
     /// # Errors
     /// This store has none of the records in the id, or the store failed.
     pub fn settled(self, index: usize) -> Result<Settled, Refusal> {
-        let range = match self.plan.requests.get(index) {
+        let range = match self.request(index) {
             Some(Request::Settlement(range)) => range.clone(),
             Some(Request::Refused(refusal)) => return Err(refusal.clone()),
             _ => return Err(Refusal::NoRules),

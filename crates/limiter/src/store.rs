@@ -28,13 +28,13 @@ pub enum Backend {
     /// Counters on this machine's disk.
     Rocks(RocksStore),
     /// Counters in Redis, which servers share, behind a fallback and a cache of denials.
-    Redis(LayeredStore<RedisStore>),
+    Redis(Box<LayeredStore<RedisStore>>),
 }
 
 impl Backend {
     /// Creates the backend for Redis, with a cache of up to `denial_cache` denials, and a policy for failures.
     pub fn redis(store: RedisStore, denial_cache: usize, on_error: FailurePolicy, clock: Clock) -> Self {
-        Self::Redis(LayeredStore::new(store, denial_cache, on_error, clock))
+        Self::Redis(Box::new(LayeredStore::new(store, denial_cache, on_error, clock)))
     }
 
     /// Copies all counters, in their current state, into a new directory `name` in the directory for backups. Returns

@@ -302,10 +302,7 @@ fn escaped(text: &[u8]) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests;
-
-#[cfg(test)]
-mod scan_tests {
+mod tests {
     use super::*;
 
     #[test]

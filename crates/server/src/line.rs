@@ -1,6 +1,7 @@
 //! The front for the line protocol: a session that answers `HIT`s.
 
 use std::borrow::Cow;
+use std::convert::Infallible;
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -71,26 +72,39 @@ impl Front for LineFront {
 
 /// One client of the line protocol.
 struct LineSession {
-    limiter: Arc<Limiter>,
+    front: Arc<LineFront>,
+    client: LineClient,
+}
+
+struct LineClient {
     gate: Gate,
     decoder: LineDecoder,
     request_memory: RequestMemory,
-    limits: Limits,
-    counts: FrontRequests,
     tally: RequestTally,
 }
 
 /// Buffers of a session while it answers.
 #[derive(Default)]
 struct Work {
-    builder: PlanBuilder,
     operation: Operation,
     replies: Vec<Reply>,
 }
 
-pooled!(Box<Work>, |work| {
-    work.builder.memory() + work.operation.memory() + work.replies.capacity() * size_of::<Reply>()
-});
+pooled!(Box<Work>, |work| work.operation.memory() + work.replies.capacity() * size_of::<Reply>());
+
+/// Why a session adds no more lines to its batch.
+enum Stop {
+    /// There is no other complete line.
+    Read,
+    /// Other connections have a turn.
+    Continue,
+    /// The next line is too long.
+    Close,
+    /// The next line, which has this length, needs memory.
+    Memory(usize),
+    /// The next line is a login, which may take long.
+    Login,
+}
 
 /// The reply to a line.
 enum Reply {
@@ -102,26 +116,80 @@ enum Reply {
 }
 
 impl LineSession {
-    fn new(front: &LineFront, gate: Gate) -> Self {
+    fn new(front: &Arc<LineFront>, gate: Gate) -> Self {
         let limits = front.limits;
         let max_line = if gate.is_open() { limits.max_line } else { limits.max_line.min(UNAUTHENTICATED_MAX_LINE) };
-        Self {
-            limiter: Arc::clone(&front.limiter),
+        let client = LineClient {
             decoder: LineDecoder::new(max_line),
             request_memory: RequestMemory::new(&front.memory),
             gate,
-            limits,
-            counts: front.requests.clone(),
             tally: RequestTally::default(),
+        };
+        Self { front: Arc::clone(front), client }
+    }
+}
+
+impl LineClient {
+    /// Adds hits to the plan, and a reply for each line, in order. `has_waited` says whether the first line
+    /// has waited for memory.
+    fn collect(
+        &mut self,
+        front: &LineFront,
+        Work { operation, replies }: &mut Work,
+        builder: &mut PlanBuilder,
+        input: &mut BytesMut,
+        mut has_waited: bool,
+    ) -> Stop {
+        let mut owed = 0;
+        loop {
+            if replies.len() == MAX_BATCH
+                || owed >= front.limits.write_threshold
+                || !self.request_memory.fits(builder.weight())
+            {
+                return Stop::Continue;
+            }
+            let line = match self.decoder.next_line(input) {
+                Ok(None) => return Stop::Read,
+                Ok(Some(line)) => line,
+                Err(error) => {
+                    front.limiter.metrics().limits.reached(Bound::Line);
+                    self.tally.count(RequestKind::Invalid);
+                    replies.push(Reply::Error(ErrorCode::Unknown, error.to_string().into()));
+                    return Stop::Close;
+                }
+            };
+            let consumed = line.consumed;
+            if !std::mem::take(&mut has_waited)
+                && !self.request_memory.admits(&front.limiter, builder.weight(), consumed)
+            {
+                return Stop::Memory(consumed);
+            }
+            self.gate.refresh();
+            // AUTH is a command only if clients have to log in, because the original Divvy has no such command.
+            if self.gate.guard().is_some() && parse_auth(line.text).is_some() {
+                return Stop::Login;
+            }
+            let (reply, kind, length) = match self.read(front, line.text, operation) {
+                Ok(()) => {
+                    builder.set_scope(self.gate.identity().scope());
+                    builder.add(operation, Intent::Hit, None);
+                    (Reply::Verdict, RequestKind::Hit, LONGEST_VERDICT)
+                }
+                Err(error) => (error, RequestKind::Invalid, LONG_ERROR),
+            };
+            self.tally.count(kind);
+            owed += length;
+            replies.push(reply);
+            input.advance(consumed);
         }
     }
 
     /// Reads a hit that the client may send into `operation`, or describes the error.
-    fn read(&self, line: &[u8], operation: &mut Operation) -> Result<(), Reply> {
+    fn read(&self, front: &LineFront, line: &[u8], operation: &mut Operation) -> Result<(), Reply> {
         match self.gate.may(Category::Hit) {
-            Ok(()) => parse_request(line, operation, self.limits.max_pairs).map_err(|error| {
+            Ok(()) => parse_request(line, operation, front.limits.max_pairs).map_err(|error| {
                 if let RequestError::TooManyPairs { .. } = error {
-                    self.limiter.metrics().limits.reached(Bound::Pairs);
+                    front.limiter.metrics().limits.reached(Bound::Pairs);
                 }
                 Reply::Error(error.code(), error.to_string().into())
             }),
@@ -137,18 +205,30 @@ impl LineSession {
         }
     }
 
-    /// Logs the client in. Returns `None` if the client has left.
-    async fn log_in(&mut self, password: &[u8], output: &Output<'_>) -> Option<Reply> {
-        let error = match self.gate.open(&Given::Password(password), output.client_left()).await {
+    /// Answers the next line, a login. Returns `None` if the client has left.
+    async fn log_in(&mut self, front: &LineFront, input: &mut BytesMut, output: &Output<'_>) -> Option<Reply> {
+        let Ok(Some(line)) = self.decoder.next_line(input) else { return None };
+        let password = parse_auth(line.text)?;
+        let opened = self.gate.open(&Given::Password(password), output.client_left()).await;
+        let consumed = line.consumed;
+        let (reply, kind) = match opened {
             Ok(()) => {
-                self.decoder.set_max_line(self.limits.max_line);
-                return Some(Reply::Welcome);
+                self.decoder.set_max_line(front.limits.max_line);
+                (Reply::Welcome, RequestKind::Connection)
             }
-            Err(LoginError::Wrong) => WRONG_PASSWORD,
-            Err(LoginError::QueueFull) => TOO_MANY_LOGINS,
+            Err(LoginError::Wrong) => (Reply::refused_login(WRONG_PASSWORD), RequestKind::Invalid),
+            Err(LoginError::QueueFull) => (Reply::refused_login(TOO_MANY_LOGINS), RequestKind::Invalid),
             Err(LoginError::ClientLeft) => return None,
         };
-        Some(Reply::Error(ErrorCode::Unauthenticated, error.into()))
+        self.tally.count(kind);
+        input.advance(consumed);
+        Some(reply)
+    }
+}
+
+impl Reply {
+    fn refused_login(reason: &'static str) -> Self {
+        Self::Error(ErrorCode::Unauthenticated, reason.into())
     }
 }
 
@@ -187,86 +267,52 @@ fn write_counted_error(output: &mut Vec<u8>, metrics: &Metrics, gate: &Gate, cod
 }
 
 impl Session for LineSession {
+    fn has_room(&self) -> bool {
+        self.front.limiter.has_room()
+    }
+
     fn is_admitted(&self) -> bool {
-        self.gate.is_open()
+        self.client.gate.is_open()
     }
 
     async fn answer(&mut self, input: &mut BytesMut, output: &mut Output<'_>) -> NextStep {
-        let mut work: Box<Work> = memory::take();
-        let Work { builder, operation, replies } = &mut *work;
-        self.limiter.begin(builder, self.gate.identity().scope());
-        let mut owed = 0;
+        let Self { front, client } = self;
+        let (limiter, mut work, mut has_waited) = (&front.limiter, memory::take::<Box<Work>>(), false);
         let next = loop {
-            if replies.len() == MAX_BATCH
-                || owed >= self.limits.write_threshold
-                || !self.request_memory.fits(builder.plan().weight())
-            {
-                break NextStep::Continue;
-            }
-            let line = match self.decoder.next_line(input) {
-                Ok(None) => break NextStep::Read,
-                Ok(Some(line)) => line,
-                Err(error) => {
-                    self.limiter.metrics().limits.reached(Bound::Line);
-                    self.tally.count(RequestKind::Invalid);
-                    replies.push(Reply::Error(ErrorCode::Unknown, error.to_string().into()));
-                    break NextStep::Close;
+            let (scope, mut stop) = (client.gate.identity().scope().clone(), Stop::Read);
+            let Ok(asked) = limiter.ask(&scope, |builder| {
+                stop = client.collect(front, &mut work, builder, input, has_waited);
+                Ok::<_, Infallible>(())
+            });
+            let answers = asked.answers().await;
+            // Replies to earlier lines are written before a login, or a line that waits for memory.
+            let is_first = work.replies.is_empty();
+            work.write_replies(answers.report(), limiter.metrics(), &client.gate, output.bytes);
+            break match stop {
+                Stop::Read => NextStep::Read,
+                Stop::Close => NextStep::Close,
+                Stop::Memory(bytes) if is_first => {
+                    client.request_memory.wait_for_request(limiter, bytes).await;
+                    has_waited = true;
+                    continue;
                 }
-            };
-            let consumed = line.consumed;
-            if !self.request_memory.admits(&self.limiter, builder.plan().weight(), consumed) {
-                if !replies.is_empty() {
-                    // The lines before it are answered first, and then this line is read again.
-                    break NextStep::Continue;
+                Stop::Login if is_first => {
+                    let Some(reply) = client.log_in(front, input, output).await else { break NextStep::Close };
+                    work.replies.push(reply);
+                    work.write_replies(answers.report(), limiter.metrics(), &client.gate, output.bytes);
+                    if client.gate.is_exhausted() { NextStep::Close } else { NextStep::Continue }
                 }
-                self.request_memory.wait_for_request(&self.limiter, consumed).await;
-            }
-            self.gate.refresh();
-            // AUTH is a command only if clients have to log in, because the original Divvy has no such command.
-            let password = self.gate.guard().and_then(|_| parse_auth(line.text));
-            let is_login = password.is_some();
-            if is_login && !replies.is_empty() {
-                // The lines before it are answered first, because a login may take long.
-                break NextStep::Continue;
-            }
-            let reply = match password {
-                Some(password) => match self.log_in(password, output).await {
-                    Some(reply) => reply,
-                    None => break NextStep::Close,
-                },
-                None => match self.read(line.text, operation) {
-                    Ok(()) => {
-                        builder.set_scope(self.gate.identity().scope());
-                        builder.add(operation, Intent::Hit, None);
-                        Reply::Verdict
-                    }
-                    Err(error) => error,
-                },
+                Stop::Continue | Stop::Memory(_) | Stop::Login => NextStep::Continue,
             };
-            let (kind, length) = match reply {
-                Reply::Verdict => (RequestKind::Hit, LONGEST_VERDICT),
-                Reply::Welcome => (RequestKind::Connection, LONG_ERROR),
-                Reply::Error(..) => (RequestKind::Invalid, LONG_ERROR),
-            };
-            self.tally.count(kind);
-            owed += length;
-            replies.push(reply);
-            input.advance(consumed);
-            if is_login {
-                // The next lines have their own batch, and its time.
-                break if self.gate.is_exhausted() { NextStep::Close } else { NextStep::Continue };
-            }
         };
-        let applied = self.limiter.apply(builder.build()).await;
-        work.write_replies(applied.report(), self.limiter.metrics(), &self.gate, output.bytes);
-        work.builder.reuse(applied);
         memory::give(work);
-        self.request_memory.give_back();
-        self.counts.take(&mut self.tally);
+        client.request_memory.give_back();
+        front.requests.take(&mut client.tally);
         next
     }
 
     fn cut(&mut self, cut: Cut, output: &mut Vec<u8>) {
-        write_counted_error(output, self.limiter.metrics(), &self.gate, ErrorCode::Unknown, cut);
+        let metrics = self.front.limiter.metrics();
+        write_counted_error(output, metrics, &self.client.gate, ErrorCode::Unknown, cut);
     }
 }

@@ -439,8 +439,9 @@ impl<'a> Request<'a> {
                     None => limiter.begin(&mut builder, scope),
                 }
                 builder.add(&self.arguments.pairs().cloned().unwrap_or_default(), Intent::Forget, None);
-                let applied = limiter.apply(builder.build()).await;
-                let count = applied.report().forgotten(0).map_err(OperationError::of)? as u64;
+                let mut plan = builder.build();
+                limiter.apply(&mut plan).await;
+                let count = plan.report().forgotten(0).map_err(OperationError::of)? as u64;
                 Ok(forgotten(count, json!({ "forgotten": count })))
             }
             Edit::BackUp => match limiter.store().backup(self.text("name")).await {

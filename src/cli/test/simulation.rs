@@ -11,8 +11,8 @@ use divvy_core::units::Time;
 use divvy_limiter::exceptions::{ExceptionTarget, ExceptionTerms};
 use divvy_limiter::store::{Backend, MemoryStore};
 use divvy_limiter::{
-    ActiveRules, Applied, Intent, Jitter, Limiter, LimiterError, PlanBuilder, ReservationId, Reserve, Scope,
-    Settlement, Standing, Verdict,
+    ActiveRules, Intent, Jitter, Limiter, LimiterError, Plan, PlanBuilder, ReservationId, Reserve, Scope, Settlement,
+    Standing, Verdict,
 };
 use divvy_server::http;
 use divvy_telemetry::metrics::Metrics;
@@ -109,20 +109,21 @@ impl<'a> Simulation<'a> {
         answer.map_err(|refusal| describe(&refusal))
     }
 
-    async fn apply(&self, now: Timestamp, add: impl FnOnce(&mut PlanBuilder)) -> Applied {
+    async fn apply(&self, now: Timestamp, add: impl FnOnce(&mut PlanBuilder)) -> Plan {
         let mut builder = PlanBuilder::default();
         self.limiter.begin_at(&mut builder, now);
         add(&mut builder);
-        let applied = self.limiter.apply(builder.build()).await;
+        let mut plan = builder.build();
+        self.limiter.apply(&mut plan).await;
         // A server does this right after its answer.
         self.limiter.count_denials().await;
-        applied
+        plan
     }
 }
 
 /// Returns the answer to the first request, by the rule that decides it.
-fn answer(applied: &Applied) -> Result<Answer, String> {
-    applied.report().standing(0).map(Answer::of_rule).map_err(|refusal| describe(&refusal))
+fn answer(plan: &Plan) -> Result<Answer, String> {
+    plan.report().standing(0).map(Answer::of_rule).map_err(|refusal| describe(&refusal))
 }
 
 fn describe(error: &impl LimiterError) -> String {

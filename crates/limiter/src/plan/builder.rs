@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::effects::{Intent, hit};
 use super::entries::{Entries, IdempotencyKey, OpenGroup, Payload, Together};
-use super::{Group, Part, Plan, Request, Source, Terms};
+use super::{Group, Mark, Part, Plan, Request, Source, Terms};
 use crate::active_rules::ActiveRules;
 use crate::refusal::{MAX_ID_TEXT, MAX_IDEMPOTENCY_KEY, Refusal, RefusedMember};
 use crate::register::overrides::{Applicable, Everywhere};
@@ -40,6 +40,8 @@ pub struct PlanBuilder {
     /// Buffer for looking up blocks and allows of an actor.
     pub(super) actor: Vec<u8>,
     pub(super) scratch: Scratch,
+    /// Where the requests of the caller begin, and the weight of those before them.
+    caller: (Mark, usize),
 }
 
 impl PlanBuilder {
@@ -55,18 +57,19 @@ impl PlanBuilder {
         self.scope = resolve(scope, active.as_deref());
         self.plan.begin(active, now);
         (self.group, self.key, self.everywhere) = (None, None, everywhere);
+        self.caller = (Mark::default(), 0);
         (self.max_reservation_ttl, self.has_seal) = (max_reservation_ttl, has_seal);
     }
 
-    /// Returns the plan. After that, the builder has no buffers until [`PlanBuilder::reuse`].
+    /// Returns the plan. After that, the builder has no buffers until [`PlanBuilder::reuse`], and no blocks, which may be replaced.
     pub fn build(&mut self) -> Plan {
+        (self.scope, self.everywhere) = (None, None);
         std::mem::take(&mut self.plan)
     }
 
-    /// Takes over the buffers of a plan that is no longer needed, but neither its requests nor its rules.
-    pub fn reuse(&mut self, plan: impl Into<Plan>) {
-        self.plan = plan.into();
-        self.release();
+    /// Takes over the buffers of a plan that is no longer needed.
+    pub fn reuse(&mut self, plan: Plan) {
+        self.plan = plan;
     }
 
     /// Sets the scope of the requests that follow: their user may be another one, or have another scope.
@@ -77,22 +80,38 @@ impl PlanBuilder {
         }
     }
 
-    /// Drops the plan's requests and rules, because an idle builder must not keep replaced rules in memory.
-    pub fn release(&mut self) {
-        self.plan.begin(None, Timestamp::EPOCH);
-        self.scope = None;
-        self.everywhere = None;
+    /// Begins the requests of another caller. Returns the index of the first one.
+    pub(crate) fn begin_caller(&mut self) -> usize {
+        let mark = self.plan.mark();
+        self.caller = (mark, self.plan.weight());
+        mark.requests
+    }
+
+    /// Removes the requests of the caller.
+    pub(crate) fn cancel_caller(&mut self) {
+        (self.group, self.key) = (None, None);
+        self.plan.return_to(self.caller.0);
+    }
+
+    /// Returns an upper estimate of the memory that the caller's requests take until they are answered (bytes).
+    #[inline]
+    pub fn weight(&self) -> usize {
+        self.plan.weight() - self.caller.1
+    }
+
+    /// Returns the requests of the caller that were refused while they were added.
+    pub fn refusals(&self) -> impl Iterator<Item = (usize, &Refusal)> {
+        self.plan.refusals(self.caller.0.requests)
+    }
+
+    /// Returns the record keys of the caller's new reservations.
+    pub fn reservation_keys(&self) -> Vec<Arc<[u8]>> {
+        self.plan.reservation_keys(self.caller.0.entries)
     }
 
     /// Returns the plan as it is so far.
     pub fn plan(&self) -> &Plan {
         &self.plan
-    }
-
-    /// Returns the memory that its buffers hold, used or not (bytes).
-    pub fn memory(&self) -> usize {
-        let buffers = self.record_id.capacity() + self.actor.capacity();
-        self.plan.memory() + self.stack.capacity() * size_of::<Part>() + buffers
     }
 
     /// Adds a request about `operation`. `cost` replaces the cost by the rules' `costField`s. A hit of cost 0 takes nothing, and
@@ -324,10 +343,9 @@ impl PlanBuilder {
     /// Returns the first request from index `first` on that was refused.
     fn first_refused(&self, first: usize) -> Option<RefusedMember> {
         // A charge that no rule counts fails alone, because the group takes nothing that depends on it.
-        let fails =
-            |(index, refusal): &(usize, &Refusal)| *index >= first && !matches!(refusal, Refusal::NothingToCharge(_));
-        let (index, refusal) = self.plan.refusals().find(fails)?;
-        Some(RefusedMember { index: index - first, refusal: refusal.clone() })
+        let fails = |(_, refusal): &(usize, &Refusal)| !matches!(refusal, Refusal::NothingToCharge(_));
+        let (index, refusal) = self.plan.refusals(first).find(fails)?;
+        Some(RefusedMember { index, refusal: refusal.clone() })
     }
 }
 

@@ -89,7 +89,7 @@ impl PlanBuilder {
 
     /// Returns the maximum length of the id in the answer to request `index`, a reservation (characters).
     pub fn id_length(&self, index: usize) -> usize {
-        self.plan.id_length(self.plan.members_of(index).unwrap_or_default())
+        self.plan.id_length(self.plan.members_of(self.plan.requests.get(index)).unwrap_or_default())
     }
 }
 

@@ -43,7 +43,7 @@ impl Report<'_> {
         self.count_members(next..self.plan.members.len(), false, &mut run);
         self.count_run(run);
         self.count_settled();
-        self.outcomes.iter().filter(|outcome| outcome.is_err()).count() as u64
+        self.plan.batch.outcomes.iter().filter(|outcome| outcome.is_err()).count() as u64
     }
 
     /// Counts these members. In a denied group, only the rules that deny count.

@@ -11,7 +11,7 @@ const RULES: &str = "
 ";
 
 /// Applies the requests as one batch, each under a key.
-pub(super) fn once(limiter: &Limiter, asked: &[(&str, Intent, &str)]) -> Applied {
+pub(super) fn once(limiter: &Limiter, asked: &[(&str, Intent, &str)]) -> Plan {
     ask(limiter, |builder| {
         for (pairs, intent, key) in asked {
             builder.add_idempotent(&operation(pairs), *intent, None, key.as_bytes());
@@ -20,7 +20,7 @@ pub(super) fn once(limiter: &Limiter, asked: &[(&str, Intent, &str)]) -> Applied
 }
 
 /// Returns whether each request is allowed and the credit left, or that its key belongs to another request.
-fn answers_to(requests: &Applied) -> Vec<Result<(bool, u64), &'static str>> {
+fn answers_to(requests: &Plan) -> Vec<Result<(bool, u64), &'static str>> {
     let verdict = |index| match requests.report().verdict(index) {
         Ok(verdict) => Ok((verdict.allowed, verdict.credit)),
         Err(Refusal::DifferentRequest) => Err("different"),

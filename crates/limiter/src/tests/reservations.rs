@@ -89,9 +89,9 @@ impl TestLimiter {
     fn trial_left(&self, key: &str) -> u64 {
         let pairs = format!("key={key}");
         let requests = self.ask(|builder| builder.add(&operation(&pairs), Intent::Hit, Some(0)));
-        let canary = requests.plan.members.iter().find(|member| member.is_canary).unwrap();
+        let canary = requests.members.iter().find(|member| member.is_canary).unwrap();
         let crate::plan::Source::Entry(entry) = canary.source else { panic!("{canary:?}") };
-        requests.outcomes[entry].as_ref().unwrap().left
+        requests.batch.outcomes[entry].as_ref().unwrap().left
     }
 }
 

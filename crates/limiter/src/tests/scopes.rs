@@ -74,7 +74,7 @@ fn scope_applies_to_the_rules_of_each_plan_and_ends_with_it() {
     let mut is_refused = |active, scope: &Scope| {
         limiter.begin_under(&mut builder, active, scope);
         builder.add(&operation("api=upload user=ann"), Intent::Hit, None);
-        builder.plan().refusals().next().is_some()
+        builder.refusals().next().is_some()
     };
     assert!(!is_refused(pinned, &uploads));
     assert!(is_refused(limiter.active_rules(), &uploads));

@@ -25,7 +25,7 @@ fn lefts(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
 }
 
 /// Returns the rule that answered, and its answer.
-fn answer_to(requests: &Applied, index: usize) -> (String, bool, u64) {
+fn answer_to(requests: &Plan, index: usize) -> (String, bool, u64) {
     let standing = requests.report().standing(index).unwrap();
     (standing.rule.label.clone().unwrap_or_default(), standing.verdict.allowed, standing.verdict.credit)
 }
@@ -123,8 +123,8 @@ fn request_that_matches_too_many_rules_is_refused() {
 }
 
 /// Applies these hits as a group.
-fn apply_group(limiter: &Limiter, hits: &[(&str, Option<u64>)]) -> Applied {
-    run(limiter.apply(plan_together(limiter, hits).unwrap()))
+fn apply_group(limiter: &Limiter, hits: &[(&str, Option<u64>)]) -> Plan {
+    applied(limiter, plan_together(limiter, hits).unwrap())
 }
 
 fn plan_together(limiter: &Limiter, hits: &[(&str, Option<u64>)]) -> Result<Plan, RefusedMember> {
@@ -141,7 +141,7 @@ fn grouped_hits_each_have_a_verdict_and_add_costs_on_equal_counters() {
     let limiter = limiter_of(STACK);
     let requests = apply_group(&limiter, &[("key=a tenant=x", None), ("key=b tenant=x", None), ("other=1", Some(2))]);
     let allowed =
-        |requests: &Applied| (0..requests.report().len()).map(|index| answer_to(requests, index)).collect::<Vec<_>>();
+        |requests: &Plan| (0..requests.report().len()).map(|index| answer_to(requests, index)).collect::<Vec<_>>();
     assert_eq!(
         allowed(&requests),
         [answer("tenant", true, 2), answer("tenant", true, 2), answer("", true, 7)],

@@ -72,13 +72,10 @@ impl RateLimits {
         RpcCall { request, bytes, origin, work: memory::take() }
     }
 
-    /// Waits for the memory of a call with this many descriptors, and begins a plan for the client.
-    pub(super) async fn begin<M>(&self, descriptors: usize, call: &mut RpcCall<'_, M>) -> Option<RequestMemory> {
+    /// Waits for the memory of a call with this many descriptors.
+    pub(super) async fn memory_for<M>(&self, descriptors: usize, call: &RpcCall<'_, M>) -> Option<RequestMemory> {
         // Each descriptor includes the request's domain.
-        let waiting = RequestMemory::wait_for_call(&self.memory, &self.limiter, call.bytes, descriptors);
-        let request_memory = waiting.await;
-        call.origin.begin(&self.limiter, &mut call.work.builder);
-        request_memory
+        RequestMemory::wait_for_call(&self.memory, &self.limiter, call.bytes, descriptors).await
     }
 
     /// Counts a call, returns its buffers to the pool, and writes the answer. Reuses the `headers` of the request.
@@ -89,8 +86,7 @@ impl RateLimits {
         headers: HeaderMap,
         answer: Result<T, Status>,
     ) -> Result<Response<Reply>, Status> {
-        let RpcCall { mut work, origin, .. } = call;
-        work.builder.release();
+        let RpcCall { work, origin, .. } = call;
         memory::give(work);
         let is_invalid = answer.as_ref().is_err_and(|status| status.code() == TonicCode::InvalidArgument);
         self.counts.count(if is_invalid { RequestKind::Invalid } else { kind });
@@ -106,27 +102,25 @@ impl RateLimits {
         &self,
         call: &mut RpcCall<'_, RateLimitRequest>,
     ) -> Result<RateLimitResponse, Status> {
-        let request_memory = self.begin(call.request.descriptors.len(), call).await;
-        let (request, work) = (&call.request, &mut *call.work);
-        let Work { builder, operation, brought } = work;
-        let mut add = |builder: &mut PlanBuilder| self.add(request, builder, operation, brought);
-        if self.settings.atomic {
-            if request.descriptors.len() > MAX_TOGETHER {
-                let what = format!("more than {MAX_TOGETHER} descriptors cannot be taken together (--grpc-atomic)");
-                return Err(Status::invalid_argument(what));
+        let request_memory = self.memory_for(call.request.descriptors.len(), call).await;
+        let request = &call.request;
+        let is_atomic = self.settings.atomic;
+        if is_atomic && request.descriptors.len() > MAX_TOGETHER {
+            let what = format!("more than {MAX_TOGETHER} descriptors cannot be taken together (--grpc-atomic)");
+            return Err(Status::invalid_argument(what));
+        }
+        let add = |builder: &mut PlanBuilder, work: &mut Work| {
+            let mut add_each = |builder: &mut PlanBuilder| self.add(request, builder, work);
+            if is_atomic {
+                builder.together(Together::Summed, |member| refuse(member.refusal), add_each)?;
+            } else {
+                add_each(builder)?;
             }
-            builder.together(Together::Summed, |member| refuse(member.refusal), add)?;
-        } else {
-            add(builder)?;
-        }
-        // A call has one status for all descriptors, so after an error none of them counts.
-        if let Some((_, refusal)) = builder.plan().refusals().next() {
-            return Err(refuse(refusal.clone()));
-        }
-        let (answered, plan) =
-            self.reserving_calls.apply(builder.build(), request_memory, |report| self.respond(report, brought)).await;
-        builder.reuse(plan);
-        answered
+            // A call has one status for all descriptors, so after an error none of them counts.
+            refuse_refused(builder)
+        };
+        let respond = |report: Report<'_>, work: &Work| self.respond(report, &work.brought);
+        self.reserving_calls.ask(call.origin, request_memory, &mut call.work, add, respond).await
     }
 
     /// Returns the answer to applied requests. `brought` contains the descriptors' own limits.
@@ -170,13 +164,12 @@ impl RateLimits {
         written.map(|(key, value)| HeaderValue { key, value }).collect()
     }
 
-    /// Adds a request for each descriptor, in order, and their own limits to `brought`.
+    /// Adds a request for each descriptor, in order, and keeps their own limits.
     fn add(
         &self,
         request: &RateLimitRequest,
         builder: &mut PlanBuilder,
-        operation: &mut Operation,
-        brought: &mut Vec<Option<OwnLimit>>,
+        Work { operation, brought }: &mut Work,
     ) -> Result<(), Status> {
         if request.domain.is_empty() {
             return Err(Status::invalid_argument(NO_DOMAIN));
@@ -239,15 +232,17 @@ impl DescriptorReader {
 /// Buffers of a call.
 #[derive(Default)]
 pub(super) struct Work {
-    pub(super) builder: PlanBuilder,
     pub(super) operation: Operation,
     /// The descriptors' own limits.
     pub(super) brought: Vec<Option<OwnLimit>>,
 }
 
-pooled!(Box<Work>, |work| {
-    work.builder.memory() + work.operation.memory() + work.brought.capacity() * size_of::<Option<OwnLimit>>()
-});
+pooled!(Box<Work>, |work| { work.operation.memory() + work.brought.capacity() * size_of::<Option<OwnLimit>>() });
+
+/// Returns the error of the first request of the call that was refused.
+pub(super) fn refuse_refused(builder: &PlanBuilder) -> Result<(), Status> {
+    builder.refusals().next().map_or(Ok(()), |(_, refusal)| Err(refuse(refusal.clone())))
+}
 
 fn status(report: Report<'_>, index: usize, brought: Option<OwnLimit>) -> Result<DescriptorStatus, Refusal> {
     if let Some(own) = brought {

@@ -9,16 +9,17 @@ use prost_types::Duration;
 use tonic::Status;
 
 use super::descriptors::{DescriptorReader, NO_DOMAIN};
-use super::envoy::{RateLimits, RpcCall, Work, refuse};
+use super::envoy::{RateLimits, RpcCall, Work, refuse, refuse_refused};
 use super::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::messages::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use super::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use super::messages::kuadrant::service::ratelimit::v1::{
     CommitRequest, CommitResponse, ReserveRequest, ReserveResponse,
 };
+use crate::net::auth::RequestOrigin;
 use divvy_core::clock::NANOS_PER_SECOND;
 use divvy_core::rules::Operation;
-use divvy_limiter::{Intent, PlanBuilder, Refusal, Settlement, Together};
+use divvy_limiter::{Intent, PlanBuilder, Refusal, Report, Settlement, Together};
 
 /// The domain of a call, and its descriptors. Each descriptor is an operation.
 pub type Subject<'a> = (&'a [u8], &'a [RateLimitDescriptor]);
@@ -29,20 +30,17 @@ impl RateLimits {
         &self,
         call: &mut RpcCall<'_, RateLimitRequest>,
     ) -> Result<RateLimitResponse, Status> {
-        let _request_memory = self.begin(call.request.descriptors.len(), call).await;
-        let request = &call.request;
-        let Work { builder, operation, brought } = &mut *call.work;
+        let _request_memory = self.memory_for(call.request.descriptors.len(), call).await;
+        let (request, Work { operation, brought }) = (&call.request, &mut *call.work);
         brought.clear();
-        self.reader.read((&request.domain, &request.descriptors), operation, |operation, _| {
-            builder.add(operation, Intent::Peek, Some(1));
-            brought.push(None);
-        })?;
-        if let Some((_, refusal)) = builder.plan().refusals().next() {
-            return Err(refuse(refusal.clone()));
-        }
-        let applied = self.limiter.apply(builder.build()).await;
-        let mut answer = self.respond(applied.report(), brought)?;
-        builder.reuse(applied);
+        let answers = call.origin.ask(&self.limiter, |builder| {
+            self.reader.read((&request.domain, &request.descriptors), operation, |operation, _| {
+                builder.add(operation, Intent::Peek, Some(1));
+                brought.push(None);
+            })?;
+            refuse_refused(builder)
+        });
+        let mut answer = self.respond(answers.await?.report(), brought)?;
         // A call without descriptors has no statuses.
         answer.statuses.truncate(request.descriptors.len());
         Ok(answer)
@@ -50,39 +48,41 @@ impl RateLimits {
 
     /// Answers a report.
     pub(super) async fn report(&self, call: &mut RpcCall<'_, RateLimitRequest>) -> Result<RateLimitResponse, Status> {
-        let _request_memory = self.begin(call.request.descriptors.len(), call).await;
-        let request = &call.request;
+        let _request_memory = self.memory_for(call.request.descriptors.len(), call).await;
+        let RpcCall { request, origin, work, .. } = call;
         let cost = |descriptor: &RateLimitDescriptor| reported_cost(request, descriptor);
-        self.charge((&request.domain, &request.descriptors), cost, &mut call.work).await?;
+        self.charge(origin, (&request.domain, &request.descriptors), cost, work).await?;
         Ok(RateLimitResponse { overall_code: Code::Ok.into(), ..Default::default() })
     }
 
     /// Counts the cost of the operations, even if it exceeds the credits left.
     async fn charge(
         &self,
+        origin: &RequestOrigin,
         subject: Subject<'_>,
         cost: impl Fn(&RateLimitDescriptor) -> u64,
         work: &mut Work,
     ) -> Result<(), Status> {
-        let Work { builder, operation, .. } = work;
-        self.add_as_one(subject, builder, |builder| {
-            self.reader.read(subject, operation, |operation, descriptor| {
-                builder.add(operation, Intent::Charge, Some(cost(descriptor)));
-            })
-        })?;
-        // A call has one status for all descriptors, so after an error none of them is charged.
-        if let Some((_, refusal)) = builder.plan().refusals().find(|(_, refusal)| !counts_nothing(refusal)) {
-            return Err(refuse(refusal.clone()));
-        }
-        let applied = self.limiter.apply(builder.build()).await;
-        let report = applied.report();
+        let answers = origin.ask(&self.limiter, |builder| {
+            self.add_as_one(subject, builder, |builder| {
+                self.reader.read(subject, &mut work.operation, |operation, descriptor| {
+                    builder.add(operation, Intent::Charge, Some(cost(descriptor)));
+                })
+            })?;
+            // A call has one status for all descriptors, so after an error none of them is charged.
+            match builder.refusals().find(|(_, refusal)| !counts_nothing(refusal)) {
+                Some((_, refusal)) => Err(refuse(refusal.clone())),
+                None => Ok(()),
+            }
+        });
+        let answers = answers.await?;
+        let report = answers.report();
         for index in 0..report.len() {
             match report.verdict(index) {
                 Err(refusal) if !counts_nothing(&refusal) => return Err(refuse(refusal)),
                 Ok(_) | Err(_) => {}
             }
         }
-        builder.reuse(applied);
         Ok(())
     }
 
@@ -101,27 +101,23 @@ impl RateLimits {
 
     /// Answers a call that reserves for all operations or for none, with one id.
     pub(super) async fn reserve(&self, call: &mut RpcCall<'_, ReserveRequest>) -> Result<ReserveResponse, Status> {
-        let request_memory = self.begin(call.request.descriptors.len(), call).await;
+        let request_memory = self.memory_for(call.request.descriptors.len(), call).await;
         let request = &call.request;
-        let Work { builder, operation, .. } = &mut *call.work;
         let subject: Subject = (&request.domain, &request.descriptors);
         let ttl_seconds = request.ttl.as_ref().map(ttl_seconds);
-        self.add_as_one(subject, builder, |builder| {
-            self.reader.read(subject, operation, |operation, _| match request.amount {
-                // Nothing is reserved, but there must be credits left.
-                0 => builder.add(operation, Intent::Hit, Some(0)),
-                amount => builder.add_clamped_reservation(operation, amount, ttl_seconds),
-            })
-        })?;
-        if let Some((_, refusal)) = builder.plan().refusals().next() {
-            return Err(refuse(refusal.clone()));
-        }
-        let (reserved, plan) = self
-            .reserving_calls
-            .apply(builder.build(), request_memory, |report| report.reserved_together().map_err(refuse))
-            .await;
-        builder.reuse(plan);
-        let Some(id) = reserved? else {
+        let add = |builder: &mut PlanBuilder, work: &mut Work| {
+            self.add_as_one(subject, builder, |builder| {
+                self.reader.read(subject, &mut work.operation, |operation, _| match request.amount {
+                    // Nothing is reserved, but there must be credits left.
+                    0 => builder.add(operation, Intent::Hit, Some(0)),
+                    amount => builder.add_clamped_reservation(operation, amount, ttl_seconds),
+                })
+            })?;
+            refuse_refused(builder)
+        };
+        let reserved = |report: Report<'_>, _: &Work| report.reserved_together().map_err(refuse);
+        let reserving = self.reserving_calls.ask(call.origin, request_memory, &mut call.work, add, reserved);
+        let Some(id) = reserving.await? else {
             return Ok(ReserveResponse { code: Code::OverLimit.into(), reservation_id: String::new() });
         };
         // A commit without an id is a report, under the rules in force at that time.
@@ -132,7 +128,7 @@ impl RateLimits {
 
     /// Answers a commit of a reservation. If the reservation does not exist, charges the amount as a report instead.
     pub(super) async fn commit(&self, call: &mut RpcCall<'_, CommitRequest>) -> Result<CommitResponse, Status> {
-        let _request_memory = self.begin(call.request.descriptors.len(), call).await;
+        let _request_memory = self.memory_for(call.request.descriptors.len(), call).await;
         let RpcCall { request, origin, work, .. } = call;
         let subject: Subject = (&request.domain, &request.descriptors);
         // The request is checked even if the reservation exists, because it may be gone when the call is repeated.
@@ -145,10 +141,12 @@ impl RateLimits {
             Err(refusal) => return Err(refuse(refusal)),
         };
         if let Some(id) = id {
-            let builder = &mut work.builder;
-            builder.settle(&id, Settlement::Commit { cost: request.actual_amount });
-            let applied = self.limiter.apply(builder.build()).await;
-            match applied.report().committed(0) {
+            let commit = Settlement::Commit { cost: request.actual_amount };
+            let answers = origin.ask(&self.limiter, |builder| {
+                builder.settle(&id, commit);
+                Ok::<_, Status>(())
+            });
+            match answers.await?.report().committed(0) {
                 Ok(settled) if settled.is_counted => {
                     return Ok(CommitResponse { reservation_released: settled.is_released() });
                 }
@@ -156,9 +154,8 @@ impl RateLimits {
                 Ok(_) | Err(Refusal::NoReservation | Refusal::BadReservationId(_)) => {}
                 Err(refusal) => return Err(refuse(refusal)),
             }
-            origin.begin(&self.limiter, builder);
         }
-        self.charge(subject, |_| request.actual_amount, work).await?;
+        self.charge(origin, subject, |_| request.actual_amount, work).await?;
         Ok(CommitResponse { reservation_released: false })
     }
 }

@@ -14,7 +14,7 @@ use crate::errors::ErrorClient;
 use crate::operations::{self, PassedCheck};
 use divvy_access::{Authority, Category, ClientIdentity, Forbidden, Given, LoginError, TokenError};
 use divvy_core::clock::Clock;
-use divvy_limiter::{Limiter, PlanBuilder, Scope};
+use divvy_limiter::{Answers, Limiter, PlanBuilder, Scope};
 use divvy_telemetry::logging::LogThrottle;
 use divvy_telemetry::metrics::{self, FrontAccess};
 
@@ -267,16 +267,29 @@ impl RequestOrigin {
         check.clone()
     }
 
-    /// Begins a plan for the client, within the scope that its user has now. The request may have waited for its body, or for other
-    /// requests, since it passed its guard. See [`Limiter::begin`].
-    pub fn begin(&self, limiter: &Limiter, builder: &mut PlanBuilder) {
+    /// Calls `begin` with the scope that the client's user has now. The request may have waited for its body, or for other requests,
+    /// since it passed its guard.
+    pub fn within_scope<T>(&self, begin: impl FnOnce(&Scope) -> T) -> T {
         match &mut *self.passed_check.lock() {
             Some(check) => {
                 check.refresh();
-                limiter.begin(builder, check.identity.scope());
+                begin(check.identity.scope())
             }
-            None => limiter.begin(builder, &Scope::EVERYTHING),
+            None => begin(&Scope::EVERYTHING),
         }
+    }
+
+    /// Asks the limiter on behalf of the client. See [`Limiter::ask`].
+    ///
+    /// # Errors
+    /// The error of `add`. Nothing is asked then.
+    pub async fn ask<E>(
+        &self,
+        limiter: &Arc<Limiter>,
+        add: impl FnOnce(&mut PlanBuilder) -> Result<(), E>,
+    ) -> Result<Answers, E> {
+        let asked = self.within_scope(|scope| limiter.ask(scope, add))?;
+        Ok(asked.answers().await)
     }
 }
 

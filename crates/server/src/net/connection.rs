@@ -118,6 +118,9 @@ pub trait Session: Send {
     /// To bound memory and time, it may stop early with [`NextStep::Continue`].
     fn answer(&mut self, input: &mut BytesMut, output: &mut Output<'_>) -> impl Future<Output = NextStep> + Send;
 
+    /// Returns whether the session can answer requests now. Otherwise, other connections have a turn first.
+    fn has_room(&self) -> bool;
+
     /// Returns whether the client has given the password or needs none. Until then, a shorter timeout applies.
     fn is_admitted(&self) -> bool;
 
@@ -220,7 +223,7 @@ impl Connection {
     ) -> io::Result<()> {
         loop {
             self.note_admission(session);
-            match self.receive(closing.as_mut()).await? {
+            match self.receive(session, closing.as_mut()).await? {
                 Received::Bytes => {
                     if !self.answer(session).await? {
                         return Ok(());
@@ -253,44 +256,65 @@ impl Connection {
         now >= *self.admitted_by.get_or_insert_with(|| now + self.timeouts.auth)
     }
 
-    async fn receive(&mut self, mut closing: Pin<&mut WaitForCancellationFuture<'_>>) -> io::Result<Received> {
+    async fn receive(
+        &mut self,
+        session: &impl Session,
+        mut closing: Pin<&mut WaitForCancellationFuture<'_>>,
+    ) -> io::Result<Received> {
         if !self.input.is_empty() {
             self.input.reserve(READ_SIZE);
         }
         if self.account().is_err() {
             return Ok(Received::Cut(Cut::NoMemory));
         }
-        let silence = silence(self.timeouts, self.unfinished, self.admitted_by);
+        let deadline = self.deadline();
+        let received = poll_fn(|context| self.poll_receive(session, closing.as_mut(), context));
+        let Some((at, ended)) = deadline else { return received.await };
         tokio::select! {
             biased;
-            received = poll_fn(|context| self.poll_receive(closing.as_mut(), context)) => received,
-            ended = silence => Ok(ended),
+            received = received => received,
+            () = sleep_until(at) => Ok(ended),
         }
+    }
+
+    /// Returns when the client will have been silent, slow with a request, or unauthenticated for too long.
+    fn deadline(&self) -> Option<(Instant, Received)> {
+        let bounds = [
+            self.timeouts.idle.map(|limit| (Instant::now() + limit, Received::Silence(Bound::IdleTimeout))),
+            self.unfinished.map(|at| (at, Received::Cut(Cut::TooSlow(self.timeouts.request)))),
+            self.admitted_by.map(|at| (at, Received::Silence(Bound::AuthTimeout))),
+        ];
+        bounds.into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
     /// Reads, or finds that the server is closing. Input that has arrived is answered first, but a client that never
     /// pauses is stopped when its turn ends.
     fn poll_receive(
         &mut self,
+        session: &impl Session,
         mut closing: Pin<&mut WaitForCancellationFuture<'_>>,
         context: &mut Context,
     ) -> Poll<io::Result<Received>> {
         if std::mem::take(&mut self.is_turn_over) && closing.as_mut().poll(context).is_ready() {
             return Poll::Ready(Ok(Received::Closing));
         }
-        match self.poll_read(context) {
+        match self.poll_read(session, context) {
             Poll::Ready(read) => Poll::Ready(read.map(|bytes| if bytes > 0 { Received::Bytes } else { Received::End })),
             Poll::Pending => closing.poll(context).map(|()| Ok(Received::Closing)),
         }
     }
 
     /// Reads into a buffer, which is borrowed only while there is something to read.
-    fn poll_read(&mut self, context: &mut Context) -> Poll<io::Result<usize>> {
+    fn poll_read(&mut self, session: &impl Session, context: &mut Context) -> Poll<io::Result<usize>> {
         if self.input.capacity() == 0 {
             // After an answer there is usually no new input yet, and after a wake-up there is some.
             if !self.was_unreadable && stream::poll_readable(&self.stream, context).is_pending() {
                 self.was_unreadable = true;
                 self.worked = 0;
+                return Poll::Pending;
+            }
+            if !session.has_room() {
+                context.waker().wake_by_ref();
                 return Poll::Pending;
             }
             self.input = memory::take();
@@ -371,8 +395,11 @@ impl Connection {
         // A read sees new input only after the poller has run.
         tokio::task::yield_now().await;
         for _ in 0..LAST_READS {
+            while !session.has_room() {
+                tokio::task::yield_now().await;
+            }
             // Unconstrained: when the scheduler makes a task yield, that must not look like an empty socket.
-            let read = poll!(unconstrained(poll_fn(|context| self.poll_read(context))));
+            let read = poll!(unconstrained(poll_fn(|context| self.poll_read(session, context))));
             let has_more = matches!(read, Poll::Ready(Ok(1..))) && self.account().is_ok();
             if !has_more || !self.answer(session).await? {
                 break;
@@ -414,22 +441,6 @@ async fn write_out(stream: &mut Stream, output: &[u8], written: &mut usize) -> i
     }
     // TLS may still buffer a part.
     stream.flush().await
-}
-
-/// Ends when the client has been silent, slow with a request, or unauthenticated for too long.
-async fn silence(timeouts: Timeouts, unfinished: Option<Instant>, admitted_by: Option<Instant>) -> Received {
-    let bounds = [
-        timeouts.idle.map(|limit| (Instant::now() + limit, Received::Silence(Bound::IdleTimeout))),
-        unfinished.map(|at| (at, Received::Cut(Cut::TooSlow(timeouts.request)))),
-        admitted_by.map(|at| (at, Received::Silence(Bound::AuthTimeout))),
-    ];
-    match bounds.into_iter().flatten().min_by_key(|(at, _)| *at) {
-        Some((at, ended)) => {
-            sleep_until(at).await;
-            ended
-        }
-        None => std::future::pending().await,
-    }
 }
 
 /// Sends a FIN after the last reply, with TLS also a close_notify, and waits a while for the client's FIN.

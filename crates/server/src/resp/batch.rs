@@ -1,19 +1,14 @@
 //! The requests that a session answers together, and the kinds of their replies.
 
-use std::sync::Arc;
-
 use super::client::Client;
 use super::write_limiter_error;
 use crate::http::api::answer::Answer;
-use crate::net::connection::Output;
-use crate::net::memory::{BudgetExceeded, MAX_ITEM, RequestMemory};
 use crate::protocol::command::{BucketAsk, Command, CommandError, PricedOperation, ReserveAsk};
 use crate::protocol::resp::{ReplyWriter, Version};
 use divvy_core::clock::{NANOS_PER_MILLI, ceil_seconds};
 use divvy_core::rules::Operation;
 use divvy_limiter::{
-    ActiveRules, Intent, Limiter, Outcome, Plan, PlanBuilder, Refusal, Report, Reserve, Scope, Settled, Settlement,
-    Space, Verdict,
+    Intent, Limiter, Outcome, PlanBuilder, Refusal, Report, Reserve, Scope, Settled, Settlement, Space, Verdict,
 };
 use divvy_telemetry::metrics::ErrorKind;
 
@@ -25,15 +20,10 @@ const LONGEST_JSON: usize = 16 * 1024;
 /// Requests that wait to be applied together.
 #[derive(Default)]
 pub struct Batch {
-    builder: PlanBuilder,
-    /// Whether the time and the rules of the requests are set.
-    is_begun: bool,
     replies: Vec<PendingReply>,
     /// Maximum length of all reservation ids and answers in JSON in the replies (bytes).
     long: usize,
     operation: Operation,
-    /// Rules for all batches of a transaction: those in force at `EXEC`.
-    pub pinned: Option<Arc<ActiveRules>>,
 }
 
 /// A reply that is not written yet.
@@ -74,70 +64,56 @@ impl Batch {
         self.replies.len()
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.replies.is_empty()
+    }
+
     /// Returns the maximum length of the replies, without errors (bytes).
     pub fn owed(&self) -> usize {
         self.replies.len() * LONGEST_REPLY + self.long
     }
 
-    /// Returns the memory of the requests until they are answered (bytes).
-    #[inline]
-    pub fn weight(&self) -> usize {
-        // Answered requests stay in the builder until the next batch begins.
-        if self.is_begun { self.builder.plan().weight() } else { 0 }
-    }
-
     /// Returns the memory of the buffers, used or not (bytes).
     pub fn memory(&self) -> usize {
-        self.builder.memory() + self.operation.memory() + self.replies.capacity() * size_of::<PendingReply>()
+        self.operation.memory() + self.replies.capacity() * size_of::<PendingReply>()
     }
 
-    /// Sets the time and the rules at the first request: the rules of [`Batch::pin`], or those in force. Sets the scope
-    /// at each request, because the user may have changed.
-    fn begin(&mut self, limiter: &Limiter, scope: &Scope) {
-        if std::mem::replace(&mut self.is_begun, true) {
-            return self.builder.set_scope(scope);
-        }
-        match &self.pinned {
-            Some(policy) => limiter.begin_under(&mut self.builder, Some(Arc::clone(policy)), scope),
-            None => limiter.begin(&mut self.builder, scope),
-        }
-    }
-
-    /// Sets the rules for all batches that follow; `None` for the rules in force. The batch must be empty.
-    pub fn pin(&mut self, policy: Option<Arc<ActiveRules>>) {
-        self.pinned = policy;
-        self.is_begun = false;
-    }
-
-    /// Adds a command of a user with this scope, or returns it if it does not belong in a batch. The reply is in this version of the protocol. A
-    /// muted command gets no reply.
+    /// Adds a command of a user with this scope to the plan of `builder`, or returns it if it does not belong in a batch. The reply is in
+    /// this version of the protocol. A muted command gets no reply.
     pub fn push<'a>(
         &mut self,
         command: Command<'a>,
-        limiter: &Limiter,
+        (limiter, builder): (&Limiter, &mut PlanBuilder),
         scope: &Scope,
         max_pairs: usize,
         version: Version,
         is_muted: bool,
     ) -> Result<Option<Command<'a>>, CommandError> {
-        self.begin(limiter, scope);
+        builder.set_scope(scope);
         let reply = match command {
-            Command::Hit(request) => self.push_priced(request, Intent::Hit, Reply::Verdict, max_pairs)?,
-            Command::Peek(request) => self.push_priced(request, Intent::Peek, Reply::Verdict, max_pairs)?,
-            Command::Charge(request) => self.push_priced(request, Intent::Charge, Reply::Balance, max_pairs)?,
-            Command::Refund(request) => self.push_priced(request, Intent::Refund, Reply::Balance, max_pairs)?,
-            Command::Reserve(request) => self.push_reserve(request, max_pairs, version)?,
+            Command::Hit(request) => self.push_priced(builder, request, Intent::Hit, Reply::Verdict, max_pairs)?,
+            Command::Peek(request) => self.push_priced(builder, request, Intent::Peek, Reply::Verdict, max_pairs)?,
+            Command::Charge(request) => {
+                self.push_priced(builder, request, Intent::Charge, Reply::Balance, max_pairs)?
+            }
+            Command::Refund(request) => {
+                self.push_priced(builder, request, Intent::Refund, Reply::Balance, max_pairs)?
+            }
+            Command::Reserve(request) => self.push_reserve(builder, request, max_pairs, version)?,
             Command::Commit { id, cost } => {
-                self.push_settlement(limiter, id, Settlement::Commit { cost }, Reply::Committed)
+                push_settlement((limiter, builder), id, Settlement::Commit { cost }, Reply::Committed)
             }
-            Command::Release(id) => self.push_settlement(limiter, id, Settlement::Release, Reply::Released),
-            Command::Renew { id, ttl_seconds } => {
-                self.push_settlement(limiter, id, Settlement::Renew { ttl_seconds }, Reply::Renewed { ttl_seconds })
-            }
-            Command::Tokens(request) => self.push_bucket(request, Space::TokenBucket, Reply::Tokens),
-            Command::Session(request) => self.push_bucket(request, Space::TokenBucket, Reply::Session),
+            Command::Release(id) => push_settlement((limiter, builder), id, Settlement::Release, Reply::Released),
+            Command::Renew { id, ttl_seconds } => push_settlement(
+                (limiter, builder),
+                id,
+                Settlement::Renew { ttl_seconds },
+                Reply::Renewed { ttl_seconds },
+            ),
+            Command::Tokens(request) => push_bucket(builder, request, Space::TokenBucket, Reply::Tokens),
+            Command::Session(request) => push_bucket(builder, request, Space::TokenBucket, Reply::Session),
             Command::Throttle(request) => {
-                self.push_bucket(request, Space::Throttle, Reply::Throttle { capacity: request.limit.capacity() })
+                push_bucket(builder, request, Space::Throttle, Reply::Throttle { capacity: request.limit.capacity() })
             }
             other => return Ok(Some(other)),
         };
@@ -147,6 +123,7 @@ impl Batch {
 
     fn push_priced(
         &mut self,
+        builder: &mut PlanBuilder,
         PricedOperation { pairs, cost, id, in_json }: PricedOperation,
         intent: Intent,
         reply: Reply,
@@ -154,8 +131,8 @@ impl Batch {
     ) -> Result<Reply, CommandError> {
         pairs.read_into(&mut self.operation, max_pairs)?;
         match id {
-            None => self.builder.add(&self.operation, intent, cost),
-            Some(id) => self.builder.add_idempotent(&self.operation, intent, cost, id),
+            None => builder.add(&self.operation, intent, cost),
+            Some(id) => builder.add_idempotent(&self.operation, intent, cost, id),
         }
         if !in_json {
             return Ok(reply);
@@ -164,67 +141,56 @@ impl Batch {
         Ok(Reply::Json)
     }
 
-    fn push_reserve(&mut self, request: ReserveAsk, max_pairs: usize, version: Version) -> Result<Reply, CommandError> {
+    fn push_reserve(
+        &mut self,
+        builder: &mut PlanBuilder,
+        request: ReserveAsk,
+        max_pairs: usize,
+        version: Version,
+    ) -> Result<Reply, CommandError> {
         let ReserveAsk { pairs, credits, ttl_seconds, id } = request;
         pairs.read_into(&mut self.operation, max_pairs)?;
-        self.builder.add_reservation(&self.operation, Reserve { credits, ttl_seconds, id });
-        self.long += self.builder.id_length(self.builder.plan().len() - 1);
+        builder.add_reservation(&self.operation, Reserve { credits, ttl_seconds, id });
+        self.long += builder.id_length(builder.plan().len() - 1);
         Ok(Reply::Reserved(version))
     }
 
-    /// Adds a settlement. If its id is invalid, adds a refused request instead.
-    fn push_settlement(&mut self, limiter: &Limiter, id: &[u8], settlement: Settlement, reply: Reply) -> Reply {
-        match limiter.read_id(id) {
-            Ok(id) => self.builder.settle(&id, settlement),
-            Err(refusal) => self.builder.add_refused(refusal),
-        }
-        reply
-    }
-
-    fn push_bucket(&mut self, request: BucketAsk, space: Space, reply: Reply) -> Reply {
-        self.builder.add_bucket(space, request.key, request.limit, request.ask, request.at);
-        reply
-    }
-
-    /// Applies the batch, writes its replies, and gives its memory back.
-    ///
-    /// # Errors
-    /// There is no memory for the replies in `output`. Nothing is applied.
-    pub async fn settle(
-        &mut self,
-        limiter: &Limiter,
-        client: &Client,
-        request_memory: &mut RequestMemory,
-        output: &mut Output<'_>,
-    ) -> Result<(), BudgetExceeded> {
-        if self.replies.is_empty() {
-            request_memory.give_back();
-            return Ok(());
-        }
-        output.account()?;
-        self.is_begun = false;
-        let applied = limiter.apply(self.builder.build()).await;
-        let report = applied.report();
+    /// Writes the replies.
+    pub fn write(&mut self, limiter: &Limiter, client: &Client, report: Report<'_>, output: &mut Vec<u8>) {
         for (index, PendingReply { reply, is_muted }) in self.replies.drain(..).enumerate() {
-            let start = output.bytes.len();
+            let start = output.len();
             // Only nulls differ between the versions of the protocol.
             let version = if let Reply::Reserved(version) = reply { version } else { Version::default() };
-            let mut writer = ReplyWriter::new(output.bytes, version);
+            let mut writer = ReplyWriter::new(output, version);
             if let Err(refusal) = write_reply(limiter, report, index, &reply, &mut writer) {
                 client.count_error(limiter, ErrorKind::Unknown, &refusal);
                 write_limiter_error(&refusal, &mut writer);
             }
             if is_muted {
-                output.bytes.truncate(start);
+                output.truncate(start);
             }
         }
         self.long = 0;
-        self.builder.reuse(applied);
-        if request_memory.give_back() && self.memory() > MAX_ITEM {
-            self.builder.reuse(Plan::default());
-        }
-        Ok(())
     }
+}
+
+/// Adds a settlement. If its id is invalid, adds a refused request instead.
+fn push_settlement(
+    (limiter, builder): (&Limiter, &mut PlanBuilder),
+    id: &[u8],
+    settlement: Settlement,
+    reply: Reply,
+) -> Reply {
+    match limiter.read_id(id) {
+        Ok(id) => builder.settle(&id, settlement),
+        Err(refusal) => builder.add_refused(refusal),
+    }
+    reply
+}
+
+fn push_bucket(builder: &mut PlanBuilder, request: BucketAsk, space: Space, reply: Reply) -> Reply {
+    builder.add_bucket(space, request.key, request.limit, request.ask, request.at);
+    reply
 }
 
 fn write_reply(

@@ -17,6 +17,7 @@ use crate::net::memory::{self, BudgetExceeded, RequestMemory, SMALL, pooled};
 use crate::protocol::command::command_rows::{CommandRow, find_request, is_optional};
 use crate::protocol::command::{Command, CommandError, Mistake};
 use crate::protocol::resp::{Arguments, Decoder, ProtocolError, ReplyWriter};
+use divvy_limiter::{ActiveRules, PlanBuilder};
 use divvy_telemetry::metrics::{Bound, ErrorKind, RequestKind, RequestTally};
 
 /// Maximum number of requests in a batch. Further requests wait in the input.
@@ -39,24 +40,45 @@ const NO_ROOM_TO_QUEUE: CommandError = CommandError::fixed(
 
 /// The session of one client.
 pub struct RespSession {
-    decoder: Decoder,
+    shared: Arc<RespFront>,
+    requests: Requests,
     answerer: Answerer,
+}
+
+/// Where requests come from: the client's input, or a transaction.
+struct Requests {
+    decoder: Decoder,
+    /// The transaction that `EXEC` ended, until its requests are answered.
+    executing: Option<Execution>,
 }
 
 /// Answers the requests of a session.
 struct Answerer {
-    shared: Arc<RespFront>,
     client: Client,
     request_memory: RequestMemory,
     /// The transaction that `MULTI` began.
     transaction: Option<Transaction>,
-    /// The transaction that `EXEC` ended, until its requests are answered.
-    executing: Option<Execution>,
     /// The last command.
     last: Option<&'static CommandRow>,
     tally: RequestTally,
     /// Counts up to [`TURN_BYTES`].
     turn: usize,
+}
+
+/// Why a session adds no more requests to a batch.
+enum Stop {
+    /// There is no other complete request.
+    Read,
+    /// Other connections have a turn.
+    TurnOver,
+    /// The next request, which has this length, needs memory.
+    Memory(usize),
+    /// The next request, which has this length, is answered alone.
+    Alone { asked: Result<&'static CommandRow, CommandError>, length: usize, is_muted: bool },
+    /// The transaction has no other request.
+    Executed,
+    /// The input is no request.
+    Broken(ProtocolError),
 }
 
 pooled!(Box<Batch>, |batch| batch.memory());
@@ -70,22 +92,24 @@ impl RespSession {
         certificate: Option<Arc<str>>,
     ) -> Self {
         let gate = Gate::new(shared.guard.clone(), peer, certificate);
-        let decoder = Decoder::new(shared.limits.resp);
+        let requests = Requests { decoder: Decoder::new(shared.limits.resp), executing: None };
         let answerer = Answerer {
             client: Client::new(shared.clients.register(peer, local), gate),
             request_memory: RequestMemory::new(&shared.memory),
-            shared,
             transaction: None,
-            executing: None,
             last: None,
             tally: RequestTally::default(),
             turn: 0,
         };
-        Self { decoder, answerer }
+        Self { shared, requests, answerer }
     }
 }
 
 impl Session for RespSession {
+    fn has_room(&self) -> bool {
+        self.shared.limiter.has_room()
+    }
+
     fn is_admitted(&self) -> bool {
         self.answerer.client.gate.is_open()
     }
@@ -93,10 +117,9 @@ impl Session for RespSession {
     async fn answer(&mut self, input: &mut BytesMut, output: &mut Output<'_>) -> NextStep {
         let mut batch: Box<Batch> = memory::take();
         let answered = self.answer_all(&mut batch, input, output).await;
-        self.answerer.end_turn();
+        self.answerer.end_turn(&self.shared);
         match answered {
             Ok(next) => {
-                batch.pin(None);
                 memory::give(batch);
                 next
             }
@@ -108,7 +131,7 @@ impl Session for RespSession {
     }
 
     fn cut(&mut self, cut: Cut, output: &mut Vec<u8>) {
-        self.answerer.write_final_error(format_args!("ERR {cut}"), output);
+        self.answerer.write_final_error(&self.shared, format_args!("ERR {cut}"), output);
     }
 }
 
@@ -123,96 +146,242 @@ impl RespSession {
         input: &mut BytesMut,
         output: &mut Output<'_>,
     ) -> Result<NextStep, BudgetExceeded> {
-        let Self { decoder, answerer } = self;
-        batch.pin(answerer.executing.as_ref().and_then(|execution| execution.policy.clone()));
+        let mut has_waited = false;
         loop {
-            if answerer.is_turn_over(batch, output) {
-                answerer.settle(batch, output).await?;
-                let Some(execution) = &mut answerer.executing else { return Ok(NextStep::Continue) };
-                // Shrinking always succeeds.
-                let _ = execution.transaction.account();
-                if output.bytes.len() >= answerer.shared.limits.write_threshold {
-                    return Ok(NextStep::Continue);
-                }
-                // The replies wait in the output, because the transaction has already reserved their memory.
-                answerer.turn = 0;
-                tokio::task::yield_now().await;
+            let Self { shared, requests, answerer } = self;
+            let (pinned, scope) = (requests.pinned().cloned(), answerer.client.scope().clone());
+            let mut stop = Stop::Read;
+            let asked = shared.limiter.ask_under(pinned.as_ref(), &scope, |builder| {
+                stop = answerer.collect(shared, requests, (batch, builder), input, output.bytes, has_waited);
+                // Nothing is asked without memory for the replies.
+                if batch.is_empty() { Ok(()) } else { output.account() }
+            })?;
+            if !batch.is_empty() {
+                let answers = asked.answers().await;
+                batch.write(&shared.limiter, &answerer.client, answers.report(), output.bytes);
             }
-            answerer.client.gate.refresh();
-            if let Some(execution) = &mut answerer.executing {
-                match execution.transaction.pop() {
-                    Some(request) => {
-                        let request = request.arguments();
-                        answerer.wait_for_memory(request.span().0.len(), batch, output).await?;
-                        let next = answerer.answer(request, batch, output).await?;
-                        if next != NextStep::Read {
-                            return Ok(next);
-                        }
+            answerer.request_memory.give_back();
+            has_waited = false;
+            match stop {
+                Stop::Read => return Ok(NextStep::Read),
+                Stop::TurnOver => {
+                    let Some(execution) = &mut requests.executing else { return Ok(NextStep::Continue) };
+                    // Shrinking always succeeds.
+                    let _ = execution.transaction.account();
+                    if output.bytes.len() >= shared.limits.write_threshold {
+                        return Ok(NextStep::Continue);
                     }
-                    None => {
-                        answerer.settle(batch, output).await?;
-                        answerer.executing = None;
-                        batch.pin(None);
+                    // The replies wait in the output, because the transaction has already reserved their memory.
+                    answerer.turn = 0;
+                    tokio::task::yield_now().await;
+                }
+                Stop::Memory(length) => {
+                    answerer.request_memory.wait_for_request(&shared.limiter, length).await;
+                    has_waited = true;
+                }
+                Stop::Executed => requests.executing = None,
+                Stop::Alone { asked, length, is_muted } => {
+                    let next = self.answer_next(asked, (length, is_muted), input, output).await?;
+                    if next != NextStep::Read {
+                        return Ok(next);
                     }
                 }
-                continue;
-            }
-            let limits = answerer.shared.limits.resp;
-            decoder.set_limits(if answerer.client.gate.is_open() { limits } else { limits.before_login() });
-            let consumed = match decoder.decode(input) {
-                Ok(None) => {
-                    answerer.settle(batch, output).await?;
-                    return Ok(NextStep::Read);
-                }
-                Ok(Some(consumed)) => consumed,
-                Err(error) => {
-                    answerer.settle(batch, output).await?;
-                    // A length that is not a number counts, too.
-                    let limit = match error {
-                        ProtocolError::ArrayLength => Some(Bound::Arguments),
-                        ProtocolError::BulkLength => Some(Bound::Argument),
-                        ProtocolError::RequestTooBig | ProtocolError::InlineTooBig => Some(Bound::Request),
-                        _ => None,
-                    };
-                    if let Some(limit) = limit {
-                        answerer.shared.limiter.metrics().limits.reached(limit);
-                    }
-                    answerer.tally.count(RequestKind::Invalid);
-                    answerer.write_final_error(error, output.bytes);
+                Stop::Broken(error) => {
+                    answerer.refuse_broken(shared, error, output.bytes);
                     return Ok(NextStep::Close);
                 }
-            };
-            // A queued request needs the memory only at `EXEC`.
-            if consumed > SMALL && answerer.transaction.is_none() {
-                answerer.wait_for_memory(consumed, batch, output).await?;
-            }
-            let next = answerer.answer(decoder.arguments(input), batch, output).await?;
-            input.advance(consumed);
-            if next != NextStep::Read {
-                return Ok(next);
             }
         }
+    }
+
+    /// Answers the next request alone: a command of the row in `asked`, or an error.
+    async fn answer_next(
+        &mut self,
+        asked: Result<&'static CommandRow, CommandError>,
+        (length, is_muted): (usize, bool),
+        input: &mut BytesMut,
+        output: &mut Output<'_>,
+    ) -> Result<NextStep, BudgetExceeded> {
+        let Self { shared, requests, answerer } = self;
+        let request = requests.next(input);
+        let command = match asked.and_then(|row| Ok((row, row.parse(request)?))) {
+            Ok(command) => command,
+            Err(error) => {
+                answerer.refuse(shared, request, error, is_muted, output.bytes);
+                requests.consume(length, input);
+                return Ok(NextStep::Read);
+            }
+        };
+        let (pinned, is_exec_muted) = (requests.pinned().cloned(), requests.are_muted());
+        let is_muted = is_exec_muted || (is_muted && !command.1.ends_silence());
+        let start = output.bytes.len();
+        let (next, begun) = answerer.answer_alone(shared, command, (pinned, is_muted), output).await?;
+        if let Some([b'-', error @ ..]) = output.bytes.get(start..) {
+            let line = error.split(|byte| *byte == b'\r').next().unwrap_or_default();
+            answerer.client.count_error(&shared.limiter, ErrorKind::Unknown, String::from_utf8_lossy(line));
+        }
+        if is_muted {
+            output.bytes.truncate(start);
+        }
+        requests.consume(length, input);
+        if begun.is_some() {
+            requests.executing = begun;
+        }
+        Ok(next)
+    }
+}
+
+impl Requests {
+    /// Finds the next request. Returns its length, if it is complete.
+    ///
+    /// # Errors
+    /// The input is no request.
+    #[inline]
+    fn find_next(&mut self, input: &[u8]) -> Result<Option<usize>, ProtocolError> {
+        match &self.executing {
+            None => self.decoder.decode(input),
+            Some(execution) => Ok(execution.transaction.next().map(|request| request.arguments().span().0.len())),
+        }
+    }
+
+    /// Returns the request that was found.
+    #[inline]
+    fn next<'a>(&'a self, input: &'a [u8]) -> Arguments<'a> {
+        match self.executing.as_ref().and_then(|execution| execution.transaction.next()) {
+            None => self.decoder.arguments(input),
+            Some(request) => request.arguments(),
+        }
+    }
+
+    /// Removes the request that was found, which has this length.
+    #[inline]
+    fn consume(&mut self, length: usize, input: &mut BytesMut) {
+        match &mut self.executing {
+            None => input.advance(length),
+            Some(execution) => execution.transaction.remove_next(),
+        }
+    }
+
+    /// Returns the rules of a transaction that is being executed.
+    fn pinned(&self) -> Option<&Arc<ActiveRules>> {
+        self.executing.as_ref()?.policy.as_ref()
+    }
+
+    /// Returns whether the client wants no replies to a transaction that is being executed.
+    fn are_muted(&self) -> bool {
+        self.executing.as_ref().is_some_and(|execution| execution.is_muted)
     }
 }
 
 impl Answerer {
-    /// Returns whether the batch must be settled, and other connections have a turn.
-    fn is_turn_over(&mut self, batch: &Batch, output: &Output<'_>) -> bool {
-        batch.len() >= MAX_BATCH
-            || self.turn >= TURN_BYTES
-            || output.bytes.len() + batch.owed() >= self.shared.limits.write_threshold
-            || !self.request_memory.fits(batch.weight())
+    /// Adds requests to the batch or the transaction, as long as they need nothing else. `has_waited` says whether the first one has
+    /// waited for memory.
+    fn collect(
+        &mut self,
+        shared: &RespFront,
+        requests: &mut Requests,
+        (batch, builder): (&mut Batch, &mut PlanBuilder),
+        input: &mut BytesMut,
+        output: &mut Vec<u8>,
+        mut has_waited: bool,
+    ) -> Stop {
+        loop {
+            let is_turn_over = batch.len() >= MAX_BATCH
+                || self.turn >= TURN_BYTES
+                || output.len() + batch.owed() >= shared.limits.write_threshold
+                || !self.request_memory.fits(builder.weight());
+            if is_turn_over {
+                return Stop::TurnOver;
+            }
+            self.client.gate.refresh();
+            let limits = shared.limits.resp;
+            requests.decoder.set_limits(if self.client.gate.is_open() { limits } else { limits.before_login() });
+            let length = match requests.find_next(input) {
+                Ok(Some(length)) => length,
+                Ok(None) if requests.executing.is_some() => return Stop::Executed,
+                Ok(None) => return Stop::Read,
+                Err(error) => return Stop::Broken(error),
+            };
+            // A queued request needs the memory only at `EXEC`.
+            let needs_memory = length > SMALL && self.transaction.is_none() && !std::mem::take(&mut has_waited);
+            if needs_memory && !self.request_memory.admits(&shared.limiter, builder.weight(), length) {
+                return Stop::Memory(length);
+            }
+            let request = requests.next(input);
+            if !request.is_empty() {
+                let is_muted = self.client.begin_request() || requests.are_muted();
+                match self.add(shared, request, (&mut *batch, &mut *builder), is_muted, output) {
+                    Ok(None) => {}
+                    Ok(Some(row)) => return Stop::Alone { asked: Ok(row), length, is_muted },
+                    Err(error) => return Stop::Alone { asked: Err(error), length, is_muted },
+                }
+            }
+            requests.consume(length, input);
+        }
     }
 
-    /// Answers the requests of the batch.
-    async fn settle(&mut self, batch: &mut Batch, output: &mut Output<'_>) -> Result<(), BudgetExceeded> {
-        batch.settle(&self.shared.limiter, &self.client, &mut self.request_memory, output).await
+    /// Adds a request to the batch or the transaction. Returns its row if it must be answered alone.
+    ///
+    /// # Errors
+    /// The request is refused.
+    #[inline]
+    fn add(
+        &mut self,
+        shared: &RespFront,
+        request: Arguments<'_>,
+        (batch, builder): (&mut Batch, &mut PlanBuilder),
+        is_muted: bool,
+        output: &mut Vec<u8>,
+    ) -> Result<Option<&'static CommandRow>, CommandError> {
+        let read = self.read(request);
+        if self.transaction.is_some() && !read.as_ref().is_ok_and(|(_, command)| command.is_never_queued()) {
+            self.queue(shared, request, read.map(|(_, command)| command), is_muted, output);
+            return Ok(None);
+        }
+        let (row, command) = read.inspect_err(|_| {
+            self.tally.count(if is_optional(request) { RequestKind::Connection } else { RequestKind::Invalid });
+        })?;
+        self.tally.count(row.kind);
+        let (scope, version) = (self.client.scope(), self.client.version);
+        let plan = (&*shared.limiter, builder);
+        let alone = batch.push(command, plan, scope, shared.limits.max_pairs, version, is_muted)?;
+        Ok(alone.map(|_| row))
     }
 
-    fn end_turn(&mut self) {
+    /// Queues a request, or refuses it.
+    fn queue(
+        &mut self,
+        shared: &RespFront,
+        request: Arguments<'_>,
+        read: Result<Command<'_>, CommandError>,
+        is_muted: bool,
+        output: &mut Vec<u8>,
+    ) {
+        let Some(transaction) = &mut self.transaction else { return };
+        let queued = match read {
+            Ok(command) => command.check_count(shared.limits.max_pairs),
+            Err(error) if error.mistake == Mistake::Argument => Ok(()),
+            Err(error) => Err(error),
+        };
+        let queued = queued.and_then(|()| transaction.queue(request).map_err(|BudgetExceeded| NO_ROOM_TO_QUEUE));
+        match queued {
+            Ok(()) if is_muted => {}
+            Ok(()) => ReplyWriter::new(output, self.client.version).simple("QUEUED"),
+            Err(error) => {
+                self.tally.count(RequestKind::Invalid);
+                transaction.abort();
+                if error.mistake == Mistake::Unauthenticated {
+                    // The requests before it may have had a user, who is gone now.
+                    self.transaction = None;
+                }
+                self.refuse(shared, request, error, is_muted, output);
+            }
+        }
+    }
+
+    fn end_turn(&mut self, shared: &RespFront) {
         self.turn = 0;
-        self.request_memory.give_back();
-        self.shared.requests.take(&mut self.tally);
+        shared.requests.take(&mut self.tally);
         self.record_activity();
     }
 
@@ -221,28 +390,28 @@ impl Answerer {
         self.client.registration.record_activity(self.last.take(), queued);
     }
 
+    /// Answers input that is no request.
+    fn refuse_broken(&mut self, shared: &RespFront, error: ProtocolError, output: &mut Vec<u8>) {
+        // A length that is not a number counts, too.
+        let limit = match error {
+            ProtocolError::ArrayLength => Some(Bound::Arguments),
+            ProtocolError::BulkLength => Some(Bound::Argument),
+            ProtocolError::RequestTooBig | ProtocolError::InlineTooBig => Some(Bound::Request),
+            _ => None,
+        };
+        if let Some(limit) = limit {
+            shared.limiter.metrics().limits.reached(limit);
+        }
+        self.tally.count(RequestKind::Invalid);
+        self.write_final_error(shared, error, output);
+    }
+
     /// Counts an error after which the connection is closed, and writes it.
-    fn write_final_error(&self, error: impl Display, output: &mut Vec<u8>) {
-        self.client.count_error(&self.shared.limiter, ErrorKind::Unknown, &error);
+    fn write_final_error(&self, shared: &RespFront, error: impl Display, output: &mut Vec<u8>) {
+        self.client.count_error(&shared.limiter, ErrorKind::Unknown, &error);
         if !self.client.is_silent() {
             ReplyWriter::new(output, self.client.version).error(error);
         }
-    }
-
-    /// Waits for the memory of a large request, after the answers before it.
-    #[cold]
-    async fn wait_for_memory(
-        &mut self,
-        bytes: usize,
-        batch: &mut Batch,
-        output: &mut Output<'_>,
-    ) -> Result<(), BudgetExceeded> {
-        if !self.request_memory.admits(&self.shared.limiter, batch.weight(), bytes) {
-            self.settle(batch, output).await?;
-            self.request_memory.wait_for_request(&self.shared.limiter, bytes).await;
-            self.client.gate.refresh();
-        }
-        Ok(())
     }
 
     /// Reads a request that the client may send.
@@ -259,75 +428,23 @@ impl Answerer {
         Ok((row, row.parse(request)?))
     }
 
-    /// Adds a request to the batch or the transaction, or settles the batch and answers the request.
-    async fn answer(
+    /// Answers a command alone. `pinned` has the rules of a transaction that is being executed. Returns the transaction that the
+    /// command executes, if it is `EXEC`.
+    async fn answer_alone(
         &mut self,
-        request: Arguments<'_>,
-        batch: &mut Batch,
+        shared: &Arc<RespFront>,
+        (row, command): (&'static CommandRow, Command<'_>),
+        (pinned, is_muted): (Option<Arc<ActiveRules>>, bool),
         output: &mut Output<'_>,
-    ) -> Result<NextStep, BudgetExceeded> {
-        if request.is_empty() {
-            return Ok(NextStep::Read);
-        }
-        let is_exec_muted = self.executing.as_ref().is_some_and(|execution| execution.is_muted);
-        let is_muted = self.client.begin_request() || is_exec_muted;
-        let read = self.read(request);
-        if let Some(transaction) = &mut self.transaction
-            && !read.as_ref().is_ok_and(|(_, command)| command.is_never_queued())
-        {
-            let queued = match read {
-                Ok((_, command)) => command.check_count(self.shared.limits.max_pairs),
-                Err(error) if error.mistake == Mistake::Argument => Ok(()),
-                Err(error) => Err(error),
-            };
-            let queued = queued.and_then(|()| transaction.queue(request).map_err(|BudgetExceeded| NO_ROOM_TO_QUEUE));
-            match queued {
-                Ok(()) if is_muted => {}
-                Ok(()) => ReplyWriter::new(output.bytes, self.client.version).simple("QUEUED"),
-                Err(error) => {
-                    self.tally.count(RequestKind::Invalid);
-                    transaction.abort();
-                    if error.mistake == Mistake::Unauthenticated {
-                        // The requests before it may have had a user, who is gone now.
-                        self.transaction = None;
-                    }
-                    self.refuse(request, error, is_muted, output.bytes);
-                }
-            }
-            return Ok(NextStep::Read);
-        }
-        let pushed = match read {
-            Ok((row, command)) => {
-                self.tally.count(row.kind);
-                let (limiter, limits) = (&self.shared.limiter, &self.shared.limits);
-                let (scope, version) = (self.client.scope(), self.client.version);
-                let pushed = batch.push(command, limiter, scope, limits.max_pairs, version, is_muted);
-                pushed.map(|alone| alone.map(|command| (row, command)))
-            }
-            Err(error) => {
-                self.tally.count(if is_optional(request) { RequestKind::Connection } else { RequestKind::Invalid });
-                Err(error)
-            }
-        };
-        let Some(alone) = pushed.transpose() else { return Ok(NextStep::Read) };
-        self.settle(batch, output).await?;
-        let (row, command) = match alone {
-            Ok(alone) => alone,
-            Err(error) => {
-                self.refuse(request, error, is_muted, output.bytes);
-                return Ok(NextStep::Read);
-            }
-        };
-        self.shared.requests.take(&mut self.tally);
+    ) -> Result<(NextStep, Option<Execution>), BudgetExceeded> {
+        shared.requests.take(&mut self.tally);
         // This command may be the one that lists the activity.
         self.record_activity();
-        let is_muted = is_exec_muted || (is_muted && !command.ends_silence());
         let start = output.bytes.len();
-        let mut next = NextStep::Read;
         let mut reply = ReplyWriter::new(output.bytes, self.client.version);
         match (command, self.transaction.take()) {
             (Command::Multi, None) => {
-                self.transaction = Some(Transaction::new(self.shared.memory.share()));
+                self.transaction = Some(Transaction::new(shared.memory.share()));
                 reply.simple("OK");
             }
             (Command::Multi, begun) => {
@@ -338,9 +455,8 @@ impl Answerer {
             (Command::Exec, Some(transaction)) if transaction.is_aborted => reply.error(EXEC_ABORTED),
             (Command::Exec, Some(transaction)) => {
                 reply.array(transaction.count());
-                let policy = self.shared.limiter.active_rules();
-                batch.pin(policy.clone());
-                self.executing = Some(Execution { transaction, policy, is_muted });
+                let policy = shared.limiter.active_rules();
+                return Ok((NextStep::Read, Some(Execution { transaction, policy, is_muted })));
             }
             (Command::Discard, None) => reply.error(DISCARD_WITHOUT_MULTI),
             (Command::Discard, Some(_)) => reply.simple("OK"),
@@ -349,24 +465,24 @@ impl Answerer {
                 reply.error(NO_WATCH);
             }
             (command, _) => {
-                let policy = batch.pinned.clone();
-                next = answer_alone(&self.shared, &mut self.client, policy, row, command, output).await?;
+                let next = answer_alone(shared, &mut self.client, pinned, row, command, output).await?;
                 self.turn += output.bytes.len().saturating_sub(start) + BYTES_OF_A_COMMAND;
+                return Ok((next, None));
             }
         }
-        if let Some([b'-', error @ ..]) = output.bytes.get(start..) {
-            let line = error.split(|byte| *byte == b'\r').next().unwrap_or_default();
-            self.client.count_error(&self.shared.limiter, ErrorKind::Unknown, String::from_utf8_lossy(line));
-        }
-        if is_muted {
-            output.bytes.truncate(start);
-        }
-        Ok(next)
+        Ok((NextStep::Read, None))
     }
 
     /// Counts an invalid request, records it if it asks for a change, and writes the error unless the client wants no reply.
-    fn refuse(&self, request: Arguments, error: CommandError, is_muted: bool, output: &mut Vec<u8>) {
-        let (limiter, client) = (&self.shared.limiter, &self.client);
+    fn refuse(
+        &self,
+        shared: &RespFront,
+        request: Arguments,
+        error: CommandError,
+        is_muted: bool,
+        output: &mut Vec<u8>,
+    ) {
+        let (limiter, client) = (&shared.limiter, &self.client);
         if error.mistake == Mistake::TooManyPairs {
             limiter.metrics().limits.reached(Bound::Pairs);
         }
@@ -378,7 +494,7 @@ impl Answerer {
             Mistake::UnknownCommand => client.count_error(limiter, ErrorKind::UnknownCommand, &error),
             _ => client.count_error(limiter, ErrorKind::Unknown, &error),
         }
-        record_refusal(&self.shared, client, request, &error);
+        record_refusal(shared, client, request, &error);
         if !is_muted {
             ReplyWriter::new(output, client.version).error(error);
         }

@@ -56,11 +56,16 @@ impl Transaction {
         let _ = self.account();
     }
 
-    /// Removes the oldest request, and returns it.
-    pub fn pop(&mut self) -> Option<QueuedRequest> {
-        let request = self.queue.pop_front()?;
-        self.held -= request.memory();
-        Some(request)
+    /// Returns the oldest request.
+    pub fn next(&self) -> Option<&QueuedRequest> {
+        self.queue.front()
+    }
+
+    /// Removes the oldest request.
+    pub fn remove_next(&mut self) {
+        if let Some(request) = self.queue.pop_front() {
+            self.held -= request.memory();
+        }
     }
 
     /// Resizes the share to the memory of the requests that are left. The replies to the others count as the connection's
@@ -100,7 +105,7 @@ mod tests {
             assert_eq!(transaction.queue(decoder.arguments(&request)), Ok(()));
         }
         for left in (0..COUNT).rev() {
-            drop(transaction.pop());
+            transaction.remove_next();
             assert_eq!(transaction.account(), Ok(()));
             assert_eq!(memory.share().resize(budget - (left + 1) * request.len()), Ok(()), "{left} are left");
         }

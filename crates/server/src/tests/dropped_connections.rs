@@ -86,7 +86,9 @@ impl Served {
         let mut builder = PlanBuilder::default();
         self.server.limiter.begin(&mut builder, &Scope::EVERYTHING);
         builder.add(&[("user", "bob")].into_iter().collect::<Operation>(), Intent::Hit, None);
-        assert!(self.server.limiter.apply(builder.build()).await.report().verdict(0).unwrap().allowed);
+        let mut plan = builder.build();
+        self.server.limiter.apply(&mut plan).await;
+        assert!(plan.report().verdict(0).unwrap().allowed);
     }
 }
 

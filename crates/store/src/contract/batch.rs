@@ -5,8 +5,6 @@ use std::ops::Range;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use tokio::task::JoinHandle;
-
 use super::error::StoreError;
 use crate::record_key::{self, RecordSpace};
 use divvy_core::algorithm::{Ask, Decision, Limit, Outcome, Record, RecordChange, ReservationAsk, State};
@@ -31,8 +29,6 @@ pub struct Batch {
     pub outcomes: Outcomes,
     /// Indexes of outcomes that depend on a change that was not durable yet.
     pub not_durable: Vec<usize>,
-    /// The task that applies the batch if its caller has stopped waiting. This batch is then empty.
-    pub unattended: Option<JoinHandle<Batch>>,
 }
 
 impl Batch {

@@ -158,7 +158,7 @@ fn take(limiter: &Limiter, step: &Step, number: usize) -> (Vec<(usize, String, u
     let id = if let Action::Settle(_) = step.action {
         limiter.begin(&mut builder, &Scope::EVERYTHING);
         builder.add_reservation(&operation, Reserve { credits: 1, ttl_seconds: Some(60), id: None });
-        let applied = run(limiter.apply(builder.build()));
+        let applied = applied(limiter, builder.build());
         applied.report().reserved(0).ok().and_then(|reserved| reserved.id)
     } else {
         None
@@ -185,9 +185,9 @@ fn take(limiter: &Limiter, step: &Step, number: usize) -> (Vec<(usize, String, u
             is_refused = together.is_err_and(|refused| matches!(refused.refusal, Refusal::OutOfScope));
         }
     }
-    is_refused |= builder.plan().refusals().any(|(_, refusal)| matches!(refusal, Refusal::OutOfScope));
-    let applied = run(limiter.apply(builder.build()));
-    (before, applied.plan, is_refused)
+    is_refused |= builder.refusals().any(|(_, refusal)| matches!(refusal, Refusal::OutOfScope));
+    let applied = applied(limiter, builder.build());
+    (before, applied, is_refused)
 }
 
 proptest! {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::grpc::envoy::refuse;
 use crate::interruption::{DropMoment, WAYS, poll_then_drop};
 use crate::tests::limiter;
 use divvy_core::rules::Operation;
@@ -16,11 +17,13 @@ fn calls() -> ReservingCalls {
 
 async fn ask(calls: &ReservingCalls, id: &str, intent: Intent) -> Option<u64> {
     let operation: Operation = [("job", "x"), ("id", id)].into_iter().collect();
-    let mut builder = PlanBuilder::default();
-    calls.limiter.begin(&mut builder, &Scope::EVERYTHING);
-    builder.add(&operation, intent, None);
-    let (verdict, _) = calls.apply(builder.build(), None, |report| report.verdict(0)).await;
-    verdict.ok().map(|verdict| verdict.credit)
+    let (origin, mut work) = (RequestOrigin::new(([127, 0, 0, 1], 1).into(), None), Work::default());
+    let add = |builder: &mut PlanBuilder, _: &mut Work| {
+        builder.add(&operation, intent, None);
+        Ok(())
+    };
+    let credit = |report: Report<'_>, _: &Work| Ok(report.verdict(0).map_err(refuse)?.credit);
+    calls.ask(&origin, None, &mut work, add, credit).await.ok()
 }
 
 #[tokio::test]
@@ -77,7 +80,7 @@ async fn calls_that_hang_up_while_they_wait_for_another_leave_nothing_behind() {
     let mut builder = PlanBuilder::default();
     calls.limiter.begin(&mut builder, &Scope::EVERYTHING);
     builder.add(&[("job", "x"), ("id", "x")].into_iter().collect(), Intent::Enter, None);
-    let first = calls.in_flight.enter(builder.plan().reservation_keys()).await;
+    let first = calls.in_flight.enter(builder.reservation_keys()).await;
     for _ in 0..5 {
         assert_eq!(poll_then_drop(ask(&calls, "x", Intent::Enter), 1, DropMoment::Waiting).await, None);
     }

@@ -24,8 +24,8 @@ use crate::net::work::{CallGuard, CallsInFlight};
 use divvy_core::json::{Object, WholeNumber};
 use divvy_core::rules::Operation;
 use divvy_limiter::{
-    ErrorClass, Intent, LimiterError, MAX_IDEMPOTENCY_KEY, MAX_TOGETHER, Payload, PlanBuilder, Refusal, Report,
-    Together,
+    Answers, ErrorClass, Intent, LimiterError, MAX_IDEMPOTENCY_KEY, MAX_TOGETHER, Payload, PlanBuilder, Refusal,
+    Report, Together,
 };
 use divvy_telemetry::metrics::{Bound, ErrorKind};
 
@@ -43,12 +43,11 @@ pub struct HitRequest<'a> {
 /// Buffers of a request.
 #[derive(Default)]
 struct Work {
-    builder: PlanBuilder,
     operation: Operation,
     text: Vec<u8>,
 }
 
-pooled!(Box<Work>, |work| work.builder.memory() + work.operation.memory() + work.text.capacity());
+pooled!(Box<Work>, |work| work.operation.memory() + work.text.capacity());
 
 impl Api {
     /// Sends the operation in the body to the limiter. A hit is answered with 200 or 429. Any other request is answered
@@ -66,7 +65,6 @@ impl Api {
         let _request_memory = self.request_memory(body.len(), 1).await;
         let mut work: Box<Work> = memory::take();
         let answered = self.answer(intent, headers, &body, origin, &mut work).await;
-        work.builder.release();
         memory::give(work);
         answered
     }
@@ -83,23 +81,20 @@ impl Api {
         request.operation.read(body, self.server.limits.max_pairs, "/operation", &mut work.operation)?;
         // A peek has no effect, so a client may repeat it without a key.
         let key = if intent == Intent::Peek { None } else { find_key(&headers)? };
-        origin.begin(&self.server.limiter, &mut work.builder);
-        let (Work { builder, operation, .. }, cost) = (&mut *work, request.cost.map(|WholeNumber(cost)| cost));
+        let (Work { operation, text }, cost) = (&mut *work, request.cost.map(|WholeNumber(cost)| cost));
         let keyed = key.map(|key| (key, payload_of(intent, operation, cost)));
-        let guard = add_request(builder, &self.calls, keyed, intent, operation, cost)?;
-        let applied = self.server.limiter.apply(work.builder.build()).await;
-        let answer = Answer::for_request(applied.report(), 0)?;
+        let (answers, is_keyed) = self.ask_one(origin, keyed, intent, operation, cost).await?;
+        let answer = Answer::for_request(answers.report(), 0)?;
         headers.clear();
-        if guard.is_some() && applied.report().is_replay() == Ok(true) {
+        if is_keyed && answers.report().is_replay() == Ok(true) {
             mark_replayed(&mut headers);
         }
-        let body = answer.write(self.settings.headers, &mut headers, &mut work.text);
+        let body = answer.write(self.settings.headers, &mut headers, text);
         let mut response = Response::new(Reply::Whole(body));
         *response.headers_mut() = headers;
         if intent == Intent::Hit && !answer.allowed {
             *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
         }
-        work.builder.reuse(applied);
         Ok(response)
     }
 }
@@ -121,7 +116,7 @@ pub struct HitsRequest<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct Answers<'a> {
+struct HitsResponse<'a> {
     /// Whether all hits of an atomic batch are allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     allowed: Option<bool>,
@@ -164,8 +159,6 @@ impl Api {
             }
             Ok::<_, Problem>(())
         };
-        let mut builder = PlanBuilder::default();
-        origin.begin(&self.server.limiter, &mut builder);
         let keyed = match find_key(&head.headers)? {
             None => None,
             Some(key) => {
@@ -183,20 +176,21 @@ impl Api {
                 false => add_each(builder),
             }
         };
-        let _guard = match &keyed {
-            None => {
-                add(&mut builder)?;
-                None
-            }
+        let mut _guard = None;
+        let answers = origin.ask(&self.server.limiter, |builder| match &keyed {
+            None => add(builder),
             Some((key, payload)) => {
                 builder.idempotent(key.as_bytes(), payload, add)??;
                 // A user learns nothing about calls that are outside its scope.
                 let is_in_scope = |(_, refusal): (usize, &Refusal)| refusal.class() != ErrorClass::Forbidden;
-                builder.plan().refusals().all(is_in_scope).then(|| enter(&self.calls, key, payload)).transpose()?
+                if builder.refusals().all(is_in_scope) {
+                    _guard = Some(enter(&self.calls, key, payload)?);
+                }
+                Ok(())
             }
-        };
-        let applied = self.server.limiter.apply(builder.build()).await;
-        let report = applied.report();
+        });
+        let answers = answers.await?;
+        let report = answers.report();
         let is_replayed = match keyed {
             None => false,
             Some(_) => report
@@ -221,7 +215,7 @@ impl Api {
                 AnswerOrProblem::Problem(problem)
             }
         };
-        json(&Answers { allowed: None, results: (0..report.len()).map(answer).collect() })
+        json(&HitsResponse { allowed: None, results: (0..report.len()).map(answer).collect() })
     }
 }
 
@@ -231,7 +225,7 @@ fn all_or_none(report: Report<'_>) -> Answered {
         (0..report.len()).map(|index| Answer::for_request(report, index)).collect::<Result<_, Refusal>>()?;
     let allowed = Some(answers.iter().all(|answer| answer.allowed));
     let results = answers.into_iter().map(AnswerOrProblem::Answer).collect();
-    json(&Answers { allowed, results })
+    json(&HitsResponse { allowed, results })
 }
 
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -278,27 +272,34 @@ pub(super) fn payload_of(intent: Intent, operation: &Operation, cost: Option<u64
     payload
 }
 
-/// Adds one request. If it has an idempotency key, enters it.
-///
-/// # Errors
-/// A request with a key is refused, or the same one is in flight.
-pub(super) fn add_request(
-    builder: &mut PlanBuilder,
-    calls: &CallsInFlight,
-    keyed: Option<(String, Payload)>,
-    intent: Intent,
-    operation: &Operation,
-    cost: Option<u64>,
-) -> Result<Option<CallGuard>, Problem> {
-    let Some((key, payload)) = keyed else {
-        builder.add(operation, intent, cost);
-        return Ok(None);
-    };
-    builder.idempotent(key.as_bytes(), &payload, |builder| builder.add(operation, intent, cost))?;
-    // A user learns nothing about calls that are outside its scope.
-    match builder.plan().refusals().next() {
-        Some((_, refusal)) => Err(refusal.clone().into()),
-        None => enter(calls, &key, &payload).map(Some),
+impl Api {
+    /// Asks the limiter about one operation. Returns also whether the request has an idempotency key.
+    ///
+    /// # Errors
+    /// A request with a key is refused, or the same one is in flight.
+    pub(super) async fn ask_one(
+        &self,
+        origin: &RequestOrigin,
+        keyed: Option<(String, Payload)>,
+        intent: Intent,
+        operation: &Operation,
+        cost: Option<u64>,
+    ) -> Result<(Answers, bool), Problem> {
+        let mut guard = None;
+        let answers = origin.ask(&self.server.limiter, |builder| {
+            let Some((key, payload)) = &keyed else {
+                builder.add(operation, intent, cost);
+                return Ok(());
+            };
+            builder.idempotent(key.as_bytes(), payload, |builder| builder.add(operation, intent, cost))?;
+            // A user learns nothing about calls that are outside its scope.
+            if let Some((_, refusal)) = builder.refusals().next() {
+                return Err(Problem::from(refusal.clone()));
+            }
+            guard = Some(enter(&self.calls, key, payload)?);
+            Ok(())
+        });
+        Ok((answers.await?, guard.is_some()))
     }
 }
 

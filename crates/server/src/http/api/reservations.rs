@@ -1,6 +1,8 @@
 //! `/v1/reservations`: reserves credits, and commits, renews or releases reservations. These requests change counters like
 //! charges, so they require the password even if hits do not.
 
+use std::convert::Infallible;
+
 use hyper::header::{HeaderValue, LOCATION};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Response, StatusCode};
@@ -20,7 +22,7 @@ use divvy_core::clock::ceil_seconds;
 use divvy_core::json::WholeNumber;
 use divvy_core::rules::Operation;
 use divvy_limiter::{
-    Applied, BadReservationId, PlanBuilder, Refusal, ReservationId, Reserve, Settlement, lasting_seconds,
+    Answers, BadReservationId, PlanBuilder, Refusal, ReservationId, Reserve, Settlement, lasting_seconds,
 };
 
 #[derive(Debug, Deserialize)]
@@ -72,8 +74,8 @@ impl Api {
         pairs.read(&body, self.server.limits.max_pairs, "/operation", &mut operation)?;
         let ttl_seconds = ttl.map(seconds);
         let reserve = Reserve { credits, ttl_seconds, id: id.as_deref().map(str::as_bytes) };
-        let applied = self.apply(origin, |builder| builder.add_reservation(&operation, reserve)).await;
-        let report = applied.report();
+        let answers = self.ask_limiter(origin, |builder| builder.add_reservation(&operation, reserve)).await;
+        let report = answers.report();
         let reserved = report.reserved(0).map_err(describe)?;
         let answer = Answer::for_request(report, 0)?;
         let mut headers = HeaderMap::new();
@@ -98,8 +100,8 @@ impl Api {
     pub async fn commit(&self, id: &str, head: &Parts, body: impl Incoming, origin: &RequestOrigin) -> Answered {
         let id = self.read_id(id)?;
         let CommitRequest { cost: WholeNumber(cost) } = self.parse(&head.headers, body).await?;
-        let applied = self.apply(origin, |builder| builder.settle(&id, Settlement::Commit { cost })).await;
-        let settled = applied.report().committed(0)?;
+        let answers = self.ask_limiter(origin, |builder| builder.settle(&id, Settlement::Commit { cost })).await;
+        let settled = answers.report().committed(0)?;
         let verdict = settled.verdict;
         json(&json!({
             "remaining": verdict.credit,
@@ -114,8 +116,8 @@ impl Api {
         let id = self.read_id(id)?;
         let RenewRequest { ttl } = self.parse(&head.headers, body).await?;
         let ttl_seconds = ttl.map(seconds);
-        let renewed = self.apply(origin, |builder| builder.settle(&id, Settlement::Renew { ttl_seconds })).await;
-        let settled = renewed.report().settled(0).map_err(describe)?;
+        let answers = self.ask_limiter(origin, |builder| builder.settle(&id, Settlement::Renew { ttl_seconds })).await;
+        let settled = answers.report().settled(0).map_err(describe)?;
         let gone = "this reservation has expired, or was committed or released";
         let expires_in = settled.lasts_seconds(ttl_seconds).ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, gone))?;
         json(&json!({ "expiresIn": expires_in }))
@@ -124,16 +126,18 @@ impl Api {
     /// Releases a reservation.
     pub async fn release(&self, id: &str, origin: &RequestOrigin) -> Answered {
         let id = self.read_id(id)?;
-        let released = self.apply(origin, |builder| builder.settle(&id, Settlement::Release)).await;
-        json(&json!({ "released": released.report().settled(0)?.is_released() }))
+        let answers = self.ask_limiter(origin, |builder| builder.settle(&id, Settlement::Release)).await;
+        json(&json!({ "released": answers.report().settled(0)?.is_released() }))
     }
 
-    /// Applies the requests of `add` in a plan of their own.
-    async fn apply(&self, origin: &RequestOrigin, add: impl FnOnce(&mut PlanBuilder)) -> Applied {
-        let mut builder = PlanBuilder::default();
-        origin.begin(&self.server.limiter, &mut builder);
-        add(&mut builder);
-        self.server.limiter.apply(builder.build()).await
+    /// Asks the limiter what `add` adds.
+    async fn ask_limiter(&self, origin: &RequestOrigin, add: impl FnOnce(&mut PlanBuilder)) -> Answers {
+        let add = |builder: &mut PlanBuilder| {
+            add(builder);
+            Ok::<_, Infallible>(())
+        };
+        let Ok(answers) = origin.ask(&self.server.limiter, add).await;
+        answers
     }
 
     /// Reads the id of a reservation in a path.

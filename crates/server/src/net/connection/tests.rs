@@ -11,6 +11,10 @@ use crate::tests::{connect, connection_context, timeouts};
 struct CountingSession(Arc<AtomicUsize>);
 
 impl Session for CountingSession {
+    fn has_room(&self) -> bool {
+        true
+    }
+
     async fn answer(&mut self, input: &mut BytesMut, output: &mut Output<'_>) -> NextStep {
         self.0.fetch_add(input.len(), Relaxed);
         input.clear();
@@ -35,6 +39,10 @@ struct LoginSession {
 }
 
 impl Session for LoginSession {
+    fn has_room(&self) -> bool {
+        true
+    }
+
     async fn answer(&mut self, _: &mut BytesMut, _: &mut Output<'_>) -> NextStep {
         self.asked.fetch_add(1, Relaxed);
         tokio::time::sleep(self.check).await;

@@ -15,11 +15,11 @@ pub use self::forwarded::CheckFrom;
 use self::forwarded::ForwardedRequest;
 use super::Api;
 use super::answer::Answer;
-use super::hits::{add_request, mark_replayed, payload_of};
+use super::hits::{mark_replayed, payload_of};
 use crate::http::response::{Answered, Problem, empty};
 use crate::net::auth::RequestOrigin;
 use divvy_core::rules::{FinalSlash, Operation, Spelling, Spellings};
-use divvy_limiter::{Intent, PlanBuilder};
+use divvy_limiter::Intent;
 use divvy_telemetry::logging::LogThrottle;
 use divvy_telemetry::metrics::Bound;
 
@@ -48,18 +48,15 @@ impl Api {
             REFUSED.say(|left_out| tracing::warn!(left_out, "refused a check of a gateway: {}", problem.detail()));
         })?;
         let _request_memory = self.request_memory(operation.memory(), 1).await;
-        let mut builder = PlanBuilder::default();
-        origin.begin(&self.server.limiter, &mut builder);
         // The same ID may come with another operation: nginx changes the method for an error page.
         let keyed = id.map(|id| {
             let payload = payload_of(Intent::Hit, &operation, None);
             (format!("{PREFIX}{:016x} {id}", payload.fingerprint()), payload)
         });
-        let guard = add_request(&mut builder, &self.calls, keyed, Intent::Hit, &operation, None)?;
-        let applied = self.server.limiter.apply(builder.build()).await;
-        let answer = Answer::for_request(applied.report(), 0)?;
+        let (answers, is_keyed) = self.ask_one(origin, keyed, Intent::Hit, &operation, None).await?;
+        let answer = Answer::for_request(answers.report(), 0)?;
         let mut response = empty(if answer.allowed { StatusCode::OK } else { settings.check.deny_status });
-        if guard.is_some() && applied.report().is_replay() == Ok(true) {
+        if is_keyed && answers.report().is_replay() == Ok(true) {
             mark_replayed(response.headers_mut());
         }
         answer.write_headers(settings.headers, response.headers_mut(), &mut Vec::new());
