@@ -8,7 +8,7 @@ use divvy::algorithm::{Ask, FixedWindow, Limit};
 use divvy::clock::{Clock, NANOS_PER_SECOND, ceil_seconds};
 use divvy::config::{self, Format};
 use divvy::limiter::exceptions::{ExceptionKind, ExceptionTarget, ExceptionTerms};
-use divvy::limiter::{ActiveRules, Applied, CounterNames, Intent, Limiter, PlanBuilder, Reserve, Scope, Settlement};
+use divvy::limiter::{ActiveRules, CounterNames, Intent, Limiter, Plan, PlanBuilder, Reserve, Scope, Settlement};
 use divvy::metrics::Metrics;
 use divvy::protocol::command;
 use divvy::protocol::line::{LineDecoder, parse_request, write_verdict};
@@ -179,7 +179,7 @@ struct HitBench {
     limiter: Limiter,
     runtime: Runtime,
     builder: PlanBuilder,
-    applied: Applied,
+    plan: Plan,
     operation: Operation,
     scope: Scope,
     output: Vec<u8>,
@@ -223,7 +223,7 @@ impl HitBench {
             limiter: Limiter::new(Some(policy), store, Clock::system(), metrics).with_max_reservation_ttl(u32::MAX),
             runtime: runtime(),
             builder: PlanBuilder::default(),
-            applied: Applied::default(),
+            plan: Plan::default(),
             operation: Operation::new(),
             scope: Scope::EVERYTHING,
             output: Vec::new(),
@@ -239,12 +239,13 @@ impl HitBench {
 
     /// Begins a plan that reuses the buffers of the last one.
     fn begin(&mut self) {
-        self.builder.reuse(std::mem::take(&mut self.applied));
+        self.builder.reuse(std::mem::take(&mut self.plan));
         self.limiter.begin(&mut self.builder, &self.scope);
     }
 
     fn apply(&mut self) {
-        self.applied = self.runtime.block_on(self.limiter.apply(self.builder.build()));
+        self.plan = self.builder.build();
+        self.runtime.block_on(self.limiter.apply(&mut self.plan));
         self.output.clear();
     }
 }
@@ -267,8 +268,8 @@ fn line_hits(hits: u64) {
             rest = &rest[line.consumed..];
         }
         bench.apply();
-        for index in 0..bench.applied.report().len() {
-            let verdict = bench.applied.report().verdict(index).expect("a verdict");
+        for index in 0..bench.plan.report().len() {
+            let verdict = bench.plan.report().verdict(index).expect("a verdict");
             write_verdict(&mut bench.output, verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
         }
     }
@@ -345,8 +346,8 @@ fn resp_hits_from(mut bench: HitBench, ip: impl Fn(u64) -> String, hits: u64) {
         }
         bench.apply();
         let mut reply = ReplyWriter::new(&mut bench.output, Version::Resp2);
-        for index in 0..bench.applied.report().len() {
-            let verdict = bench.applied.report().verdict(index).expect("a verdict");
+        for index in 0..bench.plan.report().len() {
+            let verdict = bench.plan.report().verdict(index).expect("a verdict");
             reply.verdict(verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
         }
     }
@@ -389,7 +390,7 @@ fn reserve_and_commit(others: u64, pairs: u64) {
         bench.begin();
         (0..BATCH).for_each(|_| bench.builder.add_reservation(&tenant, reserve(LONG)));
         bench.apply();
-        let reserved = (0..BATCH as usize).map(|index| bench.applied.report().reserved(index).expect("an answer"));
+        let reserved = (0..BATCH as usize).map(|index| bench.plan.report().reserved(index).expect("an answer"));
         let ids = reserved.map(|reserved| reserved.id.expect("it is allowed"));
         let ids: Vec<_> = ids.map(|id| bench.limiter.write_id(id).expect("a key")).collect();
         bench.begin();
@@ -398,7 +399,7 @@ fn reserve_and_commit(others: u64, pairs: u64) {
             bench.builder.settle(&id, Settlement::Commit { cost: 3 });
         }
         bench.apply();
-        assert!((0..BATCH as usize).all(|index| bench.applied.report().settled(index).is_ok()), "commits are answered");
+        assert!((0..BATCH as usize).all(|index| bench.plan.report().settled(index).is_ok()), "commits are answered");
     }
 }
 
