@@ -47,7 +47,7 @@ def counters(address):
 def rule_box(picture, rule, top, is_last):
     picture.rect(NAME, top, NAME_WIDTH, BOX, "box", "line", radius=6)
     picture.text(NAME + 12, top + 24, rule["label"], bold=True)
-    picture.text(NAME + 12, top + 46, f"[{rule['rule']}]", code=True, size=14)
+    picture.text(NAME + 12, top + 46, f"[{rule['operation']}]", code=True, size=14)
     limit = re.match(r"allows (\d+)( in \d+ s| a day)", rule["grants"]["limit"])
     picture.text(NAME + 12, top + 67, f"{int(limit[1]):,}{limit[2]}", "soft", size=14)
     if not is_last:
