@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use crate::valgrind::{CALLGRIND, collected};
 
@@ -47,12 +48,14 @@ pub const SERVED: [Served; 3] = [
         connections: 50,
         request: "POST /v1/hit HTTP/1.1\r\nhost: 127.0.0.1:8322\r\ncontent-type: application/json\r\ncontent-length: 76\r\n\r\n\
             {\"operation\":{\"method\":\"POST\",\"path\":\"/v1/search/items\",\"ip\":\"192.168.1.1\"}}",
-        answer: ("HTTP/1.1 200", 9),
+        answer: ("HTTP/1.1 200", 8),
     },
 ];
 
 const RULES: &str = "[method=POST path=/v1/search* ip=*]\ncreditLimit=1000000000\nresetSeconds=3600\nactorField=ip\n\
     [default]\ncreditLimit=0\nresetSeconds=0\n";
+/// How long a client waits for an answer. It is longer than a server takes under valgrind.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// A server answers this many requests, and twice as many. The difference does not include its start.
 const REQUESTS: u64 = 10_000;
 
@@ -77,16 +80,23 @@ fn instructions(served: &Served, requests: u64) -> u64 {
     let mut lines = BufReader::new(server.stdout.take().expect("standard output")).lines();
     let prefix = format!("{} on ", served.front);
     let address = lines.find_map(|line| Some(line.ok()?.strip_prefix(&prefix)?.to_owned())).expect("an address");
-    let connect = || TcpStream::connect(&address).expect("a connection");
+    let connect = || {
+        let client = TcpStream::connect(&address).expect("a connection");
+        client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        client
+    };
     let mut clients: Vec<_> = (0..served.connections).map(|_| connect()).collect();
     for _ in 0..requests / served.connections as u64 {
+        // All requests of a round are there when the server goes on, so each run has the same turns.
+        signal(&server, "-STOP");
         for client in &mut clients {
             client.write_all(served.request.as_bytes()).expect("a request is sent");
         }
+        signal(&server, "-CONT");
         clients.iter_mut().for_each(|client| read_answer(client, served.answer));
     }
     drop(clients);
-    terminate(&server);
+    signal(&server, "-TERM");
     let output = server.wait_with_output().expect("the server ends");
     collected(&output.stderr)[0]
 }
@@ -103,7 +113,7 @@ fn read_answer(client: &mut TcpStream, (beginning, lines): (&str, usize)) {
     assert!(answer.starts_with(beginning.as_bytes()), "{}", String::from_utf8_lossy(&answer));
 }
 
-fn terminate(server: &Child) {
-    let killed = Command::new("kill").arg(server.id().to_string()).status().expect("kill");
+fn signal(server: &Child, signal: &str) {
+    let killed = Command::new("kill").arg(signal).arg(server.id().to_string()).status().expect("kill");
     assert!(killed.success(), "the server ended before");
 }
