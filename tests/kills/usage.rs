@@ -191,7 +191,9 @@ impl Reservation {
         // A released reservation is forgotten, so repeating it would make a new one.
         if !matches!(self.end, End::Release(Some(_))) || self.id.is_none() {
             let known = self.id.take();
-            self.note_reserved(&client.command(&self.reserve()));
+            let reserved = client.command(&self.reserve());
+            self.note_reserved(&reserved);
+            assert!(self.id.is_some(), "{reserved}: {self:?}");
             // A release that was carried out freed the name for another reservation.
             let was_freed = matches!(self.end, End::Release(None));
             assert!(known.is_none() || known == self.id || was_freed, "{known:?}: {self:?}");
