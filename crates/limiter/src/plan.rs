@@ -185,12 +185,7 @@ impl Plan {
 
     /// Returns the report on all requests. The store must have applied the plan.
     pub fn report(&self) -> Report<'_> {
-        self.report_on(0..self.requests.len())
-    }
-
-    /// Returns the report on these requests. The store must have applied the plan.
-    pub(crate) fn report_on(&self, requests: Range<usize>) -> Report<'_> {
-        Report::new(self, requests)
+        Report::new(self, 0..self.requests.len())
     }
 
     /// Removes everything that was added since `mark`.

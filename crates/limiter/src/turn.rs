@@ -49,7 +49,7 @@ struct Turn {
     /// The plan, once it is applied.
     applied: OnceLock<Plan>,
     /// Tasks to wake then.
-    callers: Mutex<Vec<Waker>>,
+    waiting: Mutex<Vec<Waker>>,
     lane: Arc<Mutex<Lane>>,
 }
 
@@ -111,10 +111,12 @@ impl Limiter {
         let first = lane.builder.begin_caller();
         if let Err(error) = add(&mut lane.builder) {
             lane.builder.cancel_caller();
+            lane.leave_empty();
             return Err(error);
         }
         let requests = first..lane.builder.plan().len();
         if requests.is_empty() {
+            lane.leave_empty();
             return Ok(Asked { turn: None, requests });
         }
         lane.callers += 1;
@@ -122,7 +124,7 @@ impl Limiter {
             Some(turn) => Arc::clone(turn),
             None => {
                 let turn =
-                    Arc::new(Turn { applied: OnceLock::new(), callers: Mutex::default(), lane: Arc::clone(shared) });
+                    Arc::new(Turn { applied: OnceLock::new(), waiting: Mutex::default(), lane: Arc::clone(shared) });
                 lane.turn = Some(Arc::clone(&turn));
                 if self.store.is_shared() {
                     self.end(lane);
@@ -143,18 +145,14 @@ impl Limiter {
     /// Returns whether the open plan of this thread has room for more callers. A connection reads no requests before, because it
     /// would hold them until the plan and the tasks before it have had their turn.
     pub fn has_room(&self) -> bool {
-        self.lanes.get().is_none_or(|lane| {
-            let lane = lane.lock();
-            lane.turn.is_none() || (lane.callers < ENOUGH_CALLERS && lane.builder.plan().weight() < MAX_WEIGHT)
-        })
+        self.lanes.get().is_none_or(|lane| !lane.lock().is_full())
     }
 
     /// Returns whether a caller may join the open plan. It may not if the rules or the blocks in force are other ones.
     fn may_join(&self, lane: &Lane, pinned: Option<&Arc<ActiveRules>>) -> bool {
-        let plan = lane.builder.plan();
-        let is_under =
-            |rules: Option<&Arc<ActiveRules>>| plan.active.as_ref().map(Arc::as_ptr) == rules.map(Arc::as_ptr);
-        plan.weight() < MAX_WEIGHT
+        let known = lane.builder.plan().active.as_ref().map(Arc::as_ptr);
+        let is_under = |rules: Option<&Arc<ActiveRules>>| known == rules.map(Arc::as_ptr);
+        !lane.is_full()
             && lane.blocks == self.exceptions.memory.owners_revision()
             && if pinned.is_some() { is_under(pinned) } else { is_under(self.active.load().as_ref()) }
     }
@@ -174,30 +172,51 @@ impl Limiter {
     }
 }
 
+impl Lane {
+    /// Returns whether the open plan takes no more callers.
+    fn is_full(&self) -> bool {
+        self.turn.is_some() && (self.callers >= ENOUGH_CALLERS || self.builder.plan().weight() >= MAX_WEIGHT)
+    }
+
+    /// Gives up a plan without requests. An idle thread keeps no rules.
+    fn leave_empty(&mut self) {
+        if self.turn.is_none() {
+            let plan = self.builder.build();
+            self.keep(plan);
+        }
+    }
+
+    /// Keeps the buffers of a plan that is no longer needed, if they are small.
+    fn keep(&mut self, mut plan: Plan) {
+        if self.spare.len() < MAX_SPARE && plan.memory() <= MAX_KEPT {
+            plan.clear();
+            self.spare.push(plan);
+        }
+    }
+}
+
 impl Turn {
     /// Takes the plan, unless the turn has ended before.
     fn close(self: &Arc<Self>) -> Option<Plan> {
         let mut lane = self.lane.lock();
         lane.turn.take_if(|open| Arc::ptr_eq(open, self)).map(|_| lane.builder.build())
     }
-}
 
-impl Turn {
-    /// Is ready once the plan is applied. Otherwise, wakes the task then. `place` is the task's place among the callers.
+    /// Is ready once the plan is applied. Otherwise, wakes the task then. `place` is the task's place among those that wait.
     fn poll_applied(&self, place: &mut Option<usize>, task: &Waker) -> Poll<()> {
         if self.applied.get().is_some() {
             return Poll::Ready(());
         }
-        let mut callers = self.callers.lock();
+        let mut waiting = self.waiting.lock();
         // It may have been applied just now.
         if self.applied.get().is_some() {
             return Poll::Ready(());
         }
-        match place.and_then(|place| callers.get_mut(place)) {
+        match place.and_then(|place| waiting.get_mut(place)) {
             Some(known) => known.clone_from(task),
             None => {
-                *place = Some(callers.len());
-                callers.push(task.clone());
+                *place = Some(waiting.len());
+                waiting.push(task.clone());
             }
         }
         Poll::Pending
@@ -207,13 +226,9 @@ impl Turn {
 /// The buffers are used again once the last caller has its answers.
 impl Drop for Turn {
     fn drop(&mut self) {
-        if let Some(mut plan) = self.applied.take().filter(|plan| plan.memory() <= MAX_KEPT) {
-            // An idle thread keeps no rules.
-            plan.clear();
-            // The caller that drops this may have locked the lane.
-            if let Some(mut lane) = self.lane.try_lock().filter(|lane| lane.spare.len() < MAX_SPARE) {
-                lane.spare.push(plan);
-            }
+        // The caller that drops this may have locked the lane.
+        if let (Some(plan), Some(mut lane)) = (self.applied.take(), self.lane.try_lock()) {
+            lane.keep(plan);
         }
     }
 }
@@ -228,8 +243,8 @@ impl Drop for Unanswered {
     fn drop(&mut self) {
         // It is set once, here.
         let _ = self.turn.applied.set(mem::take(&mut self.plan));
-        let callers = mem::take(&mut *self.turn.callers.lock());
-        callers.into_iter().for_each(Waker::wake);
+        let waiting = mem::take(&mut *self.turn.waiting.lock());
+        waiting.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -251,7 +266,7 @@ impl Answers {
         let Self(Asked { turn, requests }) = self;
         // The plan of a turn is there, because there are answers.
         let applied = turn.as_ref().map_or(&NOTHING, |turn| &turn.applied);
-        applied.get_or_init(Plan::default).report_on(requests.clone())
+        Report::new(applied.get_or_init(Plan::default), requests.clone())
     }
 }
 
@@ -328,6 +343,7 @@ mod tests {
             Err("no")
         });
         assert_eq!(failed.err(), Some("no"));
+        assert!(limiter.ask(&Scope::EVERYTHING, |_| Err("alone")).is_err());
         assert_eq!((credit(hit(&limiter, "bob")).await, credit(one).await), (Some(9), Some(9)));
         assert_eq!(applied(&limiter), (2, 1));
     }
@@ -383,6 +399,47 @@ mod tests {
         let answers = tokio::time::timeout(Duration::from_secs(30), impatient).await.unwrap();
         let answer = answers.report().verdict(0);
         assert!(matches!(answer, Err(Refusal::Store(StoreError::Unreachable(_)))), "{answer:?}");
+    }
+
+    #[tokio::test]
+    async fn idle_thread_keeps_no_rules() {
+        let limiter = Arc::new(limiter_of(RULES));
+        let active = limiter.active_rules().unwrap();
+        let in_use = Arc::strong_count(&active);
+        assert!(limiter.ask(&Scope::EVERYTHING, |_| Err("no")).is_err());
+        assert_eq!(Arc::strong_count(&active), in_use, "after an error");
+        let _nothing = limiter.ask(&Scope::EVERYTHING, |_| Ok::<_, Infallible>(()));
+        assert_eq!(Arc::strong_count(&active), in_use, "without requests");
+        let answers = hit(&limiter, "ann").answers().await;
+        assert_eq!(Arc::strong_count(&active), in_use + 1);
+        drop(answers);
+        assert_eq!(Arc::strong_count(&active), in_use, "after the answers");
+    }
+
+    #[tokio::test]
+    async fn full_plan_has_no_room_until_its_turn_is_over() {
+        let limiter = Arc::new(limiter_of(&RULES.replace("10;", "1000;")));
+        assert!(limiter.has_room());
+        let mut asked: Vec<_> = (0..ENOUGH_CALLERS).map(|_| hit(&limiter, "ann")).collect();
+        assert!(!limiter.has_room());
+        // A front that has read a request anyway begins the next plan.
+        asked.push(hit(&limiter, "ann"));
+        assert!(limiter.has_room());
+        for (taken, asked) in (1..).zip(asked) {
+            assert_eq!(credit(asked).await, Some(1_000 - taken));
+        }
+        assert_eq!(applied(&limiter), (ENOUGH_CALLERS as u64 + 1, 2));
+
+        let large = limiter.ask(&Scope::EVERYTHING, |builder| {
+            while builder.weight() < MAX_WEIGHT {
+                builder.add(&operation("user=bob"), Intent::Peek, None);
+            }
+            Ok::<_, Infallible>(())
+        });
+        assert!(!limiter.has_room());
+        let Ok(large) = large;
+        drop(large.answers().await);
+        assert!(limiter.has_room() && limiter.lanes.get().unwrap().lock().spare.len() == 1, "a large plan is not kept");
     }
 
     #[tokio::test]

@@ -8,7 +8,6 @@ use tokio::sync::oneshot;
 use tonic::Status;
 
 use super::envoy::Work;
-
 use crate::net::auth::RequestOrigin;
 use crate::net::memory::RequestMemory;
 use crate::net::work::{CallGuard, CallsInFlight};
