@@ -20,6 +20,8 @@ const CHARGED: i64 = 100_000_000;
 const USERS: usize = 3;
 const PIPELINE: usize = 8;
 const FLAGS: [&str; 2] = ["--max-reservation-ttl", "10m"];
+/// A long campaign makes more reservations than the default bound, and all of them are remembered. Redis has no bound.
+const MORE_RESERVATIONS: [&str; 2] = ["--max-reservations", "10000000"];
 /// Longer than a round of a campaign, in seconds.
 const TTL: &str = "TTL 600";
 
@@ -317,7 +319,7 @@ fn report(usage: &Usage) {
 #[test]
 #[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
 fn sigkill_of_divvy_neither_loses_nor_doubles_usage() {
-    report(&kill_divvy(&rules(), &FLAGS));
+    report(&kill_divvy(&rules(), &[FLAGS, MORE_RESERVATIONS].concat()));
 }
 
 #[test]
