@@ -133,7 +133,7 @@ test-unit: ## The tests that need nothing but cargo: no RocksDB, no other progra
 
 .PHONY: model
 model: libraries ## Check the commit path on a model checker, thousands of schedules
-	DIVVY_TEST_SCHEDULES=$(SCHEDULES) $(CARGO_TEST) --package divvy-rocks --lib tests::model
+	DIVVY_TEST_SCHEDULES=$(SCHEDULES) $(CARGO_TEST) --workspace --lib tests::model
 
 .PHONY: test-slow
 test-slow: SCHEDULES = $(TEST_SLOW_SCHEDULES)
@@ -164,7 +164,7 @@ attacks:
 calendars:
 	DIVVY_TEST_ZONES=all $(CAMPAIGN) --nocapture calendar::boundaries_equal
 top:
-	DIVVY_TEST_TOP_HITS=$(TEST_SLOW_TOP_HITS) $(CARGO_TEST) --package divvy-limiter --lib -- --nocapture heavy_hitters::tests::recall
+	DIVVY_TEST_TOP_HITS=$(TEST_SLOW_TOP_HITS) $(CARGO_TEST) --workspace --lib -- --nocapture heavy_hitters::tests::recall
 
 .PHONY: bench-instructions
 bench-instructions: libraries ## Instructions and cache misses per hit, by valgrind; fails if one rises by a tenth

@@ -1,7 +1,6 @@
 use std::fs;
 use std::path::Path;
 use std::pin::pin;
-use std::time::Instant;
 
 use futures_util::poll;
 use serde_json::Value;
@@ -9,6 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::audit::Action;
+use divvy_core::clock::NANOS_PER_SECOND;
 
 fn in_file(path: &Path, is_required: bool) -> (Arc<AuditLog>, Arc<Metrics>) {
     let metrics = Metrics::new();
@@ -138,8 +138,8 @@ async fn failing_log_is_counted_and_refuses_changes_only_if_it_is_required() {
 async fn refused_attempts_cannot_fill_the_disk() {
     let Fixture { log, metrics, path, _dir } = fixture(false);
     // A flood that takes n seconds may fall into n + 1.
-    let started = Instant::now();
-    let most = |rate: u64| (started.elapsed().as_secs() + 2) as usize * rate as usize;
+    let (clock, started) = (Clock::system(), Clock::system().now());
+    let most = |rate: u64| ((clock.now().as_nanos() - started.as_nanos()) / NANOS_PER_SECOND + 2) as usize * rate as usize;
     let mut before = 0;
     let mut added = || {
         let count = lines(&path).len();

@@ -33,6 +33,8 @@ const NEW: &str = ".new";
 pub const BACKUP_FILE: &str = "DIVVY-BACKUP";
 /// RocksDB's entry point, which names the database's current files.
 const CURRENT: &str = "CURRENT";
+/// The manifest of a database that is being made. RocksDB replaces it before it writes data.
+const FIRST_MANIFEST: &str = "MANIFEST-000001";
 
 /// File that is written to test the disk, and removed at once.
 const PROBE_FILE: &str = "DIVVY-PROBE";
@@ -78,6 +80,12 @@ pub fn claim(path: &Path) -> Result<(), OpenError> {
         }
         Err(error) if error.kind() == ErrorKind::NotFound => return Err(OpenError::NotOurs(path.into())),
         Err(error) => return Err(unusable(error)),
+    }
+    // The power failed while the first database was made. A file system may lose the name of a file that is older than one it keeps.
+    let is_half_made = fs::read_to_string(path.join(CURRENT)).is_ok_and(|current| current.trim_end() == FIRST_MANIFEST)
+        && !path.join(FIRST_MANIFEST).exists();
+    if is_half_made && !holds_data(path).map_err(unusable)? {
+        fs::remove_file(path.join(CURRENT)).map_err(unusable)?;
     }
     // RocksDB would create a new database here, and delete the rest of the old one at the next start.
     if !has_database(path) && holds_data(path).map_err(unusable)? {
@@ -412,8 +420,27 @@ mod tests {
         claim(&path).unwrap();
         claim(&path).unwrap();
         assert!(!has_database(&path), "ended before the database was made");
+        fs::write(path.join(FIRST_MANIFEST), "").unwrap();
         fs::write(path.join(CURRENT), "MANIFEST-000001\n").unwrap();
         claim(&path).unwrap();
+        assert!(has_database(&path));
+    }
+
+    /// Regression test: the campaign of power cuts found that the server refused to start.
+    #[test]
+    fn database_that_lost_its_first_manifest_before_it_had_data_is_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new");
+        claim(&path).unwrap();
+        fs::write(path.join(CURRENT), "MANIFEST-000001\n").unwrap();
+        claim(&path).unwrap();
+        assert!(!has_database(&path));
+        for (file, current) in [("000004.log", "MANIFEST-000001\n"), ("OPTIONS-000007", "MANIFEST-000005\n")] {
+            fs::write(path.join(file), "").unwrap();
+            fs::write(path.join(CURRENT), current).unwrap();
+            claim(&path).unwrap();
+            assert!(has_database(&path), "RocksDB refuses it");
+        }
     }
 
     #[test]
