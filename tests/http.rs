@@ -18,6 +18,32 @@ fn oversized_body_is_rejected_without_being_read() {
     assert!(server.terminate().success());
 }
 
+/// Regression test: such clients filled the memory for buffers.
+#[test]
+fn body_that_is_not_wanted_is_not_waited_for() {
+    let (server, _) = served(RULES, &["--requirepass", "secret"]);
+    for (request, status) in [
+        ("POST /nothing", 404),
+        ("POST /healthz", 405),
+        ("GET /openapi.json", 200),
+        ("GET /v1/rules", 401),
+        ("POST /v1/hits", 401),
+        ("POST /v1/peek", 401),
+        ("POST /v1/explain", 401),
+        ("POST /ui/api/login", 404),
+    ] {
+        for framing in
+            ["content-length: 60000", "transfer-encoding: chunked", "content-length: 9\r\nexpect: 100-continue"]
+        {
+            let mut client = server.http();
+            let head = "host: divvy\r\ncontent-type: application/json";
+            client.send(format!("{request} HTTP/1.1\r\n{head}\r\n{framing}\r\n\r\n{{").as_bytes());
+            assert_eq!(client.read_response().status, status, "{request} {framing}");
+            assert!(client.is_closed(), "{request} {framing}");
+        }
+    }
+}
+
 #[test]
 fn pipelined_requests_are_answered_in_order_on_one_connection() {
     let (_server, mut client) = served(RULES, &[]);

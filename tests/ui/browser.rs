@@ -101,7 +101,8 @@ impl Events {
         let mut name = String::new();
         loop {
             let mut line = String::new();
-            if self.reader.read_line(&mut line).unwrap() == 0 {
+            // The last chunk is empty.
+            if self.reader.read_line(&mut line).unwrap() == 0 || line == "0\r\n" {
                 return None;
             }
             // Other lines are the lengths of chunks.

@@ -66,7 +66,7 @@ impl Front for LineFront {
         context: ConnectionContext,
     ) -> impl Future<Output = ()> + Send + 'static {
         let session = LineSession::new(self, Gate::new(self.guard.clone(), context.peer, context.certificate.clone()));
-        connection::serve(stream, session, self.limits.timeouts, context)
+        connection::serve(stream, BytesMut::new(), session, self.limits.timeouts, context)
     }
 }
 

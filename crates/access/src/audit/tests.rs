@@ -139,7 +139,8 @@ async fn refused_attempts_cannot_fill_the_disk() {
     let Fixture { log, metrics, path, _dir } = fixture(false);
     // A flood that takes n seconds may fall into n + 1.
     let (clock, started) = (Clock::system(), Clock::system().now());
-    let most = |rate: u64| ((clock.now().as_nanos() - started.as_nanos()) / NANOS_PER_SECOND + 2) as usize * rate as usize;
+    let most =
+        |rate: u64| ((clock.now().as_nanos() - started.as_nanos()) / NANOS_PER_SECOND + 2) as usize * rate as usize;
     let mut before = 0;
     let mut added = || {
         let count = lines(&path).len();

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use http_body_util::BodyExt;
+use hyper::http::request::Parts;
 use hyper::{HeaderMap, Request, Response};
 use prost::Message;
 use tonic::body::Body;
@@ -32,16 +33,15 @@ use self::reserving_calls::ReservingCalls;
 use super::health::keep_running;
 use super::http::BodyBounds;
 use super::http::auth::{self, Refusal};
-use super::http::response::{Problem, count_error, grpc_error};
+use super::http::response::grpc_error;
 use super::http::transport::Responder;
-use super::http::transport::request_body::{Account, BoundedBody, Incoming};
+use super::http::transport::request_body::RequestBody;
 use super::http::transport::response_body::{Call, Reply, refuse};
 use super::net::auth::{Guard, RequestOrigin};
-use super::net::connection::Timeouts;
 use super::net::protocol::Protocol;
 use super::server_context::ServerContext;
 use divvy_access::{Category, LoginError};
-use divvy_telemetry::metrics::{Bound, RequestKind, Task};
+use divvy_telemetry::metrics::{Bound, FrontRequests, RequestKind, Task};
 
 /// Maximum memory per byte of a message once it is decoded. The shortest descriptors have only a few bytes.
 const DECODED: usize = 24;
@@ -195,33 +195,41 @@ impl Responder for GrpcFront {
     /// Envoy sends as many requests before it receives a lower bound, and treats refused requests as failures of the service.
     const MAX_CONCURRENT: u32 = 1_024;
 
-    fn timeouts(&self) -> Timeouts {
-        self.bounds.timeouts
+    fn bounds(&self) -> &BodyBounds {
+        &self.bounds
     }
 
-    async fn answer(
-        &self,
-        request: Request<impl Incoming + 'static>,
-        origin: RequestOrigin,
-        call: &mut Call,
-    ) -> Response<Reply> {
-        let response = match Rpc::find(request.uri().path()) {
-            Some(rpc) => self.answer_rpc(rpc, request, &origin).await,
+    fn max_body(&self) -> usize {
+        self.max_message
+    }
+
+    fn requests(&self) -> &FrontRequests {
+        &self.rate_limits.counts
+    }
+
+    fn has_room(&self) -> bool {
+        self.rate_limits.limiter.has_room()
+    }
+
+    /// Calls over HTTP/1.1 have no answer anyway.
+    async fn may_send(&self, _: &Parts, _: &RequestOrigin) -> bool {
+        false
+    }
+
+    async fn answer(&self, request: Request<RequestBody>, origin: &RequestOrigin, call: &mut Call) -> Response<Reply> {
+        match Rpc::find(request.uri().path()) {
+            Some(rpc) => self.answer_rpc(rpc, request, origin).await,
             // The future is boxed because it is large, and every call would otherwise include its size.
-            None => Box::pin(self.answer_by_library(request, &origin, call)).await,
-        };
-        count_error(&response, self.rate_limits.limiter.metrics(), Protocol::Grpc, &origin);
-        response
+            None => Box::pin(self.answer_by_library(request, origin, call)).await,
+        }
     }
 }
 
 impl GrpcFront {
     /// Answers a call of a rate limit service.
-    async fn answer_rpc(&self, rpc: Rpc, request: Request<impl Incoming>, origin: &RequestOrigin) -> Response<Reply> {
+    async fn answer_rpc(&self, rpc: Rpc, request: Request<RequestBody>, origin: &RequestOrigin) -> Response<Reply> {
         let (head, body) = request.into_parts();
-        let account = Account::new(&self.bounds);
-        let body = BoundedBody::new(body, &account);
-        let response = match self.refuse(&head.headers, Category::Hit, origin).await {
+        match self.refuse(&head.headers, Category::Hit, origin).await {
             Some(refusal) => {
                 drop(body);
                 refusal
@@ -233,8 +241,7 @@ impl GrpcFront {
                 }
                 Err(status) => status.into_http(),
             },
-        };
-        account.settle(head.version).await.map_or(response, Problem::into_response)
+        }
     }
 
     /// Carries out what an admitted call is for.
@@ -242,7 +249,7 @@ impl GrpcFront {
         &self,
         rpc: Rpc,
         headers: HeaderMap,
-        body: impl Incoming,
+        body: RequestBody,
         origin: &RequestOrigin,
     ) -> Result<Response<Reply>, Status> {
         let limits = &self.rate_limits;
@@ -279,7 +286,7 @@ impl GrpcFront {
     async fn read<'a, M: Message + Default>(
         &self,
         headers: &HeaderMap,
-        body: impl Incoming,
+        body: RequestBody,
         origin: &'a RequestOrigin,
     ) -> Result<RpcCall<'a, M>, Status> {
         let (request, bytes) = read(headers, body, self.max_message).await?;
@@ -289,13 +296,12 @@ impl GrpcFront {
     /// Answers any other call.
     async fn answer_by_library(
         &self,
-        request: Request<impl Incoming + 'static>,
+        request: Request<RequestBody>,
         origin: &RequestOrigin,
         call: &mut Call,
     ) -> Response<Reply> {
         let (head, body) = request.into_parts();
-        let account = Arc::new(Account::new(&self.bounds));
-        let (version, body) = (head.version, Body::new(BoundedBody::new(body, Arc::clone(&account))));
+        let body = Body::new(body);
         let path = head.uri.path();
         let is_check = self.checks.has(path);
         let service = if is_check { Some(&self.checks) } else { self.reflection.iter().find(|it| it.has(path)) };
@@ -303,7 +309,7 @@ impl GrpcFront {
             Some(_) if !is_check => self.refuse(&head.headers, Category::Connection, origin).await,
             _ => None,
         };
-        let response = match (service, refusal) {
+        match (service, refusal) {
             (Some(service), None) if call.begin_work().is_ok() => {
                 let response = (service.call)(Request::from_parts(head, body)).await;
                 call.end_work();
@@ -315,8 +321,7 @@ impl GrpcFront {
                     || if service.is_some() { refuse(Reply::default()) } else { Status::unimplemented("").into_http() };
                 refusal.unwrap_or_else(other)
             }
-        };
-        account.settle(version).await.map_or(response, Problem::into_response)
+        }
     }
 
     /// Returns the refusal of a client that is not logged in, or lacks the category.

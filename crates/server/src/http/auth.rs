@@ -77,12 +77,18 @@ pub async fn admit(
     origin: &RequestOrigin,
     category: Category,
 ) -> Result<(), Refusal> {
+    if let Some(admitted) = origin.admitted() {
+        return admitted;
+    }
     let by_session = || Some(guard.sessions.as_ref()?.open_with_token(&guard.authority, headers)?.identity);
-    let identity = recognize(guard, headers, origin, by_session).await?;
-    let may = check_category(guard, &identity, category);
-    // The audit log needs the name of a refused client, too.
-    origin.identify(identity, &guard.authority, category);
-    may
+    let admitted = recognize(guard, headers, origin, by_session).await.and_then(|identity| {
+        let may = check_category(guard, &identity, category);
+        // The audit log needs the name of a refused client, too.
+        origin.identify(identity, &guard.authority, category);
+        may
+    });
+    origin.set_admitted(admitted);
+    admitted
 }
 
 /// Logs the client of a request in: by the header `Authorization`, or else by a session, or else by a certificate.

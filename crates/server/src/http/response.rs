@@ -11,8 +11,7 @@ use serde::Serialize;
 use tonic::Status;
 
 use super::transport::response_body::Reply;
-use crate::errors::{self, Terms};
-use crate::net::auth::RequestOrigin;
+use crate::errors::{self, ErrorClient, Terms};
 use crate::net::protocol::Protocol;
 use divvy_core::units::shorten;
 use divvy_limiter::{ErrorClass, LimiterError, RefusedMember};
@@ -83,9 +82,14 @@ pub struct ErrorCount {
 
 /// Counts a response of a front if it is an error.
 #[inline]
-pub fn count_error<B>(response: &Response<B>, metrics: &Metrics, front: Protocol, origin: &RequestOrigin) {
+pub fn count_error<B>(
+    response: &Response<B>,
+    metrics: &Metrics,
+    front: Protocol,
+    client: impl FnOnce() -> ErrorClient,
+) {
     let Some(ErrorCount { kind, limit, reason }) = response.extensions().get() else { return };
-    errors::count(metrics, front, *kind, || origin.error_client(), reason);
+    errors::count(metrics, front, *kind, client, reason);
     if let Some(limit) = limit {
         metrics.limits.reached(*limit);
     }

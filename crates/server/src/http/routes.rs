@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use http_body_util::BodyExt;
+use bytes::BytesMut;
 use hyper::body::Body;
 use hyper::header::{CACHE_CONTROL, CONTENT_LENGTH, HeaderValue, ORIGIN};
 use hyper::http::request::Parts;
@@ -16,20 +16,20 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use super::api::{Api, ApiSettings, Attempt, DESCRIPTION, body, change_of};
 use super::monitoring::MAX_SCRAPES;
 use super::page::{self, Page};
-use super::response::{Answered, JSON, Problem, count_error, empty, not_found, of_type, text};
+use super::response::{Answered, JSON, Problem, empty, not_found, of_type, text};
 use super::transport::Responder;
-use super::transport::request_body::{Account, BodyBounds, BoundedBody, Incoming};
+use super::transport::http1::HitSession;
+use super::transport::request_body::{BodyBounds, RequestBody};
 use super::transport::response_body::{Call, Reply, refuse};
 use super::{auth, cross_origin, monitoring};
 use crate::net::auth::{FrontGuards, Guard, RequestOrigin};
-use crate::net::connection::Timeouts;
 use crate::net::protocol::Protocol;
 use crate::net::work::{CallsInFlight, WorkSlots};
 use crate::server_context::ServerContext;
 use divvy_access::Category;
 use divvy_api::{ENDPOINTS, Endpoint, find};
 use divvy_limiter::Intent;
-use divvy_telemetry::metrics::RequestKind;
+use divvy_telemetry::metrics::{FrontRequests, RequestKind};
 
 /// The path of hits.
 const HIT: &str = "/v1/hit";
@@ -77,6 +77,23 @@ enum Target<'a> {
     Metrics,
 }
 
+impl Target<'_> {
+    /// Returns whether its requests have a body.
+    fn has_body(self) -> bool {
+        match self {
+            Self::Ask(_) | Self::Hits | Self::Reserve | Self::Commit(_) | Self::Renew(_) => true,
+            Self::Operation(endpoint) => endpoint.has_body(),
+            Self::Check
+            | Self::CheckBelow
+            | Self::Release(_)
+            | Self::Description
+            | Self::Alive
+            | Self::Ready
+            | Self::Metrics => false,
+        }
+    }
+}
+
 /// The route of a path.
 struct Route<'a> {
     target: Target<'a>,
@@ -94,30 +111,54 @@ impl Responder for HttpFront {
 
     const MAX_CONCURRENT: u32 = 64;
 
-    fn timeouts(&self) -> Timeouts {
-        self.bounds.timeouts
+    fn bounds(&self) -> &BodyBounds {
+        &self.bounds
     }
 
-    async fn answer(&self, request: Request<impl Incoming>, origin: RequestOrigin, call: &mut Call) -> Response<Reply> {
+    fn max_body(&self) -> usize {
+        self.api.server.limits.max_body
+    }
+
+    fn requests(&self) -> &FrontRequests {
+        &self.api.requests
+    }
+
+    fn has_room(&self) -> bool {
+        self.api.server.limiter.has_room()
+    }
+
+    async fn may_send(&self, head: &Parts, origin: &RequestOrigin) -> bool {
+        let Some(route) = find_route(&self.guards, &self.metrics_path, &head.method, head.uri.path()) else {
+            return false;
+        };
+        if !route.accepts(&head.method) || !route.target.has_body() {
+            return false;
+        }
+        match route.guard {
+            Some(guard) => auth::admit(guard, &head.headers, origin, route.category).await.is_ok(),
+            None => true,
+        }
+    }
+
+    async fn answer_hits(&self, hits: &mut HitSession, input: &mut BytesMut, output: &mut Vec<u8>) -> bool {
+        // If there is a guard, each hit has its own user.
+        self.guards.hit.is_none() && self.api.answer_hits(hits, input, output).await
+    }
+
+    async fn answer(&self, request: Request<RequestBody>, origin: &RequestOrigin, call: &mut Call) -> Response<Reply> {
         let (head, body) = request.into_parts();
-        let (version, is_head) = (head.version, head.method == Method::HEAD);
-        let account = Account::new(&self.bounds);
-        let body = BoundedBody::new(body, &account);
+        let is_head = head.method == Method::HEAD;
         let mut response = if head.method == Method::POST && head.uri.path_and_query().is_some_and(|path| path == HIT) {
-            self.hit(head.headers, body, &origin).await
+            self.hit(head.headers, body, origin).await
         } else if call.begin_work().is_ok() {
             // The future is boxed because it is large, and every hit would otherwise include its size.
-            let response = Box::pin(self.respond(head, body, &origin)).await;
+            let response = Box::pin(self.respond(head, body, origin)).await;
             call.end_work();
             response
         } else {
             drop(body);
             refuse(Reply::default())
         };
-        if let Some(problem) = account.settle(version).await {
-            response = problem.into_response();
-        }
-        count_error(&response, self.api.server.limiter.metrics(), Protocol::Http, &origin);
         if let Some(length) = response.body().size_hint().exact() {
             response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
         }
@@ -144,7 +185,7 @@ impl HttpFront {
     }
 
     /// Answers `POST /v1/hit`. Nearly all requests are hits, so they pay for nothing else.
-    async fn hit(&self, headers: HeaderMap, body: impl Incoming, origin: &RequestOrigin) -> Response<Reply> {
+    async fn hit(&self, headers: HeaderMap, body: RequestBody, origin: &RequestOrigin) -> Response<Reply> {
         let guard = self.guards.hit.as_deref();
         let is_of_page = guard.is_some_and(|guard| auth::is_of_page(guard, &headers));
         let answered = async {
@@ -156,10 +197,10 @@ impl HttpFront {
     }
 
     /// Answers any other request.
-    async fn respond(&self, head: Parts, body: impl Incoming, origin: &RequestOrigin) -> Response<Reply> {
+    async fn respond(&self, head: Parts, body: RequestBody, origin: &RequestOrigin) -> Response<Reply> {
         let path = head.uri.path();
         if let Some(page) = self.page.as_ref().filter(|_| page::is_path(path)) {
-            let mut body = body.map_err(Into::into);
+            let mut body = body;
             return Arc::clone(page).respond(&head, &mut body, origin, &self.api.requests).await;
         }
         let Some(route) = find_route(&self.guards, &self.metrics_path, &head.method, path) else {
@@ -184,7 +225,7 @@ impl HttpFront {
         &self,
         route: &Route<'_>,
         head: &Parts,
-        body: impl Incoming,
+        body: RequestBody,
         origin: &RequestOrigin,
     ) -> Response<Reply> {
         let Route { target, guard, .. } = *route;
@@ -215,7 +256,7 @@ impl HttpFront {
         &self,
         target: Target<'_>,
         head: &Parts,
-        body: impl Incoming,
+        body: RequestBody,
         origin: &RequestOrigin,
         attempt: &mut Attempt<'_>,
     ) -> Answered {

@@ -4,13 +4,14 @@
 //! How credentials are sent depends on the protocol.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
 use super::accept::network;
 use super::sessions::Sessions;
 use crate::errors::ErrorClient;
+use crate::http::auth::Refusal;
 use crate::operations::{self, PassedCheck};
 use divvy_access::{Authority, Category, ClientIdentity, Forbidden, Given, LoginError, TokenError};
 use divvy_core::clock::Clock;
@@ -220,12 +221,14 @@ pub struct RequestOrigin {
     pub certificate: Option<Arc<str>>,
     /// The check that the request passed; `None` until it passes a guard.
     passed_check: Mutex<Option<PassedCheck>>,
+    /// The answer of the guard, which is asked once.
+    admitted: OnceLock<Result<(), Refusal>>,
 }
 
 impl RequestOrigin {
     /// Returns the origin of a request that has not passed a guard.
     pub fn new(peer: SocketAddr, certificate: Option<Arc<str>>) -> Self {
-        Self { peer, certificate, passed_check: Mutex::new(None) }
+        Self { peer, certificate, passed_check: Mutex::new(None), admitted: OnceLock::new() }
     }
 
     /// Sets the identity of the client, whose request needs this category.
@@ -236,6 +239,16 @@ impl RequestOrigin {
     /// Returns whether the credentials of the client were verified by a guard.
     pub fn has_passed(&self) -> bool {
         self.passed_check.lock().is_some()
+    }
+
+    /// Returns the answer of the guard, if it was asked before the request's body came in.
+    pub fn admitted(&self) -> Option<Result<(), Refusal>> {
+        self.admitted.get().copied()
+    }
+
+    /// Keeps the answer of the guard.
+    pub fn set_admitted(&self, admitted: Result<(), Refusal>) {
+        self.admitted.get_or_init(|| admitted);
     }
 
     /// Calls `read` with the identity that the client had when it passed its guard.

@@ -87,11 +87,19 @@ pub struct ConnectionContext {
 
 /// Serves the connection until the client or the session ends it, a timeout expires, or the server is closing. Then
 /// answers the requests that have arrived, and closes the connection in an orderly way.
-pub async fn serve(stream: Stream, mut session: impl Session, timeouts: Timeouts, context: ConnectionContext) {
+///
+/// `input` is what has been read of the connection before.
+pub async fn serve(
+    stream: Stream,
+    input: BytesMut,
+    mut session: impl Session,
+    timeouts: Timeouts,
+    context: ConnectionContext,
+) {
     let ConnectionContext { closing, memory, metrics, .. } = context;
     let mut connection = Connection {
         stream,
-        input: BytesMut::new(),
+        input,
         output: Vec::new(),
         admitted_by: None,
         unfinished: None,
@@ -221,6 +229,9 @@ impl Connection {
         session: &mut impl Session,
         mut closing: Pin<&mut WaitForCancellationFuture<'_>>,
     ) -> io::Result<()> {
+        if !self.input.is_empty() && !self.answer(session).await? {
+            return Ok(());
+        }
         loop {
             self.note_admission(session);
             match self.receive(session, closing.as_mut()).await? {
@@ -444,7 +455,7 @@ async fn write_out(stream: &mut Stream, output: &[u8], written: &mut usize) -> i
 }
 
 /// Sends a FIN after the last reply, with TLS also a close_notify, and waits a while for the client's FIN.
-pub(super) async fn close(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+pub async fn close(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     let end = async {
         let mut unread = [0; 4096];
         if stream.shutdown().await.is_ok() {

@@ -11,7 +11,7 @@ pub enum Protocol {
 }
 
 /// First bytes of HTTP/2.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0";
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0";
 /// Precedes the version in the first line of an HTTP/1 request.
 const HTTP_1: &[u8] = b" HTTP/1.";
 /// Longest first line that is searched (bytes).

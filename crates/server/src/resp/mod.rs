@@ -18,6 +18,8 @@ mod transaction;
 
 use std::sync::Arc;
 
+use bytes::BytesMut;
+
 pub use self::info::RespFront;
 use self::session::RespSession;
 use super::net::accept::Front;
@@ -59,6 +61,6 @@ impl Front for RespFront {
     ) -> impl Future<Output = ()> + Send + 'static {
         let certificate = context.certificate.clone();
         let session = RespSession::new(Arc::clone(self), context.peer, context.local, certificate);
-        connection::serve(stream, session, self.limits.timeouts, context)
+        connection::serve(stream, BytesMut::new(), session, self.limits.timeouts, context)
     }
 }

@@ -12,6 +12,7 @@ use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use serde::Serialize;
 
 use crate::http::response::JSON;
+use crate::http::transport::http1::response::write_header;
 use divvy_core::clock::ceil_seconds;
 use divvy_limiter::{Limit, Outcome, Refusal, Report, Standing, Verdict};
 
@@ -218,7 +219,7 @@ impl<'a> Answer<'a> {
 
     /// Adds the rate limit headers, unless no limit applies. The draft's headers list all limits, and the others contain only the
     /// one that answers. `text` is a buffer.
-    pub fn write_headers(&self, dialects: RateLimitHeaders, headers: &mut HeaderMap, text: &mut Vec<u8>) {
+    pub fn write_headers(&self, dialects: RateLimitHeaders, headers: &mut impl Headers, text: &mut Vec<u8>) {
         if self.is_unlimited {
             return;
         }
@@ -229,12 +230,13 @@ impl<'a> Answer<'a> {
         }
         for (wanted, names) in [(dialects.triple, TRIPLE), (dialects.x, X)] {
             if wanted {
-                let numbers = [self.limit, self.remaining, self.reset];
-                headers.extend(names.into_iter().zip(numbers.map(HeaderValue::from)));
+                for (name, number) in names.into_iter().zip([self.limit, self.remaining, self.reset]) {
+                    insert_number(headers, name, number, text);
+                }
             }
         }
         if let Some(seconds) = self.retry_after {
-            headers.insert(RETRY_AFTER, seconds.into());
+            insert_number(headers, RETRY_AFTER, seconds, text);
         }
     }
 }
@@ -281,8 +283,37 @@ impl Answer<'_> {
     }
 }
 
+/// The head of a response.
+pub trait Headers {
+    /// Adds a header. Omits it if a header may not have this value.
+    fn add(&mut self, name: HeaderName, value: &[u8]);
+}
+
+impl Headers for HeaderMap {
+    fn add(&mut self, name: HeaderName, value: &[u8]) {
+        if let Ok(value) = HeaderValue::from_bytes(value) {
+            self.insert(name, value);
+        }
+    }
+}
+
+/// The head of a response over HTTP/1.1, as it is sent.
+impl Headers for Vec<u8> {
+    fn add(&mut self, name: HeaderName, value: &[u8]) {
+        if value.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\t' | 128..)) {
+            write_header(name.as_str(), value, self);
+        }
+    }
+}
+
+fn insert_number(headers: &mut impl Headers, name: HeaderName, number: u64, text: &mut Vec<u8>) {
+    text.clear();
+    write_number(number, text);
+    headers.add(name, text);
+}
+
 fn insert_list<'a>(
-    headers: &mut HeaderMap,
+    headers: &mut impl Headers,
     name: HeaderName,
     limits: &[Answer<'a>],
     write: fn(&Answer<'a>, &mut Vec<u8>),
@@ -295,9 +326,7 @@ fn insert_list<'a>(
         }
         write(limit, text);
     }
-    if let Ok(value) = HeaderValue::from_bytes(text) {
-        headers.insert(name, value);
-    }
+    headers.add(name, text);
 }
 
 /// Appends a number in decimal, faster than `Display`.

@@ -41,7 +41,7 @@ pub fn parse_query<'a, T: Deserialize<'a>>(uri: &'a Uri) -> Result<T, Problem> {
 /// # Errors
 /// 415 for another type, 413 for a longer body, 400 for an incomplete body.
 pub async fn read(headers: &HeaderMap, mut body: impl Incoming, max: usize) -> Result<Bytes, Problem> {
-    if !is_json(headers) {
+    if !headers.get(CONTENT_TYPE).is_some_and(|kind| is_json(kind.as_bytes())) {
         let detail = "the body must be JSON: send it with `Content-Type: application/json`";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
     }
@@ -72,12 +72,11 @@ pub async fn read(headers: &HeaderMap, mut body: impl Incoming, max: usize) -> R
 /// # Errors
 /// It has one.
 pub async fn refuse(mut body: impl Incoming) -> Result<(), Problem> {
-    match next_data(&mut body).await.map_err(incomplete)? {
-        Some(data) if !data.is_empty() => {
-            Err(Problem::bad_request("this request takes no body: its fields are in the query"))
-        }
-        _ => Ok(()),
+    let is_long = body.size_hint().lower() > 0;
+    if is_long || next_data(&mut body).await.map_err(incomplete)?.is_some_and(|data| !data.is_empty()) {
+        return Err(Problem::bad_request("this request takes no body: its fields are in the query"));
     }
+    Ok(())
 }
 
 /// Checks that a request has no query.
@@ -102,12 +101,11 @@ fn too_long(max: usize) -> Problem {
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).with_limit(Bound::Body)
 }
 
-/// Returns whether the content type is JSON. No other type is accepted, because a web page can post other types to
+/// Returns whether a content type is JSON. No other type is accepted, because a web page can post other types to
 /// another site without the user's consent.
-fn is_json(headers: &HeaderMap) -> bool {
-    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let essence = kind.split(';').next().unwrap_or_default().trim();
-    essence.eq_ignore_ascii_case(JSON)
+pub fn is_json(kind: &[u8]) -> bool {
+    let essence = kind.split(|byte| *byte == b';').next().unwrap_or_default();
+    essence.trim_ascii().eq_ignore_ascii_case(JSON.as_bytes())
 }
 
 /// Parses a body.

@@ -5,29 +5,35 @@
 //! The header `Idempotency-Key` follows the IETF's draft (draft-ietf-httpapi-idempotency-key-header-07): a client may send
 //! the request again if it got no answer. The counters remember the answers.
 
+use std::convert::Infallible;
+
+use bytes::{Buf, BytesMut};
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::http::request::Parts;
-use hyper::{HeaderMap, Response, StatusCode};
+use hyper::{HeaderMap, Response, StatusCode, Version};
 use serde::{Deserialize, Serialize};
 
 use super::Api;
 use super::answer::Answer;
 use super::body::{self, Pairs};
 use crate::errors;
-use crate::http::response::{Answered, Problem, json, refused_member};
-use crate::http::transport::request_body::Incoming;
+use crate::http::response::{Answered, JSON, Problem, count_error, json, refused_member};
+use crate::http::transport::http1::request::{Framing, HeaderSpace, header_space, read_head};
+use crate::http::transport::http1::response::{write_end, write_header, write_status};
+use crate::http::transport::http1::{HitSession, write_whole};
+use crate::http::transport::request_body::RequestBody;
 use crate::http::transport::response_body::Reply;
 use crate::net::auth::RequestOrigin;
-use crate::net::memory::{self, pooled};
+use crate::net::memory::{self, SMALL, pooled};
 use crate::net::protocol::Protocol;
 use crate::net::work::{CallGuard, CallsInFlight};
 use divvy_core::json::{Object, WholeNumber};
 use divvy_core::rules::Operation;
 use divvy_limiter::{
     Answers, ErrorClass, Intent, LimiterError, MAX_IDEMPOTENCY_KEY, MAX_TOGETHER, Payload, PlanBuilder, Refusal,
-    Report, Together,
+    Report, Scope, Together,
 };
-use divvy_telemetry::metrics::{Bound, ErrorKind};
+use divvy_telemetry::metrics::{Bound, ErrorKind, RequestKind};
 
 /// The body of a hit, a peek, a charge or a refund.
 #[derive(Debug, Deserialize)]
@@ -54,13 +60,7 @@ impl Api {
     /// with 200, even if the answer is a denial.
     ///
     /// Reuses `headers`, which are the request's, for the response.
-    pub async fn ask(
-        &self,
-        intent: Intent,
-        headers: HeaderMap,
-        body: impl Incoming,
-        origin: &RequestOrigin,
-    ) -> Answered {
+    pub async fn ask(&self, intent: Intent, headers: HeaderMap, body: RequestBody, origin: &RequestOrigin) -> Answered {
         let body = self.read(&headers, body).await?;
         let _request_memory = self.request_memory(body.len(), 1).await;
         let mut work: Box<Work> = memory::take();
@@ -99,6 +99,100 @@ impl Api {
     }
 }
 
+/// The beginning of a hit that may be answered together with others.
+const HIT_LINE: &[u8] = b"POST /v1/hit HTTP/1.1\r\n";
+/// Maximum number of hits that are answered together over HTTP/1.1.
+const MAX_BATCH: usize = 512;
+/// Assumed length of a response to a hit. Its actual length is unknown until it is written (bytes).
+const LONG_RESPONSE: usize = 512;
+
+impl Api {
+    /// Answers the hits at the front of a client's input that need neither a login nor an idempotency key. See
+    /// [`Responder::answer_hits`](crate::http::transport::Responder::answer_hits).
+    pub async fn answer_hits(&self, session: &mut HitSession, input: &mut BytesMut, output: &mut Vec<u8>) -> bool {
+        if !input.starts_with(HIT_LINE) {
+            return false;
+        }
+        let (mut work, mut is_turn_over): (Box<Work>, _) = (memory::take(), false);
+        let Ok(asked) = self.server.limiter.ask(&Scope::EVERYTHING, |builder| {
+            is_turn_over = self.collect_hits(session, builder, &mut work.operation, input);
+            Ok::<_, Infallible>(())
+        });
+        let answers = asked.answers().await;
+        let report = answers.report();
+        for index in 0..report.len() {
+            match Answer::for_request(report, index) {
+                Ok(answer) => self.write_answer(&answer, &mut work.text, output),
+                Err(refusal) => {
+                    let response = Problem::from(refusal).into_response();
+                    let metrics = self.server.limiter.metrics();
+                    count_error(&response, metrics, Protocol::Http, || session.client());
+                    write_whole(response, Version::HTTP_11, true, output);
+                }
+            }
+        }
+        memory::give(work);
+        session.memory.give_back();
+        self.requests.take(&mut session.tally);
+        is_turn_over
+    }
+
+    /// Adds hits to the plan, and removes them from the input. Returns whether other connections must have a turn.
+    fn collect_hits(
+        &self,
+        session: &mut HitSession,
+        builder: &mut PlanBuilder,
+        operation: &mut Operation,
+        input: &mut BytesMut,
+    ) -> bool {
+        let most = MAX_BATCH.min(self.server.limits.write_threshold / LONG_RESPONSE);
+        for _ in 0..most {
+            if !session.memory.fits(builder.weight()) {
+                return true;
+            }
+            let mut space = header_space();
+            let Some((hit, end)) = find_hit(input, &mut space) else { return false };
+            // A faulty hit is answered alone.
+            let Ok(request) = body::parse::<HitRequest>(hit) else { return false };
+            if request.operation.read(hit, self.server.limits.max_pairs, "/operation", operation).is_err() {
+                return false;
+            }
+            session.tally.count(RequestKind::Hit);
+            builder.add(operation, Intent::Hit, request.cost.map(|WholeNumber(cost)| cost));
+            input.advance(end);
+        }
+        true
+    }
+
+    /// Appends the response with an answer.
+    fn write_answer(&self, answer: &Answer<'_>, text: &mut Vec<u8>, output: &mut Vec<u8>) {
+        let status = if answer.allowed { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
+        write_status(status, Version::HTTP_11, output);
+        write_header("content-type", JSON.as_bytes(), output);
+        answer.write_headers(self.settings.headers, output, text);
+        text.clear();
+        answer.write_json(text);
+        write_end(text.len(), output);
+        output.extend_from_slice(text);
+    }
+}
+
+/// Returns the body of a hit at the front of the input, and where the hit ends; `None` if something else is there, if it is
+/// incomplete or long, or if the head asks for more than a hit.
+fn find_hit<'a>(input: &'a [u8], space: &'a mut HeaderSpace<'a>) -> Option<(&'a [u8], usize)> {
+    if !input.starts_with(HIT_LINE) {
+        return None;
+    }
+    let head = read_head(input, space).ok()??;
+    let Framing::Length(length) = head.framing else { return None };
+    let end = head.length + usize::try_from(length).ok().filter(|length| *length <= SMALL)?;
+    let kinds = || head.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("content-type"));
+    let is_plain = head.keeps_open
+        && kinds().next().is_some_and(|header| body::is_json(header.value))
+        && !head.headers.iter().any(|header| header.name.eq_ignore_ascii_case(KEY.as_str()));
+    Some((input.get(head.length..end).filter(|_| is_plain)?, end))
+}
+
 /// Maximum number of hits in a request. The default `--max-body` has room for about as many.
 const MAX_HITS: usize = 1_000;
 /// Minimum length of a hit in a body: `{"operation":{}}` (bytes).
@@ -133,7 +227,7 @@ enum AnswerOrProblem<'a> {
 impl Api {
     /// Answers 200, with an answer or a problem for each hit. If a hit is malformed, none of them counts. An `Idempotency-Key`
     /// applies to the whole batch.
-    pub async fn hits(&self, head: &Parts, body: impl Incoming, origin: &RequestOrigin) -> Answered {
+    pub async fn hits(&self, head: &Parts, body: RequestBody, origin: &RequestOrigin) -> Answered {
         let body = self.read(&head.headers, body).await?;
         let most_hits = MAX_HITS.min(body.len() / SHORTEST_HIT);
         let _request_memory = self.request_memory(body.len(), most_hits).await;

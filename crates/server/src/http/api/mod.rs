@@ -28,7 +28,7 @@ use self::body::Pairs;
 use self::check::CheckSettings;
 use super::cross_origin::{WebOrigin, check_origin};
 use super::response::{Answered, Problem, json, json_line};
-use super::transport::request_body::Incoming;
+use super::transport::request_body::RequestBody;
 use crate::net::auth::RequestOrigin;
 use crate::net::memory::RequestMemory;
 use crate::net::protocol::Protocol;
@@ -71,7 +71,7 @@ impl Api {
     ///
     /// # Errors
     /// See [`body::read`].
-    pub async fn read(&self, headers: &HeaderMap, body: impl Incoming) -> Result<Bytes, Problem> {
+    pub async fn read(&self, headers: &HeaderMap, body: RequestBody) -> Result<Bytes, Problem> {
         body::read(headers, body, self.server.limits.max_body).await
     }
 
@@ -79,7 +79,7 @@ impl Api {
     ///
     /// # Errors
     /// See [`body::read`] and [`body::parse`].
-    pub async fn parse<T: DeserializeOwned>(&self, headers: &HeaderMap, body: impl Incoming) -> Result<T, Problem> {
+    pub async fn parse<T: DeserializeOwned>(&self, headers: &HeaderMap, body: RequestBody) -> Result<T, Problem> {
         body::parse(&self.read(headers, body).await?)
     }
 }
@@ -140,7 +140,7 @@ impl Api {
         &self,
         endpoint: &'static Endpoint,
         head: &Parts,
-        body: impl Incoming,
+        body: RequestBody,
         attempt: &mut Attempt<'_>,
     ) -> Answered {
         if endpoint.needs_user() {

@@ -1,16 +1,5 @@
-//! HTTP/1.1 and HTTP/2 connections, for the HTTP and gRPC fronts. A library parses them. This module bounds a
-//! connection's time and memory. `serve` serves one connection, from its first byte to its orderly end. Its stream fails if the
-//! client is silent for too long, and bounds how much input is read in one run.
-//!
-//! | module | purpose |
-//! |---|---|
-//! | [`request_body`] | the library's settings; bounds on request bodies |
-//! | [`response_body`] | bodies of responses; memory of calls, and of replies that the client has not read |
-//! | [`wakeups`] | fewer wake-ups and timers than the library alone would cause |
-
-pub mod request_body;
-pub mod response_body;
-mod wakeups;
+//! HTTP/2 connections. A library parses them. This module bounds a connection's time and memory, and how much input is read in one
+//! run. Its stream fails if the client is silent for too long.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -22,24 +11,24 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::BytesMut;
 use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, poll};
+use hyper::Request;
 use hyper::service::service_fn;
-use hyper::{Request, Response, Version};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 
-use self::request_body::{Incoming, builder, discard, is_flood};
-use self::response_body::{AccountedBody, Call, Reply, UnsentReplies, refuse};
-use self::wakeups::ConnectionWaker;
-use crate::net::accept::Front;
+use super::Responder;
+use super::request_body::{Account, BoundedBody, RequestBody, builder, discard, is_flood};
+use super::response_body::{AccountedBody, UnsentReplies, refuse};
+use crate::http::response::{Problem, count_error};
 use crate::net::auth::RequestOrigin;
 use crate::net::connection::{ConnectionContext, Timeouts};
 use crate::net::memory::BudgetExceeded;
-use crate::net::protocol::Protocol;
 use crate::net::stream::{Stream, count_timeout};
 use divvy_telemetry::logging::{Escaped, LogThrottle};
 use divvy_telemetry::metrics::{Bound, Metrics};
@@ -50,50 +39,21 @@ const LAST_RUNS: usize = 4_096;
 
 static FLOODED: LogThrottle = LogThrottle::new();
 
-/// A front whose requests come over HTTP.
-pub trait Responder: Send + Sync + 'static {
-    /// The protocol of the front.
-    const PROTOCOL: Protocol;
-
-    /// Maximum number of requests in flight on an HTTP/2 connection.
-    const MAX_CONCURRENT: u32;
-
-    /// Returns the timeouts of connections.
-    fn timeouts(&self) -> Timeouts;
-
-    /// Answers the request of a call.
-    fn answer(
-        &self,
-        request: Request<impl Incoming + 'static>,
-        origin: RequestOrigin,
-        call: &mut Call,
-    ) -> impl Future<Output = Response<Reply>> + Send;
-}
-
-impl<R: Responder> Front for R {
-    const PROTOCOL: Protocol = <R as Responder>::PROTOCOL;
-
-    fn serve(
-        self: &Arc<Self>,
-        stream: Stream,
-        context: ConnectionContext,
-    ) -> impl Future<Output = ()> + Send + 'static {
-        serve(stream, Arc::clone(self), context)
-    }
-}
-
 /// Serves one connection. When the server is closing, answers the requests that have come in, and ends.
-async fn serve<R: Responder>(stream: Stream, responder: Arc<R>, context: ConnectionContext) {
+///
+/// `first` is what has been read of the connection before.
+pub async fn serve<R: Responder>(stream: Stream, first: BytesMut, responder: Arc<R>, context: ConnectionContext) {
     let ConnectionContext { peer, certificate, closing, memory, metrics, .. } = context;
-    let timeouts = responder.timeouts();
+    let timeouts = responder.bounds().timeouts;
     let requests = Arc::<Requests>::default();
-    let stream = TimedStream::new(stream, timeouts.idle, Arc::clone(&requests), Arc::clone(&metrics));
+    let stream = TimedStream::new(stream, first, timeouts.idle, Arc::clone(&requests), Arc::clone(&metrics));
     let unsent = UnsentReplies::new(memory);
     let (replies, seen) = (Arc::clone(&unsent), Arc::clone(&requests));
+    let counts = Arc::clone(&metrics);
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-        seen.begin(request.version());
+        seen.begin();
         // This comes before any work or allocation for the call.
-        let mut call = match replies.begin(request.version()) {
+        let mut call = match replies.begin() {
             Ok(call) => call,
             Err(BudgetExceeded) => {
                 // Discarding takes little memory. An answer before the end of the body would reset the stream, and many resets end the connection.
@@ -103,21 +63,24 @@ async fn serve<R: Responder>(stream: Stream, responder: Arc<R>, context: Connect
                 }));
             }
         };
-        let responder = Arc::clone(&responder);
+        let (responder, counts) = (Arc::clone(&responder), Arc::clone(&counts));
         let origin = RequestOrigin::new(peer, certificate.clone());
         // The future is boxed because the library moves it several times per request, and it is kilobytes large.
         Either::Right(Box::pin(async move {
-            let response = responder.answer(request, origin, &mut call).await;
+            let account = Arc::new(Account::new(responder.bounds()));
+            let request =
+                request.map(|body| RequestBody::Streamed(Box::new(BoundedBody::new(body, Arc::clone(&account)))));
+            let response = responder.answer(request, &origin, &mut call).await;
+            let response = account.settle().await.map_or(response, Problem::into_response);
+            count_error(&response, &counts, R::PROTOCOL, || origin.error_client());
             Ok(AccountedBody::respond(call, response))
         }))
     });
-    let builder = builder(timeouts, R::MAX_CONCURRENT);
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let connection = builder(R::MAX_CONCURRENT).serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
-    let mut waker = ConnectionWaker::default();
-    let mut run = |connection: &mut Pin<&mut _>, context: &mut Context<'_>| {
+    let run = |connection: &mut Pin<&mut _>, context: &mut Context<'_>| {
         requests.begin_run();
-        waker.poll(connection, context)
+        poll_pinned(connection, context)
     };
     // In its own set the future is polled only when it was woken, not whenever the connection is polled, which would cost as
     // much as one or two timers each time.
@@ -151,11 +114,7 @@ async fn serve<R: Responder>(stream: Stream, responder: Arc<R>, context: Connect
         }
     };
     if let Err(error) = served {
-        let error_of_http = error.downcast_ref::<hyper::Error>();
-        if error_of_http.is_some_and(hyper::Error::is_timeout) {
-            metrics.limits.reached(Bound::RequestTimeout);
-        }
-        if error_of_http.is_some_and(is_flood) {
+        if is_flood(&error) {
             FLOODED.say(|more| {
                 tracing::warn!(%peer, more, "closed an HTTP/2 connection with too many reset or faulty requests");
             });
@@ -163,6 +122,11 @@ async fn serve<R: Responder>(stream: Stream, responder: Arc<R>, context: Connect
         let error = error.to_string();
         tracing::debug!(%peer, error = %Escaped::error(&error), "an HTTP connection ended early");
     }
+}
+
+/// Polls a connection.
+fn poll_pinned<F: Future>(connection: &mut Pin<&mut F>, context: &mut Context<'_>) -> Poll<F::Output> {
+    connection.as_mut().poll(context)
 }
 
 /// Ends when the connection must end: because of the limit that it has passed, or because the server is closing.
@@ -180,8 +144,7 @@ async fn over(
     }
 }
 
-/// Ends if the connection's first request does not begin in time. The library has no timeout for the bytes that
-/// distinguish HTTP's versions.
+/// Ends if the connection's first request does not begin in time.
 async fn no_request(requests: &Requests, limit: Duration) {
     sleep(limit).await;
     if requests.have_begun() {
@@ -192,6 +155,8 @@ async fn no_request(requests: &Requests, limit: Duration) {
 /// A stream that fails after a timeout, and counts it, because the library's errors do not name the timeout.
 struct TimedStream {
     stream: Stream,
+    /// The first bytes, until they are read.
+    first: BytesMut,
     /// How long a client may send nothing; `None` if it may be idle forever.
     idle: Option<Duration>,
     requests: Arc<Requests>,
@@ -201,8 +166,14 @@ struct TimedStream {
 }
 
 impl TimedStream {
-    fn new(stream: Stream, idle: Option<Duration>, requests: Arc<Requests>, metrics: Arc<Metrics>) -> Self {
-        Self { stream, idle, requests, metrics, silence: None }
+    fn new(
+        stream: Stream,
+        first: BytesMut,
+        idle: Option<Duration>,
+        requests: Arc<Requests>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self { stream, first, idle, requests, metrics, silence: None }
     }
 
     fn count<T>(&self, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -213,6 +184,11 @@ impl TimedStream {
 impl AsyncRead for TimedStream {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context, buffer: &mut ReadBuf) -> Poll<io::Result<()>> {
         let timed = &mut *self;
+        if !timed.first.is_empty() {
+            let first = timed.first.split_to(timed.first.len().min(buffer.remaining()));
+            buffer.put_slice(&first);
+            return Poll::Ready(Ok(()));
+        }
         let read = timed.requests.poll_read(&mut timed.stream, context, buffer);
         if read.is_ready() {
             timed.silence = None;
@@ -259,7 +235,6 @@ impl AsyncWrite for TimedStream {
 
 /// Maximum number of bytes that a connection's task reads in one run. The shortest request with a reset has 25.
 const PER_RUN: usize = 2 * 1024;
-const UNBOUNDED: usize = usize::MAX;
 
 /// The state that a connection's stream shares with its requests.
 ///
@@ -286,17 +261,12 @@ impl Default for Requests {
 impl Requests {
     /// Begins a run of the connection's task.
     fn begin_run(&self) {
-        if self.left() != UNBOUNDED {
-            self.left.store(PER_RUN, Relaxed);
-        }
+        self.left.store(PER_RUN, Relaxed);
     }
 
-    /// Records that a request has begun. Over HTTP/1, requests are served one after the other anyway, and there is no bound.
-    fn begin(&self, version: Version) {
+    /// Records that a request has begun.
+    fn begin(&self) {
         self.have_begun.store(true, Relaxed);
-        if version < Version::HTTP_2 {
-            self.left.store(UNBOUNDED, Relaxed);
-        }
     }
 
     /// Returns whether a request has begun.
@@ -321,9 +291,6 @@ impl Requests {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let left = self.left();
-        if left == UNBOUNDED {
-            return Pin::new(stream).poll_read(context, buffer);
-        }
         if left == 0 {
             context.waker().wake_by_ref();
             return Poll::Pending;
@@ -371,9 +338,5 @@ mod tests {
             requests.begin_run();
         }
         assert_eq!(read(&requests, &mut &client[..10]), 10);
-        requests.begin(Version::HTTP_11);
-        requests.begin_run();
-        assert_eq!(read(&requests, &mut client), PER_RUN);
-        assert_eq!(read(&requests, &mut &bytes[..]), bytes.len());
     }
 }

@@ -1,4 +1,4 @@
-//! Bounds on HTTP connections: the library's buffers, and the time and memory of request bodies.
+//! Bodies of requests, and bounds on HTTP/2: the library's buffers, and the time and memory of bodies.
 //!
 //! They are the same as for the other fronts, where an unfinished request corresponds to a body.
 
@@ -11,19 +11,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use hyper::body::{Body, Frame, SizeHint};
+use hyper::StatusCode;
+use hyper::body::{self, Body, Frame, SizeHint};
 use hyper::header::{CONNECTION, HeaderValue};
-use hyper::{StatusCode, Version};
+use hyper::server::conn::http2::Builder;
 use hyper_util::rt::TokioExecutor;
-use hyper_util::server::conn::auto::Builder;
+
 use parking_lot::Mutex;
 use tokio::time::{Sleep, timeout};
 
 use super::response_body::BoxError;
-use super::wakeups::{self, OneTimer};
 use crate::http::response::Problem;
 use crate::net::connection::{Cut, Timeouts};
-use crate::net::memory::{BufferMemory, FREE, Share};
+use crate::net::memory::{BufferMemory, Share};
 
 /// HTTP/2: maximum length of a request's head (bytes).
 const MAX_HEAD: u32 = 16 * 1024;
@@ -45,12 +45,9 @@ pub fn is_flood(error: &hyper::Error) -> bool {
 }
 
 /// Returns a builder of connections with these bounds.
-pub fn builder(timeouts: Timeouts, max_concurrent: u32) -> Builder<TokioExecutor> {
+pub fn builder(max_concurrent: u32) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(OneTimer::default()).header_read_timeout(timeouts.request).max_buf_size(FREE);
     builder
-        .http2()
-        .timer(OneTimer::default())
         .max_concurrent_streams(max_concurrent)
         .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
         .max_local_error_reset_streams(MAX_LOCAL_RESETS)
@@ -81,6 +78,46 @@ impl BodyBounds {
 }
 
 /// The body of a request.
+pub enum RequestBody {
+    /// The whole body.
+    Whole(Bytes),
+    /// A body of at least this length that is not read, because it is too long or its client may not send it (bytes).
+    Unread(u64),
+    /// A body that comes in while it is read.
+    Streamed(Box<BoundedBody<body::Incoming, Arc<Account<body::Incoming>>>>),
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self.get_mut() {
+            Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Unread(_) => Poll::Ready(Some(Err("it is not read".into()))),
+            Self::Streamed(body) => Pin::new(body).poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(bytes) => bytes.is_empty(),
+            Self::Unread(_) => false,
+            Self::Streamed(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Unread(length) => SizeHint::with_exact(*length),
+            Self::Streamed(body) => body.size_hint(),
+        }
+    }
+}
+
+/// A body of any kind.
 pub trait Incoming: Body<Data = Bytes, Error: Into<BoxError> + Send> + Send + Unpin {}
 
 impl<B: Body<Data = Bytes, Error: Into<BoxError> + Send> + Send + Unpin> Incoming for B {}
@@ -120,10 +157,10 @@ impl<B: Incoming> Account<B> {
     }
 
     /// Ends the account once the request is answered. Returns the error if the body exceeded a bound.
-    pub async fn settle(&self, version: Version) -> Option<Problem> {
+    pub async fn settle(&self) -> Option<Problem> {
         let rest = self.rest.lock().take();
         let Some(cut) = self.cut.get() else {
-            if let Some(rest) = rest.filter(|_| version == Version::HTTP_2) {
+            if let Some(rest) = rest {
                 discard(rest).await;
             }
             return None;
@@ -177,7 +214,7 @@ impl<B: Incoming, A: Deref<Target = Account<B>> + Unpin> Body for BoundedBody<B,
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
-        let Poll::Ready(frame) = wakeups::poll_frame(body, context) else {
+        let Poll::Ready(frame) = Pin::new(body).poll_frame(context) else {
             let limit = self.account.bounds.timeouts.request;
             let overdue = self.overdue.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
             ready!(overdue.as_mut().poll(context));
@@ -224,7 +261,7 @@ mod tests {
         runtime.block_on(async {
             let account = Account::new(&bounds(Duration::from_millis(10)));
             let read = BoundedBody::new(body, &account).collect().await;
-            match account.settle(Version::HTTP_11).await {
+            match account.settle().await {
                 Some(problem) => Err((problem.status(), problem.detail().to_owned())),
                 None => Ok(read.unwrap().to_bytes().len()),
             }
@@ -253,7 +290,7 @@ mod tests {
     async fn answer_does_not_wait_for_an_endless_body() {
         let account = Account::new(&bounds(Duration::from_secs(3600)));
         drop(BoundedBody::new(unending(), &account));
-        assert!(account.settle(Version::HTTP_2).await.is_none());
+        assert!(account.settle().await.is_none());
     }
 
     #[test]

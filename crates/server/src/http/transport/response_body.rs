@@ -18,7 +18,7 @@ use futures_util::{Stream, StreamExt};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Body, Frame, SizeHint};
-use hyper::{HeaderMap, Response, StatusCode, Version};
+use hyper::{HeaderMap, Response, StatusCode};
 use parking_lot::Mutex;
 
 use crate::net::memory::{BudgetExceeded, FREE, Share};
@@ -99,13 +99,9 @@ pub struct AccountedBytes {
 }
 
 impl AccountedBody {
-    /// Returns the response to a call, with memory for its body; 503 if there is no memory. A short reply over HTTP/1 needs none:
-    /// the next request waits for it, and a connection may hold one such reply for free.
+    /// Returns the response to a call, with memory for its body; 503 if there is no memory.
     pub fn respond(mut call: Call, response: Response<Reply>) -> Response<Self> {
         let length = usize::try_from(response.body().size_hint().lower()).unwrap_or(usize::MAX);
-        if call.version < Version::HTTP_2 && length <= FREE {
-            return response.map(|body| Self { body, call: None });
-        }
         match call.grow(length) {
             Err(BudgetExceeded) => refuse(Self::default()),
             Ok(()) => {
@@ -158,7 +154,7 @@ impl Body for AccountedBody {
     ) -> Poll<Option<Result<Frame<AccountedBytes>, BoxError>>> {
         let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(context)?) else { return Poll::Ready(None) };
         let length = frame.data_ref().map_or(0, Bytes::len);
-        let Ok(replies) = self.call.as_mut().map(|call| call.take(length)).transpose() else {
+        let Ok(replies) = self.call.as_mut().map_or(Ok(None), |call| call.take(length)) else {
             return Poll::Ready(Some(Err(OutOfMemory.into())));
         };
         Poll::Ready(Some(Ok(frame.map_data(|bytes| AccountedBytes { bytes, replies }))))
@@ -228,17 +224,13 @@ impl UnsentReplies {
         Arc::new(Self { state: Mutex::new(state) })
     }
 
-    /// Begins a call, before any work is done for it. Over HTTP/1, a call needs no memory here, because the next call
-    /// waits for its reply.
+    /// Begins a call, before any work is done for it.
     ///
     /// # Errors
     /// There is no memory for another call.
-    pub fn begin(self: &Arc<Self>, version: Version) -> Result<Call, BudgetExceeded> {
-        let (memory, short) = if version >= Version::HTTP_2 { (CALL, SHORT) } else { (0, 0) };
-        if memory > 0 {
-            self.state.lock().grow(memory)?;
-        }
-        Ok(Call { replies: Arc::clone(self), version, memory, short, reserved: 0 })
+    pub fn begin(self: &Arc<Self>) -> Result<Call, BudgetExceeded> {
+        self.state.lock().grow(CALL)?;
+        Ok(Call { replies: Some(Arc::clone(self)), memory: CALL, short: SHORT, reserved: 0 })
     }
 
     /// Gives back the memory of bytes, because they were sent or dropped.
@@ -269,10 +261,11 @@ impl UnsentReplies {
 }
 
 /// A call from its arrival until its reply is sent. Dropping it ends it.
+#[derive(Default)]
 pub struct Call {
-    replies: Arc<UnsentReplies>,
-    version: Version,
-    /// Its memory over HTTP/2 (bytes).
+    /// The account of its connection; `None` over HTTP/1.1, where the next call waits for its reply.
+    replies: Option<Arc<UnsentReplies>>,
+    /// Its memory (bytes).
     memory: usize,
     /// The part of `memory` that is for the beginning of its reply (bytes).
     short: usize,
@@ -285,11 +278,11 @@ impl Call {
     ///
     /// # Errors
     /// There is no memory for the rest.
-    fn take(&mut self, bytes: usize) -> Result<Arc<UnsentReplies>, BudgetExceeded> {
+    fn take(&mut self, bytes: usize) -> Result<Option<Arc<UnsentReplies>>, BudgetExceeded> {
         let reserved = bytes.min(self.reserved);
         self.grow(bytes - reserved)?;
         self.reserved -= reserved;
-        Ok(Arc::clone(&self.replies))
+        Ok(self.replies.clone())
     }
 
     /// Reserves memory for work of another kind than a hit's.
@@ -297,8 +290,8 @@ impl Call {
     /// # Errors
     /// There is no memory for it.
     pub fn begin_work(&mut self) -> Result<(), BudgetExceeded> {
-        if self.version >= Version::HTTP_2 {
-            self.replies.state.lock().grow(WORK)?;
+        if let Some(replies) = &self.replies {
+            replies.state.lock().grow(WORK)?;
             self.memory += WORK;
         }
         Ok(())
@@ -306,16 +299,17 @@ impl Call {
 
     /// Gives back the memory for such work.
     pub fn end_work(&mut self) {
-        if self.version >= Version::HTTP_2 {
-            self.replies.state.lock().shrink(WORK);
+        if let Some(replies) = &self.replies {
+            replies.state.lock().shrink(WORK);
             self.memory -= WORK;
         }
     }
 
     /// Reserves memory for more bytes of the reply. The first ones are in the call's memory, which they take over.
     fn grow(&mut self, more: usize) -> Result<(), BudgetExceeded> {
+        let Some(replies) = &self.replies else { return Ok(()) };
         let own = more.min(self.short);
-        let mut state = self.replies.state.lock();
+        let mut state = replies.state.lock();
         state.grow(more - own)?;
         if state.replies == 0 {
             state.since = Instant::now();
@@ -330,8 +324,8 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        if self.memory + self.reserved > 0 {
-            let mut state = self.replies.state.lock();
+        if let Some(replies) = &self.replies {
+            let mut state = replies.state.lock();
             state.replies -= self.reserved;
             state.shrink(self.memory + self.reserved);
         }

@@ -68,7 +68,8 @@ async fn time_to_log_in_ends_while_attempts_follow_each_other_but_not_while_one_
         let context = connection_context(&memory, &metrics, client.local_addr().unwrap());
         client.write_all(b"attempts").await.unwrap();
         drop(client);
-        serve(stream, LoginSession { asked: Arc::clone(&asked), check, is_right }, timeouts, context).await;
+        serve(stream, BytesMut::new(), LoginSession { asked: Arc::clone(&asked), check, is_right }, timeouts, context)
+            .await;
         let (_, reached) =
             metrics.numbers(Vec::new()).into_iter().find(|(name, _)| name.contains("auth-timeout")).unwrap();
         assert_eq!((asked.load(Relaxed) == 1, reached), (is_right, expected));
@@ -83,7 +84,8 @@ async fn client_that_never_pauses_does_not_starve_others() {
     let start = |stream: Stream| {
         let counted = Arc::new(AtomicUsize::new(0));
         let context = connection_context(&memory, &metrics, ([127, 0, 0, 1], 1).into());
-        let served = tokio::spawn(serve(stream, CountingSession(Arc::clone(&counted)), timeouts, context));
+        let served =
+            tokio::spawn(serve(stream, BytesMut::new(), CountingSession(Arc::clone(&counted)), timeouts, context));
         (counted, served)
     };
     let ((greedy, mut greedy_client), (modest, mut modest_client)) =

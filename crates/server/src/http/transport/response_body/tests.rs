@@ -10,12 +10,12 @@ fn memory() -> Arc<BufferMemory> {
     BufferMemory::new(LIMIT, Metrics::new())
 }
 
-/// Free memory of a connection for replies, while one call over HTTP/2 is in flight.
+/// Free memory of a connection for replies, while one call is in flight.
 const OWN: usize = FREE - CALL;
 
-fn respond(replies: &Arc<UnsentReplies>, version: Version, response: Response<Reply>) -> Response<AccountedBody> {
+fn respond(replies: &Arc<UnsentReplies>, response: Response<Reply>) -> Response<AccountedBody> {
     replies
-        .begin(version)
+        .begin()
         .map_or_else(|BudgetExceeded| refuse(AccountedBody::default()), |call| AccountedBody::respond(call, response))
 }
 
@@ -27,25 +27,24 @@ fn reply(bytes: usize) -> Response<Reply> {
 fn replies_count_until_they_are_sent_and_a_connection_has_a_free_share() {
     let memory = memory();
     let (one, other) = (UnsentReplies::new(memory.share()), UnsentReplies::new(memory.share()));
-    let first = respond(&one, Version::HTTP_2, reply(OWN + LIMIT));
+    let first = respond(&one, reply(OWN + LIMIT));
     assert_eq!(first.status(), StatusCode::OK);
-    assert_eq!(respond(&one, Version::HTTP_2, reply(1)).status(), StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!(respond(&other, Version::HTTP_2, reply(OWN)).status(), StatusCode::OK);
+    assert_eq!(respond(&one, reply(1)).status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(respond(&other, reply(OWN)).status(), StatusCode::OK);
     drop(first);
-    assert_eq!(respond(&one, Version::HTTP_2, reply(OWN + LIMIT)).status(), StatusCode::OK);
+    assert_eq!(respond(&one, reply(OWN + LIMIT)).status(), StatusCode::OK);
 }
 
 #[test]
 fn call_counts_from_its_arrival_until_its_reply_is_handed_over() {
     let memory = BufferMemory::new(10 * CALL, Metrics::new());
     let unsent = UnsentReplies::new(memory.share());
-    let calls: Vec<_> = std::iter::from_fn(|| unsent.begin(Version::HTTP_2).ok()).collect();
+    let calls: Vec<_> = std::iter::from_fn(|| unsent.begin().ok()).collect();
     assert_eq!(calls.len(), (FREE + 10 * CALL) / CALL);
     let refused = unsent
-        .begin(Version::HTTP_2)
+        .begin()
         .map_or_else(|BudgetExceeded| refuse(AccountedBody::default()), |call| AccountedBody::respond(call, reply(1)));
     assert!(refused.status() == StatusCode::SERVICE_UNAVAILABLE && refused.body().is_end_stream());
-    assert!(unsent.begin(Version::HTTP_11).is_ok(), "one after the other");
     let response = AccountedBody::respond(calls.into_iter().next().unwrap(), reply(1));
     assert_eq!((response.status(), unsent.state.lock().used), (StatusCode::OK, CALL));
     drop(response);
@@ -57,7 +56,7 @@ fn call_counts_from_its_arrival_until_its_reply_is_handed_over() {
 fn call_that_has_begun_has_memory_for_a_short_reply() {
     let memory = BufferMemory::new(10 * CALL, Metrics::new());
     let unsent = UnsentReplies::new(memory.share());
-    let calls: Vec<_> = std::iter::from_fn(|| unsent.begin(Version::HTTP_2).ok()).collect();
+    let calls: Vec<_> = std::iter::from_fn(|| unsent.begin().ok()).collect();
     let replies: Vec<_> = calls.into_iter().map(|call| AccountedBody::respond(call, reply(SHORT))).collect();
     assert!(replies.iter().all(|reply| reply.status() == StatusCode::OK));
     drop(replies);
@@ -65,21 +64,10 @@ fn call_that_has_begun_has_memory_for_a_short_reply() {
     assert_eq!(memory.share().resize(10 * CALL), Ok(()), "nothing of it is left");
 }
 
-#[test]
-fn long_replies_over_http_1_count_too() {
-    let memory = memory();
-    let unsent = UnsentReplies::new(memory.share());
-    let long = respond(&unsent, Version::HTTP_11, reply(FREE + LIMIT));
-    let short = respond(&unsent, Version::HTTP_11, reply(FREE));
-    assert_eq!((long.status(), short.status()), (StatusCode::OK, StatusCode::OK));
-    let other = respond(&UnsentReplies::new(memory.share()), Version::HTTP_11, reply(FREE + 1));
-    assert_eq!(other.status(), StatusCode::SERVICE_UNAVAILABLE);
-}
-
 #[tokio::test]
 async fn frames_count_until_they_are_sent_or_dropped() {
     let unsent = UnsentReplies::new(memory().share());
-    let mut body = respond(&unsent, Version::HTTP_2, reply(OWN + LIMIT)).into_body();
+    let mut body = respond(&unsent, reply(OWN + LIMIT)).into_body();
     assert_eq!(body.size_hint().exact(), Some((OWN + LIMIT) as u64));
     let mut bytes = body.frame().await.unwrap().unwrap().into_data().ok().unwrap();
     drop(body);
