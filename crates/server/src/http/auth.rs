@@ -77,8 +77,8 @@ pub async fn admit(
     origin: &RequestOrigin,
     category: Category,
 ) -> Result<(), Refusal> {
-    if let Some(admitted) = origin.admitted() {
-        return admitted;
+    if let Some(admitted) = origin.admitted.get() {
+        return *admitted;
     }
     let by_session = || Some(guard.sessions.as_ref()?.open_with_token(&guard.authority, headers)?.identity);
     let admitted = recognize(guard, headers, origin, by_session).await.and_then(|identity| {
@@ -87,8 +87,7 @@ pub async fn admit(
         origin.identify(identity, &guard.authority, category);
         may
     });
-    origin.set_admitted(admitted);
-    admitted
+    *origin.admitted.get_or_init(|| admitted)
 }
 
 /// Logs the client of a request in: by the header `Authorization`, or else by a session, or else by a certificate.

@@ -221,8 +221,8 @@ pub struct RequestOrigin {
     pub certificate: Option<Arc<str>>,
     /// The check that the request passed; `None` until it passes a guard.
     passed_check: Mutex<Option<PassedCheck>>,
-    /// The answer of the guard, which is asked once.
-    admitted: OnceLock<Result<(), Refusal>>,
+    /// The answer of the guard, which is asked once, maybe before the request's body has come in.
+    pub admitted: OnceLock<Result<(), Refusal>>,
 }
 
 impl RequestOrigin {
@@ -239,16 +239,6 @@ impl RequestOrigin {
     /// Returns whether the credentials of the client were verified by a guard.
     pub fn has_passed(&self) -> bool {
         self.passed_check.lock().is_some()
-    }
-
-    /// Returns the answer of the guard, if it was asked before the request's body came in.
-    pub fn admitted(&self) -> Option<Result<(), Refusal>> {
-        self.admitted.get().copied()
-    }
-
-    /// Keeps the answer of the guard.
-    pub fn set_admitted(&self, admitted: Result<(), Refusal>) {
-        self.admitted.get_or_init(|| admitted);
     }
 
     /// Calls `read` with the identity that the client had when it passed its guard.

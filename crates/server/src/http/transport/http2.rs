@@ -6,8 +6,7 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -27,7 +26,7 @@ use super::request_body::{Account, BoundedBody, RequestBody, builder, discard, i
 use super::response_body::{AccountedBody, UnsentReplies, refuse};
 use crate::http::response::{Problem, count_error};
 use crate::net::auth::RequestOrigin;
-use crate::net::connection::{ConnectionContext, Timeouts};
+use crate::net::connection::ConnectionContext;
 use crate::net::memory::BudgetExceeded;
 use crate::net::stream::{Stream, count_timeout};
 use divvy_telemetry::logging::{Escaped, LogThrottle};
@@ -45,13 +44,13 @@ static FLOODED: LogThrottle = LogThrottle::new();
 pub async fn serve<R: Responder>(stream: Stream, first: BytesMut, responder: Arc<R>, context: ConnectionContext) {
     let ConnectionContext { peer, certificate, closing, memory, metrics, .. } = context;
     let timeouts = responder.bounds().timeouts;
-    let requests = Arc::<Requests>::default();
-    let stream = TimedStream::new(stream, first, timeouts.idle, Arc::clone(&requests), Arc::clone(&metrics));
+    let run_input = Arc::new(RunInput(AtomicUsize::new(PER_RUN)));
+    let (input, counts) = (Arc::clone(&run_input), Arc::clone(&metrics));
+    let stream =
+        TimedStream { stream, first, idle: timeouts.idle, input, metrics: Arc::clone(&metrics), silence: None };
     let unsent = UnsentReplies::new(memory);
-    let (replies, seen) = (Arc::clone(&unsent), Arc::clone(&requests));
-    let counts = Arc::clone(&metrics);
+    let replies = Arc::clone(&unsent);
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-        seen.begin();
         // This comes before any work or allocation for the call.
         let mut call = match replies.begin() {
             Ok(call) => call,
@@ -79,12 +78,12 @@ pub async fn serve<R: Responder>(stream: Stream, first: BytesMut, responder: Arc
     let connection = builder(R::MAX_CONCURRENT).serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     let run = |connection: &mut Pin<&mut _>, context: &mut Context<'_>| {
-        requests.begin_run();
+        run_input.begin_run();
         poll_pinned(connection, context)
     };
     // In its own set the future is polled only when it was woken, not whenever the connection is polled, which would cost as
     // much as one or two timers each time.
-    let mut over: FuturesUnordered<_> = [over(&closing, &requests, &unsent, timeouts)].into_iter().collect();
+    let mut over: FuturesUnordered<_> = [over(&closing, &unsent, timeouts.write)].into_iter().collect();
     let served = tokio::select! {
         biased;
         served = poll_fn(|context| run(&mut connection, context)) => served,
@@ -95,7 +94,7 @@ pub async fn serve<R: Responder>(stream: Stream, first: BytesMut, responder: Arc
                 for _ in 0..LAST_RUNS {
                     tokio::task::yield_now().await;
                     polled = poll!(poll_fn(|context| run(&mut connection, context)));
-                    if polled.is_ready() || !requests.have_used_up_run() {
+                    if polled.is_ready() || !run_input.is_used_up() {
                         break;
                     }
                 }
@@ -130,25 +129,11 @@ fn poll_pinned<F: Future>(connection: &mut Pin<&mut F>, context: &mut Context<'_
 }
 
 /// Ends when the connection must end: because of the limit that it has passed, or because the server is closing.
-async fn over(
-    closing: &CancellationToken,
-    requests: &Requests,
-    unsent: &UnsentReplies,
-    timeouts: Timeouts,
-) -> Option<Bound> {
+async fn over(closing: &CancellationToken, unsent: &UnsentReplies, write_timeout: Duration) -> Option<Bound> {
     tokio::select! {
         biased;
         () = closing.cancelled() => None,
-        () = no_request(requests, timeouts.request) => Some(Bound::RequestTimeout),
-        () = unsent.stalled(timeouts.write) => Some(Bound::WriteTimeout),
-    }
-}
-
-/// Ends if the connection's first request does not begin in time.
-async fn no_request(requests: &Requests, limit: Duration) {
-    sleep(limit).await;
-    if requests.have_begun() {
-        std::future::pending().await
+        () = unsent.stalled(write_timeout) => Some(Bound::WriteTimeout),
     }
 }
 
@@ -159,23 +144,13 @@ struct TimedStream {
     first: BytesMut,
     /// How long a client may send nothing; `None` if it may be idle forever.
     idle: Option<Duration>,
-    requests: Arc<Requests>,
+    input: Arc<RunInput>,
     metrics: Arc<Metrics>,
     /// Timer for input, while a read waits.
     silence: Option<Pin<Box<Sleep>>>,
 }
 
 impl TimedStream {
-    fn new(
-        stream: Stream,
-        first: BytesMut,
-        idle: Option<Duration>,
-        requests: Arc<Requests>,
-        metrics: Arc<Metrics>,
-    ) -> Self {
-        Self { stream, first, idle, requests, metrics, silence: None }
-    }
-
     fn count<T>(&self, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         polled.map(|done| done.inspect_err(|error| count_timeout(error, &self.metrics)))
     }
@@ -189,7 +164,7 @@ impl AsyncRead for TimedStream {
             buffer.put_slice(&first);
             return Poll::Ready(Ok(()));
         }
-        let read = timed.requests.poll_read(&mut timed.stream, context, buffer);
+        let read = timed.input.poll_read(&mut timed.stream, context, buffer);
         if read.is_ready() {
             timed.silence = None;
             return timed.count(read);
@@ -236,51 +211,25 @@ impl AsyncWrite for TimedStream {
 /// Maximum number of bytes that a connection's task reads in one run. The shortest request with a reset has 25.
 const PER_RUN: usize = 2 * 1024;
 
-/// The state that a connection's stream shares with its requests.
+/// The number of bytes that a connection's task may still read in this run, before it serves the requests in them.
 ///
-/// It has the number of bytes that an HTTP/2 connection's task may still read in this run, before it serves the requests in them.
 /// The library reads frames until the socket is empty, and only then returns the first request. If a client sends without a
 /// pause, it reads a megabyte. Unserved requests then pile up, the library mistakes resets among them for an attack, and all
 /// other connections of the thread wait. Here the connection's task reads two kilobytes in each run, and serves the requests
 /// in them before it runs again. So only a few requests of a gateway wait, and a hostile client gets no more of the thread
 /// than others.
 #[derive(Debug)]
-struct Requests {
-    /// Bytes left to read in this run.
-    left: AtomicUsize,
-    /// Whether the first request has begun.
-    have_begun: AtomicBool,
-}
+struct RunInput(AtomicUsize);
 
-impl Default for Requests {
-    fn default() -> Self {
-        Self { left: AtomicUsize::new(PER_RUN), have_begun: false.into() }
-    }
-}
-
-impl Requests {
+impl RunInput {
     /// Begins a run of the connection's task.
     fn begin_run(&self) {
-        self.left.store(PER_RUN, Relaxed);
-    }
-
-    /// Records that a request has begun.
-    fn begin(&self) {
-        self.have_begun.store(true, Relaxed);
-    }
-
-    /// Returns whether a request has begun.
-    fn have_begun(&self) -> bool {
-        self.have_begun.load(Relaxed)
+        self.0.store(PER_RUN, Relaxed);
     }
 
     /// Returns whether this run has used up its bytes. There may be more to read.
-    fn have_used_up_run(&self) -> bool {
-        self.left() == 0
-    }
-
-    fn left(&self) -> usize {
-        self.left.load(Relaxed)
+    fn is_used_up(&self) -> bool {
+        self.0.load(Relaxed) == 0
     }
 
     /// Reads within the bound of a run. Beyond it, wakes the task for its next run.
@@ -290,7 +239,7 @@ impl Requests {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let left = self.left();
+        let left = self.0.load(Relaxed);
         if left == 0 {
             context.waker().wake_by_ref();
             return Poll::Pending;
@@ -300,7 +249,7 @@ impl Requests {
         ready!(Pin::new(stream).poll_read(context, &mut part))?;
         let read = part.filled().len();
         buffer.advance(read);
-        self.left.store(left - read, Relaxed);
+        self.0.store(left - read, Relaxed);
         Poll::Ready(Ok(()))
     }
 }
@@ -312,13 +261,13 @@ mod tests {
     use super::*;
 
     /// Returns the number of bytes that are read before the reader must wait.
-    fn read(requests: &Requests, client: &mut &[u8]) -> usize {
+    fn read(input: &RunInput, client: &mut &[u8]) -> usize {
         let waker = noop_waker();
         let (mut context, mut total) = (Context::from_waker(&waker), 0);
         loop {
             let mut buffer = [0; 1_000];
             let mut buffer = ReadBuf::new(&mut buffer);
-            match requests.poll_read(client, &mut context, &mut buffer) {
+            match input.poll_read(client, &mut context, &mut buffer) {
                 Poll::Ready(read) if !buffer.filled().is_empty() => {
                     read.map(|()| total += buffer.filled().len()).unwrap()
                 }
@@ -329,14 +278,14 @@ mod tests {
 
     #[test]
     fn run_reads_no_more_than_its_budget() {
-        let requests = Requests::default();
+        let input = RunInput(AtomicUsize::new(PER_RUN));
         let bytes = [1; 3 * PER_RUN];
         let mut client = &bytes[..];
         for _ in 0..2 {
-            assert_eq!(read(&requests, &mut client), PER_RUN);
-            assert_eq!(read(&requests, &mut client), 0);
-            requests.begin_run();
+            assert_eq!(read(&input, &mut client), PER_RUN);
+            assert_eq!(read(&input, &mut client), 0);
+            input.begin_run();
         }
-        assert_eq!(read(&requests, &mut &client[..10]), 10);
+        assert_eq!(read(&input, &mut &client[..10]), 10);
     }
 }

@@ -20,7 +20,7 @@ use hyper::header::{CONNECTION, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use parking_lot::Mutex;
 
-use self::request::{ChunkError, Chunks, Framing, Head, Malformed, header_space, read_head};
+use self::request::{Chunks, Framing, Head, Malformed, header_space, read_head};
 use self::response::{BodyEnd, CONTINUE, LAST_CHUNK, write_chunk, write_head};
 use super::Responder;
 use super::request_body::RequestBody;
@@ -30,7 +30,7 @@ use crate::http::response::{Problem, count_error};
 use crate::net::auth::RequestOrigin;
 use crate::net::connection::{Cut, NextStep, Output, Session};
 use crate::net::memory::{FREE, RequestMemory, SMALL};
-use divvy_telemetry::metrics::{Metrics, RequestKind, RequestTally};
+use divvy_telemetry::metrics::{Bound, Metrics, RequestKind, RequestTally};
 
 /// How long an answer is waited for after its client has closed the connection or its sending side. Otherwise, a client that sends all
 /// its requests and then closes its side would get only those answers that need no waiting.
@@ -156,17 +156,13 @@ impl<R: Responder> Http1Session<R> {
             Framing::Chunked => {
                 let mut chunks = self.receiving.as_mut().and_then(|receiving| receiving.chunks.take());
                 let known = chunks.get_or_insert_with(|| Chunks::new(head.length));
-                return match known.advance(input, max) {
-                    Ok(true) => Ok(Some((RequestBody::Whole(known.content(input).into()), Some(known.end())))),
-                    Ok(false) => {
-                        if let Some(receiving) = &mut self.receiving {
-                            receiving.chunks = chunks;
-                        }
-                        Ok(None)
-                    }
-                    Err(ChunkError::TooLong) => Ok(Some((RequestBody::Unread(max as u64 + 1), None))),
-                    Err(ChunkError::Malformed(error)) => Err(error),
-                };
+                if known.advance(input, max)? {
+                    return Ok(Some((RequestBody::Whole(known.content(input).into()), Some(known.end()))));
+                }
+                if let Some(receiving) = &mut self.receiving {
+                    receiving.chunks = chunks;
+                }
+                return Ok(None);
             }
         };
         let Some(whole) = usize::try_from(length).ok().filter(|length| *length <= max) else {
@@ -267,7 +263,9 @@ impl<R: Responder> Http1Session<R> {
     /// Answers input that is no request.
     fn refuse(&self, Malformed { status, detail }: Malformed, output: &mut Vec<u8>) -> NextStep {
         self.responder.requests().count(RequestKind::Invalid);
-        self.write_last(Problem::new(status, detail), output);
+        let problem = Problem::new(status, detail);
+        let is_long = status == StatusCode::PAYLOAD_TOO_LARGE;
+        self.write_last(if is_long { problem.with_limit(Bound::Body) } else { problem }, output);
         NextStep::Close
     }
 

@@ -60,6 +60,11 @@ pub struct Malformed {
     pub detail: &'static str,
 }
 
+const TOO_LONG: Malformed = Malformed {
+    status: StatusCode::PAYLOAD_TOO_LARGE,
+    detail: "the body is longer than --max-body, or has too many chunks",
+};
+
 const fn malformed(detail: &'static str) -> Malformed {
     Malformed { status: StatusCode::BAD_REQUEST, detail }
 }
@@ -78,7 +83,10 @@ pub fn read_head<'a>(input: &'a [u8], space: &'a mut HeaderSpace<'a>) -> Result<
             let detail = "the head of the request has more than 32768 bytes, or more than 100 headers";
             return Err(Malformed { status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail });
         }
-        Err(error) => return Err(malformed(describe(error))),
+        Err(httparse::Error::Version) => {
+            return Err(malformed("the version must be HTTP/1.1 or HTTP/1.0, or HTTP/2 from the first byte on"));
+        }
+        Err(_) => return Err(malformed("the request line or a header is not valid")),
     };
     // A complete request has them.
     let (Some(method), Some(target), Some(version)) = (request.method, request.path, request.version) else {
@@ -97,15 +105,6 @@ pub fn read_head<'a>(input: &'a [u8], space: &'a mut HeaderSpace<'a>) -> Result<
     };
     head.read_headers()?;
     Ok(Some(head))
-}
-
-fn describe(error: httparse::Error) -> &'static str {
-    match error {
-        httparse::Error::HeaderName => "the name of a header is not valid",
-        httparse::Error::HeaderValue => "the value of a header is not valid",
-        httparse::Error::Version => "the version must be HTTP/1.1 or HTTP/1.0, or HTTP/2 from the first byte on",
-        _ => "the request line is not valid",
-    }
 }
 
 impl Head<'_> {
@@ -179,14 +178,6 @@ enum Part {
     Nothing,
 }
 
-/// Why a chunked body is refused.
-#[derive(Debug, PartialEq, Eq)]
-pub enum ChunkError {
-    /// It is longer than it may be, or has too many sizes and trailers.
-    TooLong,
-    Malformed(Malformed),
-}
-
 impl Chunks {
     /// Begins with a body at this position.
     pub fn new(start: usize) -> Self {
@@ -197,7 +188,7 @@ impl Chunks {
     ///
     /// # Errors
     /// The content is longer than `max`, or these are no chunks.
-    pub fn advance(&mut self, input: &[u8], max: usize) -> Result<bool, ChunkError> {
+    pub fn advance(&mut self, input: &[u8], max: usize) -> Result<bool, Malformed> {
         self.scan(input, max, |_| {})
     }
 
@@ -214,16 +205,16 @@ impl Chunks {
         self.position
     }
 
-    fn scan(&mut self, input: &[u8], max: usize, mut take: impl FnMut(&[u8])) -> Result<bool, ChunkError> {
+    fn scan(&mut self, input: &[u8], max: usize, mut take: impl FnMut(&[u8])) -> Result<bool, Malformed> {
         while self.part != Part::Nothing {
             let rest = input.get(self.position..).unwrap_or_default();
             let taken = match self.part {
                 Part::Size => match next_line(rest) {
                     Some(line) => {
                         let size = line.strip_suffix(b"\r\n").and_then(parse_size);
-                        let size = size.ok_or(ChunkError::Malformed(malformed("the size of a chunk is not valid")))?;
+                        let size = size.ok_or(malformed("the size of a chunk is not valid"))?;
                         if size > max - self.length {
-                            return Err(ChunkError::TooLong);
+                            return Err(TOO_LONG);
                         }
                         self.part = if size == 0 { Part::Trailer } else { Part::Content(size) };
                         line.len()
@@ -243,7 +234,7 @@ impl Chunks {
                         2
                     }
                     [] | [b'\r'] => 0,
-                    _ => return Err(ChunkError::Malformed(malformed("a chunk has another length than it says"))),
+                    _ => return Err(malformed("a chunk has another length than it says")),
                 },
                 Part::Trailer => match next_line(rest) {
                     Some(b"\r\n") => {
@@ -251,7 +242,7 @@ impl Chunks {
                         2
                     }
                     Some(line) if line.strip_suffix(b"\r\n").is_some_and(is_field) => line.len(),
-                    Some(_) => return Err(ChunkError::Malformed(malformed("a trailer is not valid"))),
+                    Some(_) => return Err(malformed("a trailer is not valid")),
                     None => 0,
                 },
                 Part::Nothing => 0,
@@ -260,7 +251,7 @@ impl Chunks {
             if taken == 0 {
                 // A body of one-byte chunks is mostly sizes.
                 let framing = input.len() - self.start - self.length;
-                return if framing > max + MAX_FRAMING { Err(ChunkError::TooLong) } else { Ok(false) };
+                return if framing > max + MAX_FRAMING { Err(TOO_LONG) } else { Ok(false) };
             }
         }
         Ok(true)
@@ -361,7 +352,7 @@ mod tests {
     const MAX: usize = 20;
 
     /// Sends a body in steps of this many bytes. Returns its content, and what follows it.
-    fn receive(body: &str, step: usize) -> Result<Option<(String, String)>, ChunkError> {
+    fn receive(body: &str, step: usize) -> Result<Option<(String, String)>, Malformed> {
         let (head, mut chunks) = ("head", Chunks::new(4));
         let input = format!("{head}{body}");
         let mut end = head.len();
@@ -385,7 +376,7 @@ mod tests {
             assert_eq!(receive("0\r\n\r\nGET", step), received("", "GET"));
             assert_eq!(receive("5\r\nhello\r\n1;a=b\r\n!\r\n0\r\nx: y\r\n\r\n", step), received("hello!", ""));
             assert_eq!(receive("5\r\nhello\r\n", step), Ok(None));
-            assert!(matches!(receive("5\r\nhello!\r\n", step), Err(ChunkError::Malformed(_))));
+            assert!(receive("5\r\nhello!\r\n", step).is_err_and(|error| error.status == 400));
             for faulty in [
                 "x\r\n",
                 "\r\n",
@@ -406,15 +397,15 @@ mod tests {
                 "0\r\n\rx\r\n",
             ] {
                 let read = receive(faulty, step);
-                assert!(matches!(read, Err(ChunkError::Malformed(_))), "{faulty:?}: {read:?}");
+                assert!(read.as_ref().is_err_and(|error| error.status == 400), "{faulty:?}: {read:?}");
             }
             assert_eq!(receive("00000000000000000001 \t;a=\"b\"\r\nx\r\n0;z\r\n\r\n", step), received("x", ""));
-            assert_eq!(receive("15\r\n", step), Err(ChunkError::TooLong));
-            assert_eq!(receive("14\r\n01234567890123456789\r\n1\r\n", step), Err(ChunkError::TooLong));
-            assert_eq!(receive("ffffffffffffffff\r\n", step), Err(ChunkError::TooLong));
+            assert_eq!(receive("15\r\n", step), Err(TOO_LONG));
+            assert_eq!(receive("14\r\n01234567890123456789\r\n1\r\n", step), Err(TOO_LONG));
+            assert_eq!(receive("ffffffffffffffff\r\n", step), Err(TOO_LONG));
         }
         let endless = format!("0\r\n{}", "x: y\r\n".repeat(MAX_FRAMING));
-        assert_eq!(receive(&endless, 1000), Err(ChunkError::TooLong), "trailers are bounded");
+        assert_eq!(receive(&endless, 1000), Err(TOO_LONG), "trailers are bounded");
         let long = format!("1;{}", "x".repeat(2 * MAX_FRAMING));
         assert!(receive(&long, 1000).is_err(), "extensions are bounded");
     }
