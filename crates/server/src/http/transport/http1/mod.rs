@@ -48,7 +48,7 @@ pub struct Http1Session<R> {
     sending: Option<Sending>,
 }
 
-/// What a client's hits need that are answered together.
+/// A client's hits that are answered together: their memory, and their counts.
 pub struct HitSession {
     peer: SocketAddr,
     pub memory: RequestMemory,
@@ -78,7 +78,7 @@ struct Sending {
     keeps_open: bool,
 }
 
-/// What a response depends on besides itself.
+/// The properties of a request that its response depends on.
 #[derive(Clone, Copy)]
 struct Exchange {
     version: Version,
@@ -127,7 +127,7 @@ impl<R: Responder> Http1Session<R> {
             Ok(request) => request,
             Err(error) => return self.refuse(error, output.bytes),
         };
-        // What follows a body that is not read cannot be told from it.
+        // A body that is not read cannot be told from the next request.
         exchange.keeps_open &= end.is_some();
         input.advance(end.unwrap_or(input.len()));
         let origin = self.receiving.take().map_or_else(|| self.origin(), |receiving| receiving.origin);

@@ -1,7 +1,7 @@
 //! Requests of HTTP/1.1 (RFC 9112): where a request in a connection's input ends, and what its head says.
 //!
-//! A library parses heads. What two servers in a row may read differently is refused: repeated lengths, a
-//! length beside chunks, and encodings other than `chunked`.
+//! A library parses heads. Two servers in a row may read the same bytes differently, so these are refused: repeated lengths, a
+//! length together with chunks, and encodings other than `chunked`.
 
 use std::mem::MaybeUninit;
 
@@ -166,7 +166,7 @@ pub struct Chunks {
     length: usize,
 }
 
-/// What comes next.
+/// The next part of a chunked body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Size,
