@@ -67,7 +67,7 @@ struct Receiving {
     /// Number of bytes that the request has at least.
     length: usize,
     chunks: Option<Chunks>,
-    /// The client, who has been admitted if the body is long.
+    /// The client, who has been admitted.
     origin: RequestOrigin,
 }
 
@@ -116,6 +116,10 @@ impl<R: Responder> Http1Session<R> {
             Err(error) => return self.refuse(error, output.bytes),
         };
         if received.is_none() && self.receiving.is_none() {
+            // A short body needs no permission, and may belong to a hit that is answered together with others.
+            if !head.expects_continue && matches!(head.framing, Framing::Length(length) if length <= SMALL as u64) {
+                return NextStep::Read;
+            }
             match self.begin_to_receive(&head, output.bytes).await {
                 Ok(true) => {}
                 Ok(false) => received = Some((RequestBody::Unread(1), None)),
@@ -144,7 +148,11 @@ impl<R: Responder> Http1Session<R> {
             }
         };
         count_error(&response, &self.metrics, R::PROTOCOL, || origin.error_client());
-        self.write(response, exchange, output)
+        match self.write(response, exchange, output) {
+            // Usually, the client waits for this answer.
+            NextStep::Continue if input.is_empty() && self.sending.is_none() => NextStep::Read,
+            next => next,
+        }
     }
 
     /// Returns the body of the request with this head, and where it ends in the input; `None` if it is incomplete. A body that is
@@ -173,24 +181,18 @@ impl<R: Responder> Http1Session<R> {
         Ok(body.map(|body| (RequestBody::Whole(Bytes::copy_from_slice(body)), Some(end))))
     }
 
-    /// Begins to wait for the body of a request. Returns false if its client may not send it. A short body needs no permission,
-    /// unless the client asks for it.
+    /// Begins to wait for the body of a request. Returns false if its client may not send it.
     async fn begin_to_receive(&mut self, head: &Head<'_>, output: &mut Vec<u8>) -> Result<bool, Malformed> {
         let origin = self.origin();
-        let body = match head.framing {
-            Framing::Length(length) if length <= SMALL as u64 && !head.expects_continue => length,
-            framing => {
-                let (parts, ()) = request_of(head, Version::HTTP_11, ())?.into_parts();
-                if !self.responder.may_send(&parts, &origin).await {
-                    return Ok(false);
-                }
-                if let Framing::Length(length) = framing { length } else { 0 }
-            }
-        };
+        let (parts, ()) = request_of(head, Version::HTTP_11, ())?.into_parts();
+        if !self.responder.may_send(&parts, &origin).await {
+            return Ok(false);
+        }
         if head.expects_continue {
             output.extend_from_slice(CONTINUE);
         }
-        let length = head.length + usize::try_from(body).unwrap_or(usize::MAX);
+        let body = if let Framing::Length(length) = head.framing { length } else { 0 };
+        let length = head.length.saturating_add(usize::try_from(body).unwrap_or(usize::MAX));
         self.receiving = Some(Receiving { length, chunks: None, origin });
         Ok(true)
     }
