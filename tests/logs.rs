@@ -97,7 +97,7 @@ fn raw_bytes_of_clients_do_not_reach_the_log() {
         let _ = stream.shutdown(Shutdown::Write);
         let _ = stream.read_to_end(&mut Vec::new());
     }
-    log.await_line(&["an HTTP connection ended early"]);
+    log.await_line(&["a request got an error", "front=\"http\"", "the request line or a header is not valid"]);
     assert!(server.terminate().success());
     assert_clean(&log);
 }
