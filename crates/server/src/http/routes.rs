@@ -197,10 +197,9 @@ impl HttpFront {
     }
 
     /// Answers any other request.
-    async fn respond(&self, head: Parts, body: RequestBody, origin: &RequestOrigin) -> Response<Reply> {
+    async fn respond(&self, head: Parts, mut body: RequestBody, origin: &RequestOrigin) -> Response<Reply> {
         let path = head.uri.path();
         if let Some(page) = self.page.as_ref().filter(|_| page::is_path(path)) {
-            let mut body = body;
             return Arc::clone(page).respond(&head, &mut body, origin, &self.api.requests).await;
         }
         let Some(route) = find_route(&self.guards, &self.metrics_path, &head.method, path) else {

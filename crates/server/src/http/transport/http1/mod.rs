@@ -20,7 +20,7 @@ use hyper::header::{CONNECTION, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use parking_lot::Mutex;
 
-use self::request::{Chunks, Framing, Head, Malformed, header_space, read_head};
+use self::request::{Chunks, Framing, Head, Malformed, header_space, malformed, read_head};
 use self::response::{BodyEnd, CONTINUE, LAST_CHUNK, write_chunk, write_head};
 use super::Responder;
 use super::request_body::RequestBody;
@@ -329,7 +329,6 @@ pub fn write_whole(response: Response<Reply>, version: Version, keeps_open: bool
 
 /// Returns the request with this head.
 fn request_of<B>(head: &Head<'_>, version: Version, body: B) -> Result<Request<B>, Malformed> {
-    let malformed = |detail| Malformed { status: StatusCode::BAD_REQUEST, detail };
     let mut request = Request::new(body);
     *request.version_mut() = version;
     *request.method_mut() =

@@ -65,7 +65,8 @@ const TOO_LONG: Malformed = Malformed {
     detail: "the body is longer than --max-body, or has too many chunks",
 };
 
-const fn malformed(detail: &'static str) -> Malformed {
+/// Describes input that is no valid request.
+pub const fn malformed(detail: &'static str) -> Malformed {
     Malformed { status: StatusCode::BAD_REQUEST, detail }
 }
 
