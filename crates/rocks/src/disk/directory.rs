@@ -33,8 +33,8 @@ const NEW: &str = ".new";
 pub const BACKUP_FILE: &str = "DIVVY-BACKUP";
 /// RocksDB's entry point, which names the database's current files.
 const CURRENT: &str = "CURRENT";
-/// The manifest of a database that is being made. RocksDB replaces it before it writes data.
-const FIRST_MANIFEST: &str = "MANIFEST-000001";
+/// First part of the name of RocksDB's list of files. Its number follows.
+const MANIFEST: &str = "MANIFEST-";
 
 /// File that is written to test the disk, and removed at once.
 const PROBE_FILE: &str = "DIVVY-PROBE";
@@ -81,17 +81,33 @@ pub fn claim(path: &Path) -> Result<(), OpenError> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Err(OpenError::NotOurs(path.into())),
         Err(error) => return Err(unusable(error)),
     }
-    // The power failed while the first database was made. A file system may lose the name of a file that is older than one it keeps.
-    let is_half_made = fs::read_to_string(path.join(CURRENT)).is_ok_and(|current| current.trim_end() == FIRST_MANIFEST)
-        && !path.join(FIRST_MANIFEST).exists();
-    if is_half_made && !holds_data(path).map_err(unusable)? {
-        fs::remove_file(path.join(CURRENT)).map_err(unusable)?;
-    }
+    restore_manifest(path).map_err(unusable)?;
     // RocksDB would create a new database here, and delete the rest of the old one at the next start.
     if !has_database(path) && holds_data(path).map_err(unusable)? {
         return Err(OpenError::damaged(path, &format_args!("the file {CURRENT} is missing")));
     }
     Ok(())
+}
+
+/// Makes [`CURRENT`] name the manifest before, if the one it names is missing. RocksDB syncs the name of a new manifest after it
+/// wrote CURRENT, and deletes the old one later. So a power cut may leave a CURRENT without its manifest, if the file system
+/// loses the name of a file that is older than one it keeps. If there was none before, no data was written yet, either.
+fn restore_manifest(path: &Path) -> io::Result<()> {
+    let named = fs::read_to_string(path.join(CURRENT)).unwrap_or_default();
+    let named = named.trim_end();
+    if !named.starts_with(MANIFEST) || path.join(named).exists() {
+        return Ok(());
+    }
+    let is_manifest = |name: &String| name.starts_with(MANIFEST);
+    let names = files_in(path)?.into_iter().filter_map(|file| file.file_name()?.to_str().map(String::from));
+    match names.filter(is_manifest).max_by_key(|name| (name.len(), name.clone())) {
+        Some(before) => {
+            tracing::warn!(missing = named, before, "a power cut lost RocksDB's new manifest: using the one before");
+            replace_file(path, CURRENT, &format!("{before}\n"))
+        }
+        None if holds_data(path)? => Ok(()),
+        None => fs::remove_file(path.join(CURRENT)),
+    }
 }
 
 /// Returns whether the directory has a database.
@@ -230,6 +246,15 @@ pub fn write_file(path: &Path, name: &str, content: &str) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
+/// Replaces a file on stable storage. A crash leaves either the old content or the new one.
+fn replace_file(path: &Path, name: &str, content: &str) -> io::Result<()> {
+    let new = format!("{name}{NEW}");
+    remove_file(&path.join(&new))?;
+    write_file(path, &new, content)?;
+    fs::rename(path.join(&new), path.join(name))?;
+    File::open(path)?.sync_all()
+}
+
 /// The reason why a data directory could not be opened. Nothing in it was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -308,11 +333,7 @@ pub fn read_or_make_seal_key(data_dir: &Path) -> Result<SealKey, OpenError> {
 /// # Errors
 /// The file cannot be written.
 pub fn write_seal_key(key: SealKey, dir: &Path) -> io::Result<()> {
-    let new = format!("{SEAL_FILE}{NEW}");
-    remove_file(&dir.join(&new))?;
-    write_file(dir, &new, &to_text(key))?;
-    fs::rename(dir.join(&new), dir.join(SEAL_FILE))?;
-    File::open(dir)?.sync_all()
+    replace_file(dir, SEAL_FILE, &to_text(key))
 }
 
 fn to_text(key: SealKey) -> String {
@@ -420,7 +441,7 @@ mod tests {
         claim(&path).unwrap();
         claim(&path).unwrap();
         assert!(!has_database(&path), "ended before the database was made");
-        fs::write(path.join(FIRST_MANIFEST), "").unwrap();
+        fs::write(path.join("MANIFEST-000001"), "").unwrap();
         fs::write(path.join(CURRENT), "MANIFEST-000001\n").unwrap();
         claim(&path).unwrap();
         assert!(has_database(&path));
@@ -428,18 +449,24 @@ mod tests {
 
     /// Regression test: the campaign of power cuts found that the server refused to start.
     #[test]
-    fn database_that_lost_its_first_manifest_before_it_had_data_is_made_again() {
+    fn current_without_its_manifest_names_the_one_before_or_goes_if_there_was_no_data() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new");
         claim(&path).unwrap();
-        fs::write(path.join(CURRENT), "MANIFEST-000001\n").unwrap();
-        claim(&path).unwrap();
-        assert!(!has_database(&path));
-        for (file, current) in [("000004.log", "MANIFEST-000001\n"), ("OPTIONS-000007", "MANIFEST-000005\n")] {
-            fs::write(path.join(file), "").unwrap();
+        let named = |current: &str| {
             fs::write(path.join(CURRENT), current).unwrap();
             claim(&path).unwrap();
-            assert!(has_database(&path), "RocksDB refuses it");
+            fs::read_to_string(path.join(CURRENT)).ok()
+        };
+        assert_eq!(named("MANIFEST-000001\n"), None, "it is made again");
+        fs::write(path.join("000004.log"), "").unwrap();
+        for refused in ["MANIFEST-000005\n", "", "\0\0", "MANIFEST"] {
+            assert_eq!(named(refused).as_deref(), Some(refused), "RocksDB refuses it");
+        }
+        for manifest in ["MANIFEST-000005", "MANIFEST-999999", "MANIFEST-1000000"] {
+            fs::write(path.join(manifest), "").unwrap();
+            assert_eq!(named("MANIFEST-1000007\n"), Some(format!("{manifest}\n")));
+            assert_eq!(named("MANIFEST-000005\n").as_deref(), Some("MANIFEST-000005\n"));
         }
     }
 
