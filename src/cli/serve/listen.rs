@@ -260,20 +260,12 @@ pub struct LimitArgs {
           value_parser = units::seconds(0..=MAX_SECONDS))]
     idle_timeout: Time,
     /// Maximum time for a request, from its first byte to its last
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = Time(server::DEFAULT_REQUEST_TIMEOUT),
-        value_parser = units::seconds(1..=MAX_SECONDS)
-    )]
+    #[arg(long, value_name = "SECONDS", default_value_t = Time(server::DEFAULT_REQUEST_TIMEOUT),
+          value_parser = units::seconds(1..=MAX_SECONDS))]
     request_timeout: Time,
     /// Close connections whose client reads none of its replies for this long
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = Time(server::DEFAULT_WRITE_TIMEOUT),
-        value_parser = units::seconds(1..=MAX_SECONDS)
-    )]
+    #[arg(long, value_name = "SECONDS", default_value_t = Time(server::DEFAULT_WRITE_TIMEOUT),
+          value_parser = units::seconds(1..=MAX_SECONDS))]
     write_timeout: Time,
 }
 

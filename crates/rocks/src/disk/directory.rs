@@ -98,9 +98,8 @@ fn restore_manifest(path: &Path) -> io::Result<()> {
     if !named.starts_with(MANIFEST) || path.join(named).exists() {
         return Ok(());
     }
-    let is_manifest = |name: &String| name.starts_with(MANIFEST);
     let names = files_in(path)?.into_iter().filter_map(|file| file.file_name()?.to_str().map(String::from));
-    match names.filter(is_manifest).max_by_key(|name| (name.len(), name.clone())) {
+    match names.filter(|name| name.starts_with(MANIFEST)).max_by_key(|name| (name.len(), name.clone())) {
         Some(before) => {
             tracing::warn!(missing = named, before, "a power cut lost RocksDB's new manifest: using the one before");
             replace_file(path, CURRENT, &format!("{before}\n"))
