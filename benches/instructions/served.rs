@@ -14,43 +14,94 @@ pub struct Served {
     front: &'static str,
     store: &'static str,
     connections: usize,
-    request: &'static str,
-    /// The beginning of each answer, and the number of lines after which it is whole.
-    answer: (&'static str, usize),
+    /// Returns what a client sends, in each round.
+    request: fn(round: u32) -> Vec<u8>,
+    /// Returns whether these bytes are a whole answer, or fails if they begin with another one.
+    is_answer: fn(&[u8]) -> bool,
 }
 
-const HTTP: &str = "HTTP";
 const ROCKSDB: &str = "rocksdb";
 
-pub const SERVED: [Served; 3] = [
+pub const SERVED: [Served; 4] = [
     Served {
         name: "check: HTTP",
-        front: HTTP,
+        front: "HTTP",
         store: "memory",
         connections: 1,
-        request: "GET /v1/check HTTP/1.1\r\nHost: 127.0.0.1:8322\r\nX-Original-Method: POST\r\n\
+        request: |_| {
+            b"GET /v1/check HTTP/1.1\r\nHost: 127.0.0.1:8322\r\nX-Original-Method: POST\r\n\
             X-Original-URI: /v1/search?q=x\r\nX-Original-Host: shop.example\r\nX-Forwarded-For: 192.168.1.1\r\n\
-            X-Real-IP: 192.168.1.1\r\nUser-Agent: Mozilla/5.0\r\nAccept: */*\r\n\r\n",
-        answer: ("HTTP/1.1 200", 6),
+            X-Real-IP: 192.168.1.1\r\nUser-Agent: Mozilla/5.0\r\nAccept: */*\r\n\r\n"
+                .to_vec()
+        },
+        is_answer: |bytes| has_lines(bytes, "HTTP/1.1 200", 6),
     },
     Served {
         name: "one at a time, 50 connections: RESP",
         front: "RESP",
         store: ROCKSDB,
         connections: 50,
-        request: "*4\r\n$9\r\nDIVVY.HIT\r\n$11\r\nmethod=POST\r\n$21\r\npath=/v1/search/items\r\n$14\r\nip=192.168.1.1\r\n",
-        answer: ("*3\r\n:1\r\n", 4),
+        request: |_| {
+            b"*4\r\n$9\r\nDIVVY.HIT\r\n$11\r\nmethod=POST\r\n$21\r\npath=/v1/search/items\r\n$14\r\nip=192.168.1.1\r\n"
+                .to_vec()
+        },
+        is_answer: |bytes| has_lines(bytes, "*3\r\n:1\r\n", 4),
     },
     Served {
         name: "one at a time, 50 connections: HTTP",
-        front: HTTP,
+        front: "HTTP",
         store: ROCKSDB,
         connections: 50,
-        request: "POST /v1/hit HTTP/1.1\r\nhost: 127.0.0.1:8322\r\ncontent-type: application/json\r\ncontent-length: 76\r\n\r\n\
-            {\"operation\":{\"method\":\"POST\",\"path\":\"/v1/search/items\",\"ip\":\"192.168.1.1\"}}",
-        answer: ("HTTP/1.1 200", 8),
+        request: |_| {
+            b"POST /v1/hit HTTP/1.1\r\nhost: 127.0.0.1:8322\r\ncontent-type: application/json\r\ncontent-length: 76\r\n\r\n\
+            {\"operation\":{\"method\":\"POST\",\"path\":\"/v1/search/items\",\"ip\":\"192.168.1.1\"}}"
+                .to_vec()
+        },
+        is_answer: |bytes| has_lines(bytes, "HTTP/1.1 200", 8),
+    },
+    Served {
+        name: "one at a time, 50 connections: gRPC",
+        front: "gRPC",
+        store: ROCKSDB,
+        connections: 50,
+        request: call,
+        is_answer: |bytes| bytes.ends_with(b"grpc-status\x010"),
     },
 ];
+
+/// Returns whether these bytes have this number of lines.
+fn has_lines(bytes: &[u8], beginning: &str, lines: usize) -> bool {
+    let is_begun = bytes.starts_with(beginning.as_bytes()) || beginning.as_bytes().starts_with(bytes);
+    assert!(is_begun, "{}", String::from_utf8_lossy(bytes));
+    bytes.iter().filter(|byte| **byte == b'\n').count() >= lines
+}
+
+/// Returns a call of Envoy's service in frames of HTTP/2, as a client sends it that has no table of headers.
+fn call(round: u32) -> Vec<u8> {
+    let field = |number: u8, content: &[u8]| [&[number << 3 | 2, content.len() as u8], content].concat();
+    let entries = [("method", "POST"), ("path", "/v1/search/items"), ("ip", "192.168.1.1")];
+    let entries =
+        entries.map(|(key, value)| field(1, &[field(1, key.as_bytes()), field(2, value.as_bytes())].concat()));
+    let message = [field(1, b"edge"), field(2, &entries.concat())].concat();
+    let headers = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"),
+        (":authority", "127.0.0.1:8321"),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+    ];
+    let text = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
+    let block = headers.map(|(name, value)| [vec![0], text(name), text(value)].concat()).concat();
+    let frame = |kind: u8, flags: u8, stream: u32, content: &[u8]| {
+        let length = (content.len() as u32).to_be_bytes();
+        [&length[1..], &[kind, flags], &stream.to_be_bytes(), content].concat()
+    };
+    let greeting = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(4, 0, 0, &[])].concat();
+    let (stream, prefix) = (2 * round + 1, [&[0], &(message.len() as u32).to_be_bytes()[..]].concat());
+    let request = [frame(1, 4, stream, &block), frame(0, 1, stream, &[prefix, message].concat())].concat();
+    if round == 0 { [greeting, request].concat() } else { request }
+}
 
 const RULES: &str = "[method=POST path=/v1/search* ip=*]\ncreditLimit=1000000000\nresetSeconds=3600\nactorField=ip\n\
     [default]\ncreditLimit=0\nresetSeconds=0\n";
@@ -71,7 +122,7 @@ fn instructions(served: &Served, requests: u64) -> u64 {
     std::fs::write(&rules, RULES).expect("a file of rules");
     let mut command = Command::new("valgrind");
     command.args(CALLGRIND).arg(env!("CARGO_BIN_EXE_divvy")).arg("serve").arg(rules);
-    command.args(["--threads", "1", "--listen", "none", "--grpc-listen", "none"]);
+    command.args(["--threads", "1", "--listen", "none", "--grpc-listen", "127.0.0.1:0"]);
     command.args(["--resp-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--store", served.store]);
     if served.store == ROCKSDB {
         command.arg("--data-dir").arg(directory.path().join("data"));
@@ -86,14 +137,15 @@ fn instructions(served: &Served, requests: u64) -> u64 {
         client
     };
     let mut clients: Vec<_> = (0..served.connections).map(|_| connect()).collect();
-    for _ in 0..requests / served.connections as u64 {
+    for round in 0..requests as u32 / served.connections as u32 {
+        let request = (served.request)(round);
         // All requests of a round are there when the server goes on, so each run has the same turns.
         signal(&server, "-STOP");
         for client in &mut clients {
-            client.write_all(served.request.as_bytes()).expect("a request is sent");
+            client.write_all(&request).expect("a request is sent");
         }
         signal(&server, "-CONT");
-        clients.iter_mut().for_each(|client| read_answer(client, served.answer));
+        clients.iter_mut().for_each(|client| read_answer(client, served.is_answer));
     }
     drop(clients);
     signal(&server, "-TERM");
@@ -101,16 +153,15 @@ fn instructions(served: &Served, requests: u64) -> u64 {
     collected(&output.stderr)[0]
 }
 
-/// Reads an answer that begins with this text, and has this number of lines.
-fn read_answer(client: &mut TcpStream, (beginning, lines): (&str, usize)) {
+/// Reads an answer.
+fn read_answer(client: &mut TcpStream, is_answer: fn(&[u8]) -> bool) {
     let mut answer = Vec::new();
-    while answer.iter().filter(|byte| **byte == b'\n').count() < lines {
+    while answer.is_empty() || !is_answer(&answer) {
         let mut part = [0; 4096];
         let length = client.read(&mut part).expect("an answer");
         assert!(length > 0, "the server closes the connection");
         answer.extend_from_slice(&part[..length]);
     }
-    assert!(answer.starts_with(beginning.as_bytes()), "{}", String::from_utf8_lossy(&answer));
 }
 
 fn signal(server: &Child, signal: &str) {

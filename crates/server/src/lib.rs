@@ -14,9 +14,8 @@
 //! | [`http`] | the HTTP front: `transport` serves connections, `routes` leads requests to their endpoints in `api`, and those of the live page to its crate |
 //! | [`grpc`] | the gRPC front, on the HTTP front's transport |
 //!
-//! Each front is an accept loop ([`net::accept`]) that passes connections to its protocol. The line protocol, RESP and
-//! HTTP/1.1 are sessions of one read-answer-write loop ([`net::connection`]); a library serves HTTP/2. This module
-//! decides nothing about requests.
+//! Each front is an accept loop ([`net::accept`]) that passes connections to its protocol. All protocols are sessions of one
+//! read-answer-write loop ([`net::connection`]). This module decides nothing about requests.
 
 #![cfg_attr(
     test,

@@ -21,8 +21,8 @@ use super::Ui;
 use divvy_access::{Category, ClientIdentity, DEFAULT_USER, Given, LoginError};
 use divvy_server::auth::Guard;
 use divvy_server::http::page::{
-    Answered, PageBody, Problem, Refusal, Reply, RequestOrigin, body, check_category, check_origin, empty, host_in_uri,
-    json, recognize, too_many_logins,
+    Answered, Problem, Refusal, Reply, RequestBody, RequestOrigin, body, check_category, check_origin, empty,
+    host_in_uri, json, recognize, too_many_logins,
 };
 use divvy_server::sessions::{OpenSession, SessionKey};
 
@@ -186,11 +186,11 @@ struct Login {
 
 /// `POST /ui/api/login`: begins a session. Each login begins a new one, so an id that an attacker knows is worth nothing.
 #[expect(clippy::disallowed_methods, reason = "when the session begins")]
-pub async fn log_in(ui: &Ui, head: &Parts, body: &mut PageBody<'_>, origin: &RequestOrigin) -> Answered {
+pub async fn log_in(ui: &Ui, head: &Parts, body: RequestBody, origin: &RequestOrigin) -> Answered {
     let Some((guard, sessions)) = ui.guard.as_ref().and_then(|guard| Some((guard, guard.sessions.as_deref()?))) else {
         return Err(Problem::new(StatusCode::CONFLICT, "this server has no users, so nobody can log in"));
     };
-    let body = body::read(&head.headers, body, ui.limits.max_body).await?;
+    let body = body::read(&head.headers, body, ui.limits.max_body)?;
     let login: Login = body::parse(&body)?;
     let name = login.user.as_deref().unwrap_or(DEFAULT_USER).as_bytes();
     let given = Given::User { name, password: login.password.as_bytes() };

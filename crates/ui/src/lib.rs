@@ -34,7 +34,7 @@ use divvy_access::{Category, Digest};
 use divvy_limiter::Limiter;
 use divvy_server::auth::Guard;
 use divvy_server::http::page::{
-    Answered, Page, PageBody, Problem, Reply, RequestOrigin, WorkSlots, empty, not_found, of_type,
+    Answered, Page, Problem, Reply, RequestBody, RequestOrigin, WorkSlots, empty, not_found, of_type,
 };
 use divvy_server::{Health, Limits, RecentReloads, keep_running};
 use divvy_telemetry::metrics::{FrontRequests, RequestKind, Task};
@@ -110,7 +110,7 @@ impl Ui {
     async fn answer(
         self: &Arc<Self>,
         head: &Parts,
-        body: &mut PageBody<'_>,
+        body: RequestBody,
         origin: &RequestOrigin,
         requests: &FrontRequests,
     ) -> Answered {
@@ -150,7 +150,7 @@ impl Page for Ui {
     fn respond<'a>(
         self: Arc<Self>,
         head: &'a Parts,
-        body: &'a mut PageBody<'a>,
+        body: RequestBody,
         origin: &'a RequestOrigin,
         requests: &'a FrontRequests,
     ) -> BoxFuture<'a, Response<Reply>> {

@@ -22,7 +22,7 @@ use super::messages::envoy::r#type::v3::RateLimitUnit;
 use super::messages::write;
 use super::reserving_calls::ReservingCalls;
 use crate::errors::{self, Terms};
-use crate::http::transport::response_body::Reply;
+use crate::http::transport::bodies::Reply;
 use crate::http::{Answer, RateLimitHeaders};
 use crate::net::auth::RequestOrigin;
 use crate::net::memory::{self, BufferMemory, RequestMemory, pooled};

@@ -1,15 +1,13 @@
 //! The messages of the services, generated from the files in `proto`; and unary calls: how a message is read from the body of a
 //! request, and written into the body of a response.
 
-use bytes::{Bytes, BytesMut};
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Response};
 use prost::Message;
 use tonic::Status;
 use tonic::metadata::MetadataValue;
 
-use crate::http::transport::request_body::{Incoming, next_data};
-use crate::http::transport::response_body::Reply;
+use crate::http::transport::bodies::{Reply, RequestBody};
 
 /// The code that the files in proto/ compile to.
 #[allow(clippy::all, clippy::allow_attributes_without_reason, missing_docs, reason = "generated")]
@@ -27,15 +25,15 @@ const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const OK: HeaderValue = HeaderValue::from_static("0");
 /// Length of a message's prefix: a byte that says whether it is compressed, and its length in four bytes.
-const PREFIX: usize = 5;
+pub(super) const PREFIX: usize = 5;
 
 /// Reads the message of a call with these headers, which may have `max` bytes. Returns it with its length.
 ///
 /// # Errors
 /// There is no message that can be decoded. The code is `OutOfRange` if it is too long.
-pub(super) async fn read<M: Message + Default>(
+pub(super) fn read<M: Message + Default>(
     headers: &HeaderMap,
-    mut body: impl Incoming,
+    body: RequestBody,
     max: usize,
 ) -> Result<(M, usize), Status> {
     if let Some(encoding) = headers.get(ENCODING).filter(|encoding| *encoding != IDENTITY) {
@@ -45,11 +43,9 @@ pub(super) async fn read<M: Message + Default>(
         status.metadata_mut().insert("grpc-accept-encoding", MetadataValue::from_static(IDENTITY));
         return Err(status);
     }
-    let mut data = next_data(&mut body).await.map_err(Status::from_error)?.unwrap_or_default();
-    // Fast path: the whole message is one frame, which is not copied.
-    if !body.is_end_stream() {
-        data = read_rest(data, body, max).await?;
-    }
+    let Some(data) = body.within(usize::MAX) else {
+        return Err(Status::out_of_range(format!("Error, the message is longer than {max} bytes")));
+    };
     if data.is_empty() {
         return Err(Status::internal("Missing request message."));
     }
@@ -57,18 +53,6 @@ pub(super) async fn read<M: Message + Default>(
     let length = length.ok_or_else(|| Status::internal("Unexpected EOF decoding stream."))?;
     let message = M::decode(data.slice(PREFIX..PREFIX + length));
     Ok((message.map_err(|error| Status::internal(error.to_string()))?, length))
-}
-
-/// Reads a body to its end. Only the first message is kept.
-async fn read_rest(first: Bytes, mut body: impl Incoming, max: usize) -> Result<Bytes, Status> {
-    let mut all = BytesMut::from(first);
-    loop {
-        // A message that is too long is refused before it has come in.
-        let end = message_length(&all, max)?.map_or(usize::MAX, |length| PREFIX + length);
-        let Some(mut piece) = next_data(&mut body).await.map_err(Status::from_error)? else { return Ok(all.freeze()) };
-        piece.truncate(end.saturating_sub(all.len()));
-        all.extend_from_slice(&piece);
-    }
 }
 
 /// Returns the length of the message that begins with these bytes; `None` if they are too few.
@@ -102,17 +86,14 @@ pub(super) fn write(message: &impl Message, mut headers: HeaderMap) -> Response<
     trailers.insert(STATUS, OK);
     headers.clear();
     headers.insert(CONTENT_TYPE, GRPC);
-    let mut response = Response::new(Reply::Message(Some(bytes.into()), Some(trailers)));
+    let mut response = Response::new(Reply::Message(bytes.into(), trailers));
     *response.headers_mut() = headers;
     response
 }
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
-    use http_body_util::StreamBody;
-    use hyper::body::Frame;
+    use bytes::Bytes;
     use tonic::Code;
 
     use super::envoy::service::ratelimit::v3::RateLimitRequest;
@@ -129,52 +110,51 @@ mod tests {
         [&[0][..], &(message.len() as u32).to_be_bytes(), &message].concat()
     }
 
-    /// Reads a message from a body with these frames.
-    async fn read(encoding: Option<&str>, frames: Vec<&[u8]>) -> Result<RateLimitRequest, Code> {
+    /// Reads a message from this body.
+    fn read(encoding: Option<&str>, body: RequestBody) -> Result<RateLimitRequest, Code> {
         let mut headers = HeaderMap::new();
         headers.extend(encoding.map(|encoding| (ENCODING, encoding.parse().unwrap())));
-        let mut trailers = HeaderMap::new();
-        trailers.insert("x-trailer", OK);
-        let frames = frames.into_iter().map(|data| Frame::data(Bytes::copy_from_slice(data)));
-        let frames: Vec<_> = frames.chain([Frame::trailers(trailers)]).map(Ok::<_, Infallible>).collect();
-        let body = StreamBody::new(futures_util::stream::iter(frames));
-        super::read(&headers, body, MAX).await.map(|(message, _)| message).map_err(|status| status.code())
+        super::read(&headers, body, MAX).map(|(message, _)| message).map_err(|status| status.code())
     }
 
-    #[tokio::test]
-    async fn message_is_read_from_any_number_of_frames() {
+    fn whole(bytes: &[u8]) -> RequestBody {
+        RequestBody::Whole(Bytes::copy_from_slice(bytes))
+    }
+
+    #[test]
+    fn first_message_of_a_body_is_read() {
         let bytes = encoded("edge");
-        for middle in 0..=bytes.len() {
-            let (one, two) = bytes.split_at(middle);
-            assert_eq!(read(None, vec![one, two]).await, Ok(request("edge")), "{middle}");
-        }
-        assert_eq!(read(Some("identity"), vec![&bytes]).await, Ok(request("edge")));
-        assert_eq!(read(None, vec![&[0; PREFIX]]).await, Ok(request("")), "an empty message");
-        assert_eq!(read(None, vec![&bytes, &bytes]).await, Ok(request("edge")), "only the first message counts");
+        assert_eq!(read(None, whole(&bytes)), Ok(request("edge")));
+        assert_eq!(read(Some("identity"), whole(&bytes)), Ok(request("edge")));
+        assert_eq!(read(None, whole(&[0; PREFIX])), Ok(request("")), "an empty message");
+        assert_eq!(
+            read(None, whole(&[&bytes[..], &bytes].concat())),
+            Ok(request("edge")),
+            "only the first message counts"
+        );
     }
 
-    #[tokio::test]
-    async fn mistakes_have_the_codes_of_the_library() {
+    #[test]
+    fn mistakes_have_the_codes_of_the_library() {
         let bytes = encoded("edge");
         let changed = |place: usize, to: u8| {
             let mut bytes = bytes.clone();
             bytes[place] = to;
-            bytes
+            whole(&bytes)
         };
-        let long = encoded(&"a".repeat(MAX));
-        for (encoding, frames, expected) in [
-            (Some("gzip"), vec![&bytes[..]], Code::Unimplemented),
-            (None, vec![], Code::Internal),
-            (None, vec![&bytes[..3]], Code::Internal),
-            (None, vec![&bytes[..7]], Code::Internal),
-            (None, vec![&changed(0, 1)], Code::Internal),
-            (None, vec![&changed(0, 2)], Code::Internal),
-            (None, vec![&changed(1, 0xff)], Code::OutOfRange),
-            (None, vec![&changed(6, 0xff)], Code::Internal),
-            (None, vec![&long], Code::OutOfRange),
-            (None, vec![&long[..PREFIX], &long[PREFIX..]], Code::OutOfRange),
+        for (encoding, body, expected) in [
+            (Some("gzip"), whole(&bytes), Code::Unimplemented),
+            (None, whole(&[]), Code::Internal),
+            (None, whole(&bytes[..3]), Code::Internal),
+            (None, whole(&bytes[..7]), Code::Internal),
+            (None, changed(0, 1), Code::Internal),
+            (None, changed(0, 2), Code::Internal),
+            (None, changed(1, 0xff), Code::OutOfRange),
+            (None, changed(6, 0xff), Code::Internal),
+            (None, whole(&encoded(&"a".repeat(MAX))), Code::OutOfRange),
+            (None, RequestBody::Unread, Code::OutOfRange),
         ] {
-            assert_eq!(read(encoding, frames.clone()).await, Err(expected), "{encoding:?} {frames:?}");
+            assert_eq!(read(encoding, body), Err(expected), "{encoding:?}");
         }
     }
 }

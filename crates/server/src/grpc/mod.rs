@@ -16,7 +16,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use http_body_util::BodyExt;
 use hyper::http::request::Parts;
-use hyper::{HeaderMap, Request, Response};
+use hyper::{HeaderMap, Request, Response, Version};
 use prost::Message;
 use tonic::body::Body;
 use tonic::codegen::Service;
@@ -28,15 +28,13 @@ use tonic_health::server::HealthReporter;
 use self::descriptors::DescriptorReader;
 pub use self::envoy::GrpcSettings;
 use self::envoy::{RateLimits, RpcCall};
-use self::messages::{DESCRIPTORS, read};
+use self::messages::{DESCRIPTORS, PREFIX, read};
 use self::reserving_calls::ReservingCalls;
 use super::health::keep_running;
-use super::http::BodyBounds;
 use super::http::auth::{self, Refusal};
 use super::http::response::grpc_error;
-use super::http::transport::Responder;
-use super::http::transport::request_body::RequestBody;
-use super::http::transport::response_body::{Call, Reply, refuse};
+use super::http::transport::bodies::{BodyBounds, Reply, RequestBody};
+use super::http::transport::{CALL, LARGE_CALL, Responder};
 use super::net::auth::{Guard, RequestOrigin};
 use super::net::protocol::Protocol;
 use super::server_context::ServerContext;
@@ -200,7 +198,7 @@ impl Responder for GrpcFront {
     }
 
     fn max_body(&self) -> usize {
-        self.max_message
+        self.max_message + PREFIX
     }
 
     fn requests(&self) -> &FrontRequests {
@@ -211,16 +209,26 @@ impl Responder for GrpcFront {
         self.rate_limits.limiter.has_room()
     }
 
-    /// Calls over HTTP/1.1 have no answer anyway.
-    async fn may_send(&self, _: &Parts, _: &RequestOrigin) -> bool {
-        false
+    async fn may_send(&self, head: &Parts, origin: &RequestOrigin) -> bool {
+        // Calls over HTTP/1.1 have no answer anyway.
+        head.version == Version::HTTP_2
+            && Rpc::find(head.uri.path()).is_some()
+            && self.refuse(&head.headers, Category::Hit, origin).await.is_none()
     }
 
-    async fn answer(&self, request: Request<RequestBody>, origin: &RequestOrigin, call: &mut Call) -> Response<Reply> {
+    fn memory_of(&self, head: &Parts) -> usize {
+        if Rpc::find(head.uri.path()).is_some() { CALL } else { LARGE_CALL }
+    }
+
+    fn is_streamed(&self, head: &Parts) -> bool {
+        self.find_service(head.uri.path()).is_some()
+    }
+
+    async fn answer(&self, request: Request<RequestBody>, origin: &RequestOrigin) -> Response<Reply> {
         match Rpc::find(request.uri().path()) {
             Some(rpc) => self.answer_rpc(rpc, request, origin).await,
             // The future is boxed because it is large, and every call would otherwise include its size.
-            None => Box::pin(self.answer_by_library(request, origin, call)).await,
+            None => Box::pin(self.answer_by_library(request, origin)).await,
         }
     }
 }
@@ -230,10 +238,7 @@ impl GrpcFront {
     async fn answer_rpc(&self, rpc: Rpc, request: Request<RequestBody>, origin: &RequestOrigin) -> Response<Reply> {
         let (head, body) = request.into_parts();
         match self.refuse(&head.headers, Category::Hit, origin).await {
-            Some(refusal) => {
-                drop(body);
-                refusal
-            }
+            Some(refusal) => refusal,
             None => match self.carry_out(rpc, head.headers, body, origin).await {
                 Ok(response) => response,
                 Err(status) if status.code() == Code::OutOfRange => {
@@ -255,73 +260,59 @@ impl GrpcFront {
         let limits = &self.rate_limits;
         match rpc {
             Rpc::EnvoyShouldRateLimit => {
-                let mut call = self.read(&headers, body, origin).await?;
+                let mut call = self.read(&headers, body, origin)?;
                 let answer = limits.should_rate_limit(&mut call).await;
                 limits.done(call, RequestKind::Hit, headers, answer)
             }
             // Boxed: these calls are rarer, and each hit's future would otherwise include their size.
             Rpc::KuadrantCheckRateLimit => {
-                let mut call = self.read(&headers, body, origin).await?;
+                let mut call = self.read(&headers, body, origin)?;
                 let answer = Box::pin(limits.check_rate_limit(&mut call)).await;
                 limits.done(call, RequestKind::Peek, headers, answer)
             }
             Rpc::KuadrantReport => {
-                let mut call = self.read(&headers, body, origin).await?;
+                let mut call = self.read(&headers, body, origin)?;
                 let answer = Box::pin(limits.report(&mut call)).await;
                 limits.done(call, RequestKind::Charge, headers, answer)
             }
             Rpc::KuadrantReserve => {
-                let mut call = self.read(&headers, body, origin).await?;
+                let mut call = self.read(&headers, body, origin)?;
                 let answer = Box::pin(limits.reserve(&mut call)).await;
                 limits.done(call, RequestKind::Reserve, headers, answer)
             }
             Rpc::KuadrantCommit => {
-                let mut call = self.read(&headers, body, origin).await?;
+                let mut call = self.read(&headers, body, origin)?;
                 let answer = Box::pin(limits.commit(&mut call)).await;
                 limits.done(call, RequestKind::Commit, headers, answer)
             }
         }
     }
 
-    async fn read<'a, M: Message + Default>(
+    fn read<'a, M: Message + Default>(
         &self,
         headers: &HeaderMap,
         body: RequestBody,
         origin: &'a RequestOrigin,
     ) -> Result<RpcCall<'a, M>, Status> {
-        let (request, bytes) = read(headers, body, self.max_message).await?;
+        let (request, bytes) = read(headers, body, self.max_message)?;
         Ok(self.rate_limits.call(request, bytes, origin))
     }
 
     /// Answers any other call.
-    async fn answer_by_library(
-        &self,
-        request: Request<RequestBody>,
-        origin: &RequestOrigin,
-        call: &mut Call,
-    ) -> Response<Reply> {
+    async fn answer_by_library(&self, request: Request<RequestBody>, origin: &RequestOrigin) -> Response<Reply> {
         let (head, body) = request.into_parts();
-        let body = Body::new(body);
-        let path = head.uri.path();
-        let is_check = self.checks.has(path);
-        let service = if is_check { Some(&self.checks) } else { self.reflection.iter().find(|it| it.has(path)) };
-        let refusal = match service {
-            Some(_) if !is_check => self.refuse(&head.headers, Category::Connection, origin).await,
-            _ => None,
-        };
-        match (service, refusal) {
-            (Some(service), None) if call.begin_work().is_ok() => {
-                let response = (service.call)(Request::from_parts(head, body)).await;
-                call.end_work();
-                response.map(|body| Reply::Pieces(body.map_err(Into::into).boxed_unsync()))
-            }
-            (service, refusal) => {
-                drop(body);
-                let other =
-                    || if service.is_some() { refuse(Reply::default()) } else { Status::unimplemented("").into_http() };
-                refusal.unwrap_or_else(other)
-            }
+        let Some(service) = self.find_service(head.uri.path()) else { return Status::unimplemented("").into_http() };
+        if !std::ptr::eq(service, &raw const self.checks)
+            && let Some(refusal) = self.refuse(&head.headers, Category::Connection, origin).await
+        {
+            return refusal;
         }
+        let response = (service.call)(Request::from_parts(head, Body::new(body))).await;
+        response.map(|body| Reply::Pieces(body.map_err(Into::into).boxed_unsync()))
+    }
+
+    fn find_service(&self, path: &str) -> Option<&LibraryService> {
+        std::iter::once(&self.checks).chain(&self.reflection).find(|service| service.has(path))
     }
 
     /// Returns the refusal of a client that is not logged in, or lacks the category.

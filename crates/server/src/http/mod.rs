@@ -18,4 +18,3 @@ pub use self::cross_origin::WebOrigin;
 pub use self::monitoring::{DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
 pub use self::response::describe_error;
 pub(super) use self::routes::HttpFront;
-pub(super) use self::transport::request_body::BodyBounds;

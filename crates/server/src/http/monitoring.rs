@@ -6,7 +6,7 @@ use std::time::Duration;
 use hyper::{Response, StatusCode};
 
 use super::response::{of_type, text};
-use super::transport::response_body::Reply;
+use super::transport::bodies::Reply;
 use crate::errors;
 use crate::health::Health;
 use crate::net::work::{WorkSlot, WorkSlots};

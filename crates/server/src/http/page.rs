@@ -3,10 +3,8 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use hyper::Response;
-use hyper::body::Body;
 use hyper::http::request::Parts;
 use tokio_util::sync::CancellationToken;
 
@@ -14,14 +12,11 @@ pub use super::api::body;
 pub use super::auth::{Refusal, check_category, recognize, too_many_logins};
 pub use super::cross_origin::{check_origin, host_in_uri};
 pub use super::response::{Answered, Problem, empty, json, not_found, of_type};
-pub use super::transport::response_body::{BoxError, Reply};
+pub use super::transport::bodies::{Reply, RequestBody};
 pub use crate::errors::{LastError, hide_paths, last as last_errors};
 pub use crate::net::auth::RequestOrigin;
 pub use crate::net::work::WorkSlots;
 use divvy_telemetry::metrics::FrontRequests;
-
-/// The body of a request to the page.
-pub type PageBody<'a> = dyn Body<Data = Bytes, Error = BoxError> + Send + Unpin + 'a;
 
 /// The live page, as the HTTP front and the server see it.
 pub trait Page: Send + Sync {
@@ -29,7 +24,7 @@ pub trait Page: Send + Sync {
     fn respond<'a>(
         self: Arc<Self>,
         head: &'a Parts,
-        body: &'a mut PageBody<'a>,
+        body: RequestBody,
         origin: &'a RequestOrigin,
         requests: &'a FrontRequests,
     ) -> BoxFuture<'a, Response<Reply>>;

@@ -10,7 +10,7 @@ use hyper::{Response, StatusCode};
 use serde::Serialize;
 use tonic::Status;
 
-use super::transport::response_body::Reply;
+use super::transport::bodies::Reply;
 use crate::errors::{self, ErrorClient, Terms};
 use crate::net::protocol::Protocol;
 use divvy_core::units::shorten;

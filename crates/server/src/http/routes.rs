@@ -8,7 +8,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use hyper::body::Body;
 use hyper::header::{CACHE_CONTROL, CONTENT_LENGTH, HeaderValue, ORIGIN};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
@@ -17,10 +16,9 @@ use super::api::{Api, ApiSettings, Attempt, DESCRIPTION, body, change_of};
 use super::monitoring::MAX_SCRAPES;
 use super::page::{self, Page};
 use super::response::{Answered, JSON, Problem, empty, not_found, of_type, text};
-use super::transport::Responder;
+use super::transport::bodies::{BodyBounds, Reply, RequestBody};
 use super::transport::http1::HitSession;
-use super::transport::request_body::{BodyBounds, RequestBody};
-use super::transport::response_body::{Call, Reply, refuse};
+use super::transport::{CALL, LARGE_CALL, Responder};
 use super::{auth, cross_origin, monitoring};
 use crate::net::auth::{FrontGuards, Guard, RequestOrigin};
 use crate::net::protocol::Protocol;
@@ -145,21 +143,20 @@ impl Responder for HttpFront {
         self.guards.hit.is_none() && self.api.answer_hits(hits, input, output).await
     }
 
-    async fn answer(&self, request: Request<RequestBody>, origin: &RequestOrigin, call: &mut Call) -> Response<Reply> {
+    fn memory_of(&self, head: &Parts) -> usize {
+        if head.uri.path() == HIT { CALL } else { LARGE_CALL }
+    }
+
+    async fn answer(&self, request: Request<RequestBody>, origin: &RequestOrigin) -> Response<Reply> {
         let (head, body) = request.into_parts();
         let is_head = head.method == Method::HEAD;
         let mut response = if head.method == Method::POST && head.uri.path_and_query().is_some_and(|path| path == HIT) {
             self.hit(head.headers, body, origin).await
-        } else if call.begin_work().is_ok() {
-            // The future is boxed because it is large, and every hit would otherwise include its size.
-            let response = Box::pin(self.respond(head, body, origin)).await;
-            call.end_work();
-            response
         } else {
-            drop(body);
-            refuse(Reply::default())
+            // The future is boxed because it is large, and every hit would otherwise include its size.
+            Box::pin(self.respond(head, body, origin)).await
         };
-        if let Some(length) = response.body().size_hint().exact() {
+        if let Some(length) = response.body().length() {
             response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
         }
         if is_head {
@@ -197,10 +194,10 @@ impl HttpFront {
     }
 
     /// Answers any other request.
-    async fn respond(&self, head: Parts, mut body: RequestBody, origin: &RequestOrigin) -> Response<Reply> {
+    async fn respond(&self, head: Parts, body: RequestBody, origin: &RequestOrigin) -> Response<Reply> {
         let path = head.uri.path();
         if let Some(page) = self.page.as_ref().filter(|_| page::is_path(path)) {
-            return Arc::clone(page).respond(&head, &mut body, origin, &self.api.requests).await;
+            return Arc::clone(page).respond(&head, body, origin, &self.api.requests).await;
         }
         let Some(route) = find_route(&self.guards, &self.metrics_path, &head.method, path) else {
             self.api.requests.count(RequestKind::Invalid);

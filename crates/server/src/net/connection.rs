@@ -25,6 +25,8 @@ use divvy_telemetry::metrics::{Bound, Metrics};
 
 /// Capacity reserved for each read, enough for a burst of a pipelining client (bytes).
 const READ_SIZE: usize = 16 * 1024;
+/// Capacity reserved for each read of the rest of a request, so that a buffer with a frame of HTTP/2 still counts as free (bytes).
+const REST_SIZE: usize = READ_SIZE / 2;
 /// A buffer that has grown beyond this capacity is freed after use (bytes).
 const KEPT_CAPACITY: usize = 2 * READ_SIZE;
 /// How long the server waits for the client to close its side, after closing its own. If a byte is unread when the
@@ -106,6 +108,7 @@ pub async fn serve(
         was_unreadable: false,
         worked: 0,
         is_turn_over: false,
+        is_closing: false,
         timeouts,
         memory,
         metrics,
@@ -125,6 +128,22 @@ pub trait Session: Send {
     /// Answers the complete requests at the front of `input`, in order: removes them and appends their replies to `output`.
     /// To bound memory and time, it may stop early with [`NextStep::Continue`].
     fn answer(&mut self, input: &mut BytesMut, output: &mut Output<'_>) -> impl Future<Output = NextStep> + Send;
+
+    /// Is ready when answers to earlier requests have been made, and [`answer`](Session::answer) has something to append without new
+    /// input. Most protocols answer each request before they read the next one.
+    fn poll_answers(&mut self, _context: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+
+    /// Returns when [`answer`](Session::answer) must be called even if nothing has come in.
+    fn due(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Ends the requests that are incomplete, because the server is closing. Returns whether answers to others are still to come.
+    fn end(&mut self, _output: &mut Vec<u8>) -> bool {
+        false
+    }
 
     /// Returns whether the session can answer requests now. Otherwise, other connections have a turn first.
     fn has_room(&self) -> bool;
@@ -206,6 +225,8 @@ struct Connection {
     worked: usize,
     /// Whether the connection has just yielded.
     is_turn_over: bool,
+    /// Whether the server is closing, and only answers to complete requests are awaited.
+    is_closing: bool,
     timeouts: Timeouts,
     memory: Share,
     metrics: Arc<Metrics>,
@@ -214,6 +235,8 @@ struct Connection {
 /// Result of a wait for input.
 enum Received {
     Bytes,
+    /// Nothing, but the session has something to do.
+    Nothing,
     /// The client sends no more.
     End,
     /// The client has been silent, or unauthenticated, for too long.
@@ -233,9 +256,16 @@ impl Connection {
             return Ok(());
         }
         loop {
+            if self.is_closing {
+                let has_more = session.end(&mut self.output);
+                self.write_all().await?;
+                if !has_more {
+                    return Ok(());
+                }
+            }
             self.note_admission(session);
             match self.receive(session, closing.as_mut()).await? {
-                Received::Bytes => {
+                Received::Bytes | Received::Nothing => {
                     if !self.answer(session).await? {
                         return Ok(());
                     }
@@ -245,7 +275,12 @@ impl Connection {
                     self.metrics.limits.reached(limit);
                     return Ok(());
                 }
-                Received::Closing => return self.answer_remaining(session).await,
+                Received::Closing => {
+                    self.is_closing = true;
+                    if !self.answer_remaining(session).await? {
+                        return Ok(());
+                    }
+                }
                 Received::Cut(cut) => {
                     if let Some(limit) = cut.limit() {
                         self.metrics.limits.reached(limit);
@@ -269,16 +304,16 @@ impl Connection {
 
     async fn receive(
         &mut self,
-        session: &impl Session,
+        session: &mut impl Session,
         mut closing: Pin<&mut WaitForCancellationFuture<'_>>,
     ) -> io::Result<Received> {
         if !self.input.is_empty() {
-            self.input.reserve(READ_SIZE);
+            self.input.reserve(REST_SIZE);
         }
         if self.account().is_err() {
             return Ok(Received::Cut(Cut::NoMemory));
         }
-        let deadline = self.deadline();
+        let deadline = self.deadline(session);
         let received = poll_fn(|context| self.poll_receive(session, closing.as_mut(), context));
         let Some((at, ended)) = deadline else { return received.await };
         tokio::select! {
@@ -288,9 +323,10 @@ impl Connection {
         }
     }
 
-    /// Returns when the client will have been silent, slow with a request, or unauthenticated for too long.
-    fn deadline(&self) -> Option<(Instant, Received)> {
+    /// Returns when the client will have been silent, slow with a request, or unauthenticated for too long, or when the session is due.
+    fn deadline(&self, session: &impl Session) -> Option<(Instant, Received)> {
         let bounds = [
+            session.due().map(|at| (at, Received::Nothing)),
             self.timeouts.idle.map(|limit| (Instant::now() + limit, Received::Silence(Bound::IdleTimeout))),
             self.unfinished.map(|at| (at, Received::Cut(Cut::TooSlow(self.timeouts.request)))),
             self.admitted_by.map(|at| (at, Received::Silence(Bound::AuthTimeout))),
@@ -302,21 +338,23 @@ impl Connection {
     /// pauses is stopped when its turn ends.
     fn poll_receive(
         &mut self,
-        session: &impl Session,
+        session: &mut impl Session,
         mut closing: Pin<&mut WaitForCancellationFuture<'_>>,
         context: &mut Context,
     ) -> Poll<io::Result<Received>> {
-        if std::mem::take(&mut self.is_turn_over) && closing.as_mut().poll(context).is_ready() {
+        if std::mem::take(&mut self.is_turn_over) && !self.is_closing && closing.as_mut().poll(context).is_ready() {
             return Poll::Ready(Ok(Received::Closing));
         }
         match self.poll_read(session, context) {
             Poll::Ready(read) => Poll::Ready(read.map(|bytes| if bytes > 0 { Received::Bytes } else { Received::End })),
+            Poll::Pending if session.poll_answers(context).is_ready() => Poll::Ready(Ok(Received::Nothing)),
+            Poll::Pending if self.is_closing => Poll::Pending,
             Poll::Pending => closing.poll(context).map(|()| Ok(Received::Closing)),
         }
     }
 
     /// Reads into a buffer, which is borrowed only while there is something to read.
-    fn poll_read(&mut self, session: &impl Session, context: &mut Context) -> Poll<io::Result<usize>> {
+    fn poll_read(&mut self, session: &mut impl Session, context: &mut Context) -> Poll<io::Result<usize>> {
         if self.input.capacity() == 0 {
             // After an answer there is usually no new input yet, and after a wake-up there is some.
             if !self.was_unreadable && stream::poll_readable(&self.stream, context).is_pending() {
@@ -331,7 +369,7 @@ impl Connection {
             self.input = memory::take();
         }
         self.was_unreadable = false;
-        self.input.reserve(READ_SIZE);
+        self.input.reserve(if self.input.is_empty() { READ_SIZE } else { REST_SIZE });
         let read = pin!(self.stream.read_buf(&mut self.input)).poll(context);
         match &read {
             Poll::Pending => {
@@ -401,8 +439,8 @@ impl Connection {
         Ok(true)
     }
 
-    /// Answers all requests that have arrived, without waiting for more.
-    async fn answer_remaining(&mut self, session: &mut impl Session) -> io::Result<()> {
+    /// Answers all requests that have arrived, without waiting for more. Returns whether the connection goes on.
+    async fn answer_remaining(&mut self, session: &mut impl Session) -> io::Result<bool> {
         // A read sees new input only after the poller has run.
         tokio::task::yield_now().await;
         for _ in 0..LAST_READS {
@@ -412,11 +450,14 @@ impl Connection {
             // Unconstrained: when the scheduler makes a task yield, that must not look like an empty socket.
             let read = poll!(unconstrained(poll_fn(|context| self.poll_read(session, context))));
             let has_more = matches!(read, Poll::Ready(Ok(1..))) && self.account().is_ok();
-            if !has_more || !self.answer(session).await? {
+            if !has_more {
                 break;
             }
+            if !self.answer(session).await? {
+                return Ok(false);
+            }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Writes the output and empties it.

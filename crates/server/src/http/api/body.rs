@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Display};
 use std::marker::PhantomData;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use hyper::header::CONTENT_TYPE;
 use hyper::{HeaderMap, StatusCode, Uri};
 use percent_encoding::percent_decode_str;
@@ -14,8 +14,7 @@ use serde_path_to_error::{Path, Segment, Track};
 use url::form_urlencoded;
 
 use crate::http::response::{JSON, Problem};
-use crate::http::transport::request_body::{Incoming, next_data};
-use crate::http::transport::response_body::BoxError;
+use crate::http::transport::bodies::RequestBody;
 use divvy_core::json::{self, Object};
 use divvy_core::rules::Operation;
 use divvy_telemetry::metrics::Bound;
@@ -36,44 +35,27 @@ pub fn parse_query<'a, T: Deserialize<'a>>(uri: &'a Uri) -> Result<T, Problem> {
     T::deserialize(pairs).map_err(|error| Problem::bad_request(format!("the query is not valid: {error}")))
 }
 
-/// Reads a JSON body of at most `max` bytes.
+/// Returns the JSON body of a request, which may have `max` bytes.
 ///
 /// # Errors
-/// 415 for another type, 413 for a longer body, 400 for an incomplete body.
-pub async fn read(headers: &HeaderMap, mut body: impl Incoming, max: usize) -> Result<Bytes, Problem> {
+/// 415 for another type, 413 for a longer body.
+pub fn read(headers: &HeaderMap, body: RequestBody, max: usize) -> Result<Bytes, Problem> {
     if !headers.get(CONTENT_TYPE).is_some_and(|kind| is_json(kind.as_bytes())) {
         let detail = "the body must be JSON: send it with `Content-Type: application/json`";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
     }
-    // The declared length is reason enough to refuse the body.
-    if body.size_hint().lower() > max as u64 {
-        return Err(too_long(max));
-    }
-    let first = next_data(&mut body).await.map_err(incomplete)?.unwrap_or_default();
-    if first.len() > max {
-        return Err(too_long(max));
-    }
-    // Fast path: the whole body is one frame, which is not copied.
-    if body.is_end_stream() {
-        return Ok(first);
-    }
-    let mut all = BytesMut::from(first);
-    while let Some(piece) = next_data(&mut body).await.map_err(incomplete)? {
-        if piece.len() > max - all.len() {
-            return Err(too_long(max));
-        }
-        all.extend_from_slice(&piece);
-    }
-    Ok(all.freeze())
+    body.within(max).ok_or_else(|| {
+        let detail = format!("the body is longer than {max} bytes (--max-body)");
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).with_limit(Bound::Body)
+    })
 }
 
 /// Checks that a request has no body.
 ///
 /// # Errors
 /// It has one.
-pub async fn refuse(mut body: impl Incoming) -> Result<(), Problem> {
-    let is_long = body.size_hint().lower() > 0;
-    if is_long || next_data(&mut body).await.map_err(incomplete)?.is_some_and(|data| !data.is_empty()) {
+pub fn refuse(body: RequestBody) -> Result<(), Problem> {
+    if body.within(0).is_none() {
         return Err(Problem::bad_request("this request takes no body: its fields are in the query"));
     }
     Ok(())
@@ -90,15 +72,6 @@ pub fn refuse_query(uri: &Uri) -> Result<(), Problem> {
         }
         _ => Ok(()),
     }
-}
-
-fn incomplete(error: BoxError) -> Problem {
-    Problem::bad_request(format!("the body is incomplete: {error}"))
-}
-
-fn too_long(max: usize) -> Problem {
-    let detail = format!("the body is longer than {max} bytes (--max-body)");
-    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).with_limit(Bound::Body)
 }
 
 /// Returns whether a content type is JSON. No other type is accepted, because a web page can post other types to

@@ -18,11 +18,10 @@ use super::answer::Answer;
 use super::body::{self, Pairs};
 use crate::errors;
 use crate::http::response::{Answered, JSON, Problem, count_error, json, refused_member};
+use crate::http::transport::bodies::{Reply, RequestBody};
 use crate::http::transport::http1::request::{Framing, HeaderSpace, header_space, read_head};
 use crate::http::transport::http1::response::{write_end, write_header, write_status};
 use crate::http::transport::http1::{HitSession, write_whole};
-use crate::http::transport::request_body::RequestBody;
-use crate::http::transport::response_body::Reply;
 use crate::net::auth::RequestOrigin;
 use crate::net::memory::{self, SMALL, pooled};
 use crate::net::protocol::Protocol;
@@ -61,7 +60,7 @@ impl Api {
     ///
     /// Reuses `headers`, which are the request's, for the response.
     pub async fn ask(&self, intent: Intent, headers: HeaderMap, body: RequestBody, origin: &RequestOrigin) -> Answered {
-        let body = self.read(&headers, body).await?;
+        let body = self.read(&headers, body)?;
         let _request_memory = self.request_memory(body.len(), 1).await;
         let mut work: Box<Work> = memory::take();
         let answered = self.answer(intent, headers, &body, origin, &mut work).await;
@@ -228,7 +227,7 @@ impl Api {
     /// Answers 200, with an answer or a problem for each hit. If a hit is malformed, none of them counts. An `Idempotency-Key`
     /// applies to the whole batch.
     pub async fn hits(&self, head: &Parts, body: RequestBody, origin: &RequestOrigin) -> Answered {
-        let body = self.read(&head.headers, body).await?;
+        let body = self.read(&head.headers, body)?;
         let most_hits = MAX_HITS.min(body.len() / SHORTEST_HIT);
         let _request_memory = self.request_memory(body.len(), most_hits).await;
         let request: HitsRequest = body::parse(&body)?;

@@ -28,7 +28,7 @@ use self::body::Pairs;
 use self::check::CheckSettings;
 use super::cross_origin::{WebOrigin, check_origin};
 use super::response::{Answered, Problem, json, json_line};
-use super::transport::request_body::RequestBody;
+use super::transport::bodies::RequestBody;
 use crate::net::auth::RequestOrigin;
 use crate::net::memory::RequestMemory;
 use crate::net::protocol::Protocol;
@@ -71,16 +71,16 @@ impl Api {
     ///
     /// # Errors
     /// See [`body::read`].
-    pub async fn read(&self, headers: &HeaderMap, body: RequestBody) -> Result<Bytes, Problem> {
-        body::read(headers, body, self.server.limits.max_body).await
+    pub fn read(&self, headers: &HeaderMap, body: RequestBody) -> Result<Bytes, Problem> {
+        body::read(headers, body, self.server.limits.max_body)
     }
 
     /// Reads and parses a body that borrows nothing.
     ///
     /// # Errors
     /// See [`body::read`] and [`body::parse`].
-    pub async fn parse<T: DeserializeOwned>(&self, headers: &HeaderMap, body: RequestBody) -> Result<T, Problem> {
-        body::parse(&self.read(headers, body).await?)
+    pub fn parse<T: DeserializeOwned>(&self, headers: &HeaderMap, body: RequestBody) -> Result<T, Problem> {
+        body::parse(&self.read(headers, body)?)
     }
 }
 
@@ -150,14 +150,14 @@ impl Api {
         let max_pairs = self.server.limits.max_pairs;
         let mut arguments = Arguments::from_query(endpoint, &parameters, max_pairs).map_err(bad_argument)?;
         if endpoint.has_body() {
-            let body = self.read(&head.headers, body).await?;
+            let body = self.read(&head.headers, body)?;
             arguments = match endpoint.task {
                 Task::Read(Inspection::Explanation) => arguments.with_pairs(read_operation(&body, max_pairs)?),
                 _ => body::parse_seed(&body, || arguments.clone().with_body(endpoint))?,
             };
         } else {
             // A client that sends one believes that it is read.
-            body::refuse(body).await?;
+            body::refuse(body)?;
         }
         let slot = match endpoint.task {
             Task::Read(Inspection::Status) if attempt.origin.has_actor_token() => {

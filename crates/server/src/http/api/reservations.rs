@@ -15,8 +15,7 @@ use super::answer::Answer;
 use super::body::{self, Pairs};
 use super::hits::find_key;
 use crate::http::response::{Answered, Problem, json};
-use crate::http::transport::request_body::RequestBody;
-use crate::http::transport::response_body::Reply;
+use crate::http::transport::bodies::{Reply, RequestBody};
 use crate::net::auth::RequestOrigin;
 use divvy_core::clock::ceil_seconds;
 use divvy_core::json::WholeNumber;
@@ -63,7 +62,7 @@ struct RenewRequest {
 impl Api {
     /// Reserves credits: 201, 200 if this id has reserved them already, or 429.
     pub async fn reserve(&self, head: &Parts, body: RequestBody, origin: &RequestOrigin) -> Answered {
-        let body = self.read(&head.headers, body).await?;
+        let body = self.read(&head.headers, body)?;
         let _request_memory = self.request_memory(body.len(), 1).await;
         let ReservationRequest { operation: pairs, amount: WholeNumber(credits), ttl, id } = body::parse(&body)?;
         if id.is_none() && find_key(&head.headers)?.is_some() {
@@ -99,7 +98,7 @@ impl Api {
     /// Counts the used credits of a reservation, and releases the rest.
     pub async fn commit(&self, id: &str, head: &Parts, body: RequestBody, origin: &RequestOrigin) -> Answered {
         let id = self.read_id(id)?;
-        let CommitRequest { cost: WholeNumber(cost) } = self.parse(&head.headers, body).await?;
+        let CommitRequest { cost: WholeNumber(cost) } = self.parse(&head.headers, body)?;
         let answers = self.ask_limiter(origin, |builder| builder.settle(&id, Settlement::Commit { cost })).await;
         let settled = answers.report().committed(0)?;
         let verdict = settled.verdict;
@@ -114,7 +113,7 @@ impl Api {
     /// Extends a reservation.
     pub async fn renew(&self, id: &str, head: &Parts, body: RequestBody, origin: &RequestOrigin) -> Answered {
         let id = self.read_id(id)?;
-        let RenewRequest { ttl } = self.parse(&head.headers, body).await?;
+        let RenewRequest { ttl } = self.parse(&head.headers, body)?;
         let ttl_seconds = ttl.map(seconds);
         let answers = self.ask_limiter(origin, |builder| builder.settle(&id, Settlement::Renew { ttl_seconds })).await;
         let settled = answers.report().settled(0).map_err(describe)?;

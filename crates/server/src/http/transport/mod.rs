@@ -4,14 +4,12 @@
 //! | module | purpose |
 //! |---|---|
 //! | [`http1`] | HTTP/1.1, on the connections that RESP and the line protocol use, too |
-//! | [`http2`] | HTTP/2, by a library; bounds on its time and memory |
-//! | [`request_body`] | bodies of requests, and bounds on those that come in while they are read |
-//! | [`response_body`] | bodies of responses; memory of calls, and of replies that the client has not read |
+//! | [`http2`] | HTTP/2, likewise |
+//! | [`bodies`] | bodies of requests and responses |
 
+pub mod bodies;
 pub mod http1;
 mod http2;
-pub mod request_body;
-pub mod response_body;
 
 use std::future::poll_fn;
 use std::io;
@@ -27,9 +25,9 @@ use tokio::io::AsyncReadExt;
 use tokio::task::coop::unconstrained;
 use tokio::time::timeout;
 
+use self::bodies::{BodyBounds, Reply, RequestBody};
 use self::http1::{HitSession, Http1Session};
-use self::request_body::{BodyBounds, RequestBody};
-use self::response_body::{Call, Reply};
+use self::http2::Http2Session;
 use crate::net::accept::Front;
 use crate::net::auth::RequestOrigin;
 use crate::net::connection::{self, ConnectionContext};
@@ -37,6 +35,10 @@ use crate::net::protocol::{PREFACE, Protocol};
 use crate::net::stream::{Stream, count_timeout, poll_readable};
 use divvy_telemetry::metrics::{Bound, FrontRequests};
 
+/// Memory of a request over HTTP/2 and its answer, with a short reply, if it is a hit or like one (bytes).
+pub const CALL: usize = 10 * 1024;
+/// Memory of any other request, likewise.
+pub const LARGE_CALL: usize = 30 * 1024;
 /// Room for the first bytes of a connection.
 const FIRST: usize = 1024;
 
@@ -74,12 +76,19 @@ pub trait Responder: Send + Sync + 'static {
         std::future::ready(false)
     }
 
-    /// Answers the request of a call.
+    /// Returns the memory that answering this request takes, without its body (bytes).
+    fn memory_of(&self, head: &Parts) -> usize;
+
+    /// Returns whether the request is answered while its body comes in, over HTTP/2.
+    fn is_streamed(&self, _head: &Parts) -> bool {
+        false
+    }
+
+    /// Answers a request.
     fn answer(
         &self,
         request: Request<RequestBody>,
         origin: &RequestOrigin,
-        call: &mut Call,
     ) -> impl Future<Output = Response<Reply>> + Send;
 }
 
@@ -111,14 +120,17 @@ async fn serve<R: Responder>(mut stream: Stream, responder: Arc<R>, context: Con
         }
     };
     match first {
-        Ok(Ok(Some(first))) if first.starts_with(PREFACE) => {
-            // Boxed, both: a client that has sent nothing yet needs neither.
-            Box::pin(http2::serve(stream, first, responder, context)).await;
-        }
         Ok(Ok(Some(first))) => {
-            let (certificate, metrics) = (context.certificate.clone(), Arc::clone(&context.metrics));
-            let session = Http1Session::new(responder, context.peer, certificate, metrics);
-            Box::pin(connection::serve(stream, first, session, timeouts, context)).await;
+            let (peer, certificate, metrics) =
+                (context.peer, context.certificate.clone(), Arc::clone(&context.metrics));
+            // Boxed, both: a client that has sent nothing yet needs neither.
+            if first.starts_with(PREFACE) {
+                let session = Http2Session::new(responder, peer, certificate, metrics);
+                Box::pin(connection::serve(stream, first, session, timeouts, context)).await;
+            } else {
+                let session = Http1Session::new(responder, peer, certificate, metrics);
+                Box::pin(connection::serve(stream, first, session, timeouts, context)).await;
+            }
         }
         Ok(Ok(None)) => connection::close(stream).await,
         Ok(Err(error)) => count_timeout(&error, &context.metrics),
@@ -141,3 +153,6 @@ async fn read_first(stream: &mut Stream) -> io::Result<Option<BytesMut>> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,6 +16,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::poll;
 use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
 use hyper::header::{CONNECTION, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use parking_lot::Mutex;
@@ -23,8 +24,7 @@ use parking_lot::Mutex;
 use self::request::{Chunks, Framing, Head, Malformed, header_space, malformed, read_head};
 use self::response::{BodyEnd, CONTINUE, LAST_CHUNK, write_chunk, write_head};
 use super::Responder;
-use super::request_body::RequestBody;
-use super::response_body::{Call, Reply, refuse};
+use super::bodies::{BoxError, Reply, RequestBody, refuse};
 use crate::errors::ErrorClient;
 use crate::http::response::{Problem, count_error};
 use crate::net::auth::RequestOrigin;
@@ -73,7 +73,7 @@ struct Receiving {
 
 struct Sending {
     /// In a lock that is never taken, because a body cannot be shared between threads, and a session can.
-    body: Mutex<Reply>,
+    body: Mutex<UnsyncBoxBody<Bytes, BoxError>>,
     is_chunked: bool,
     keeps_open: bool,
 }
@@ -122,7 +122,7 @@ impl<R: Responder> Http1Session<R> {
             }
             match self.begin_to_receive(&head, output.bytes).await {
                 Ok(true) => {}
-                Ok(false) => received = Some((RequestBody::Unread(1), None)),
+                Ok(false) => received = Some((RequestBody::Unread, None)),
                 Err(error) => return self.refuse(error, output.bytes),
             }
         }
@@ -135,9 +135,8 @@ impl<R: Responder> Http1Session<R> {
         exchange.keeps_open &= end.is_some();
         input.advance(end.unwrap_or(input.len()));
         let origin = self.receiving.take().map_or_else(|| self.origin(), |receiving| receiving.origin);
-        let mut call = Call::default();
         let response = {
-            let mut answering = pin!(self.responder.answer(request, &origin, &mut call));
+            let mut answering = pin!(self.responder.answer(request, &origin));
             match poll!(answering.as_mut()) {
                 Poll::Ready(response) => response,
                 Poll::Pending => tokio::select! {
@@ -174,7 +173,7 @@ impl<R: Responder> Http1Session<R> {
             }
         };
         let Some(whole) = usize::try_from(length).ok().filter(|length| *length <= max) else {
-            return Ok(Some((RequestBody::Unread(length), None)));
+            return Ok(Some((RequestBody::Unread, None)));
         };
         let end = head.length + whole;
         let body = input.get(head.length..end);
@@ -206,7 +205,8 @@ impl<R: Responder> Http1Session<R> {
         let is_bodiless =
             head.status.is_informational() || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         match body {
-            Reply::Whole(bytes) => {
+            // Trailers are for gRPC, which needs HTTP/2.
+            Reply::Whole(bytes) | Reply::Message(bytes, _) => {
                 let end = match () {
                     () if is_bodiless => BodyEnd::Bodiless,
                     () if is_head => BodyEnd::Omitted,
@@ -219,10 +219,10 @@ impl<R: Responder> Http1Session<R> {
                     output.bytes.truncate(start);
                     output.bytes.shrink_to(FREE);
                     keeps_open = false;
-                    write_whole(refuse(Reply::default()), version, keeps_open, output.bytes);
+                    write_whole(refuse(), version, keeps_open, output.bytes);
                 }
             }
-            body => {
+            Reply::Pieces(body) => {
                 let is_chunked = version == Version::HTTP_11;
                 keeps_open &= is_chunked;
                 let end = if is_chunked { BodyEnd::Chunked } else { BodyEnd::Closed };
@@ -246,7 +246,7 @@ impl<R: Responder> Http1Session<R> {
             Some(Ok(Ok(data))) if data.is_empty() => {}
             Some(Ok(Ok(data))) if *is_chunked => write_chunk(&data, output.bytes),
             Some(Ok(Ok(data))) => output.bytes.extend_from_slice(&data),
-            // Trailers are for gRPC, which needs HTTP/2.
+            // Trailers.
             Some(Ok(Err(_))) => {}
             // The client sees that the end is missing.
             Some(Err(_)) => return NextStep::Close,

@@ -92,12 +92,18 @@ pub fn write_chunk(content: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the date. Its text is made once a second on each thread.
 fn write_date(out: &mut Vec<u8>) {
+    write_header("date", &date(), out);
+}
+
+/// Length of a date (bytes).
+const DATE_LENGTH: usize = 29;
+
+/// Returns the date. Its text is made once a second on each thread.
+pub fn date() -> [u8; DATE_LENGTH] {
     thread_local! {
         static TEXT: Cell<(u64, [u8; DATE_LENGTH])> = const { Cell::new((0, [0; DATE_LENGTH])) };
     }
-    const DATE_LENGTH: usize = 29;
     let second = Clock::system().now().as_nanos() / NANOS_PER_SECOND;
     let (mut made, mut text) = TEXT.get();
     if made != second {
@@ -108,5 +114,5 @@ fn write_date(out: &mut Vec<u8>) {
             TEXT.set((made, text));
         }
     }
-    write_header("date", &text, out);
+    text
 }

@@ -2,111 +2,27 @@
 
 use std::time::Duration;
 
-use http_body_util::BodyExt;
-use hyper::http::request::Parts;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
 
-use super::*;
-use crate::http::transport::request_body::BodyBounds;
-use crate::net::accept::Front;
-use crate::net::memory::BufferMemory;
-use crate::net::protocol::Protocol;
-use crate::tests::{connect, connection_context, timeouts};
-use divvy_telemetry::metrics::FrontRequests;
+use crate::http::transport::tests::{Connected, MAX_BODY, PATIENCE};
 
-const MAX_BODY: usize = 3 * SMALL;
-const LIMIT: usize = 64 * 1024;
-
-/// Answers with the body of the request, or as the path says.
-struct EchoFront {
-    bounds: BodyBounds,
-    metrics: Arc<Metrics>,
-    requests: FrontRequests,
-}
-
-impl Responder for EchoFront {
-    const PROTOCOL: Protocol = Protocol::Http;
-
-    const MAX_CONCURRENT: u32 = 1;
-
-    fn bounds(&self) -> &BodyBounds {
-        &self.bounds
-    }
-
-    fn max_body(&self) -> usize {
-        MAX_BODY
-    }
-
-    fn requests(&self) -> &FrontRequests {
-        &self.requests
-    }
-
-    fn has_room(&self) -> bool {
-        true
-    }
-
-    async fn may_send(&self, head: &Parts, _: &RequestOrigin) -> bool {
-        head.uri.path() != "/forbidden"
-    }
-
-    async fn answer(&self, request: Request<RequestBody>, _: &RequestOrigin, _: &mut Call) -> Response<Reply> {
-        let (head, body) = request.into_parts();
-        match head.uri.path() {
-            "/ignored" => Response::new(Reply::Whole("ignored".into())),
-            "/slow" => {
-                tokio::task::yield_now().await;
-                Response::new(Reply::Whole("slow".into()))
-            }
-            "/described" => {
-                let mut response = Response::new(Reply::default());
-                response.headers_mut().insert("content-length", HeaderValue::from_static("9"));
-                response
-            }
-            "/empty" => crate::http::response::empty(StatusCode::NO_CONTENT),
-            "/long" => Response::new(Reply::Whole(vec![b'x'; FREE + LIMIT].into())),
-            "/never" => std::future::pending().await,
-            "/pieces" => {
-                let pieces = ["one", "", "two"].map(|piece| Bytes::from_static(piece.as_bytes()));
-                Response::new(Reply::from_stream(futures_util::stream::iter(pieces)))
-            }
-            _ => match body.collect().await {
-                Ok(body) => Response::new(Reply::Whole(body.to_bytes())),
-                Err(_) => crate::http::response::empty(StatusCode::PAYLOAD_TOO_LARGE),
-            },
-        }
-    }
-}
-
-/// A client, and the server's task.
-struct Client {
-    stream: TcpStream,
-    served: JoinHandle<()>,
-    metrics: Arc<Metrics>,
-}
+/// A client.
+struct Client(Connected);
 
 impl Client {
-    async fn new(request_timeout: Duration) -> Self {
-        let metrics = Metrics::new();
-        let memory = BufferMemory::new(LIMIT, Arc::clone(&metrics));
-        let bounds = BodyBounds { timeouts: timeouts(request_timeout), memory: Arc::clone(&memory), expansion: 1 };
-        let requests = metrics.requests.front(Protocol::Http.front());
-        let front = Arc::new(EchoFront { bounds, metrics: Arc::clone(&metrics), requests });
-        let (server, stream) = connect(Protocol::Http).await;
-        let context = connection_context(&memory, &front.metrics, stream.local_addr().unwrap());
-        Self { stream, served: tokio::spawn(front.serve(server, context)), metrics }
+    async fn new(timeout: Duration) -> Self {
+        Self(Connected::new(timeout).await)
     }
 
     async fn send(&mut self, text: &str) {
-        self.stream.write_all(text.as_bytes()).await.unwrap();
+        self.0.stream.write_all(text.as_bytes()).await.unwrap();
     }
 
     /// Reads until the server has sent this text. Returns everything, without the date.
     async fn read_until(&mut self, end: &str) -> String {
         let mut read = Vec::new();
         while !read.ends_with(end.as_bytes()) {
-            assert_ne!(self.stream.read_buf(&mut read).await.unwrap(), 0, "{}", read.escape_ascii());
+            assert_ne!(self.0.stream.read_buf(&mut read).await.unwrap(), 0, "{}", read.escape_ascii());
         }
         without_date(&read)
     }
@@ -114,9 +30,9 @@ impl Client {
     /// Reads until the server closes the connection.
     async fn read_to_end(mut self) -> String {
         let mut read = Vec::new();
-        self.stream.read_to_end(&mut read).await.unwrap();
-        drop(self.stream);
-        self.served.await.unwrap();
+        self.0.stream.read_to_end(&mut read).await.unwrap();
+        drop(self.0.stream);
+        self.0.served.await.unwrap();
         without_date(&read)
     }
 }
@@ -125,8 +41,6 @@ fn without_date(text: &[u8]) -> String {
     let text = str::from_utf8(text).unwrap();
     text.split_inclusive("\r\n").filter(|line| !line.starts_with("date: ")).collect()
 }
-
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Sends everything at once, and reads until the server closes the connection.
 async fn exchange(text: &str) -> String {
@@ -208,7 +122,7 @@ async fn empty_lines_between_requests_are_ignored() {
 async fn client_that_has_closed_its_side_gets_all_answers() {
     let mut client = Client::new(PATIENCE).await;
     client.send(&"GET /slow HTTP/1.1\r\n\r\n".repeat(3)).await;
-    client.stream.shutdown().await.unwrap();
+    client.0.stream.shutdown().await.unwrap();
     assert_eq!(client.read_to_end().await, ok("slow").repeat(3));
 }
 
@@ -272,7 +186,7 @@ async fn reply_without_memory_is_refused() {
 async fn answer_is_given_up_when_the_client_leaves() {
     let mut client = Client::new(PATIENCE).await;
     client.send("GET /never HTTP/1.1\r\n\r\n").await;
-    assert_eq!(client.metrics.limits.buffer_memory.get(), 0);
-    drop(client.stream);
-    client.served.await.unwrap();
+    assert_eq!(client.0.metrics.limits.buffer_memory.get(), 0);
+    drop(client.0.stream);
+    client.0.served.await.unwrap();
 }

@@ -1,0 +1,397 @@
+//! What a client sends: its frames, and the heads and bodies of its requests (RFC 9113, section 8).
+
+#![expect(clippy::disallowed_methods, reason = "how long a request may take to come in")]
+
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes, BytesMut};
+use hyper::http::request::Parts;
+use hyper::http::uri::{self, Authority, PathAndQuery, Scheme};
+use hyper::{HeaderMap, Method, Request, StatusCode, Uri, Version};
+use tokio::time::Instant;
+
+use super::frame::{
+    ACK, CONTINUATION, DATA, ENABLE_PUSH, END_HEADERS, END_STREAM, FRAME_SIZES, Frame, GOAWAY, HEADER_TABLE_SIZE,
+    HEADERS, INITIAL_WINDOW_SIZE, MAX_CONCURRENT_STREAMS, MAX_FRAME_SIZE, MAX_HEADER_LIST_SIZE, MIN_FRAME_SIZE, PING,
+    PREFACE, PRIORITY, PUSH_PROMISE, RST_STREAM, Reason, SETTINGS, WINDOW_UPDATE, WINDOWS, write_frame, write_reset,
+    write_settings, write_window,
+};
+use super::hpack::{Field, MAX_TABLE};
+use super::{
+    Block, Event, Http2Session, MAX_BLOCK, MAX_BLOCK_FRAMES, MAX_FAULTS, MAX_WINDOW, Rest, State, Stream, WINDOW,
+};
+use crate::http::response::Problem;
+use crate::http::transport::bodies::{RequestBody, StreamedBody, refuse};
+use crate::http::transport::{CALL, Responder};
+use crate::net::auth::RequestOrigin;
+use crate::net::connection::Cut;
+use crate::net::memory::{BudgetExceeded, SMALL};
+use divvy_telemetry::metrics::RequestKind;
+
+impl<R: Responder> Http2Session<R> {
+    /// Reads the complete frames.
+    pub(super) fn read(&mut self, input: &mut BytesMut, output: &mut Vec<u8>) -> Result<(), Reason> {
+        if !self.has_greeted {
+            if !input.starts_with(PREFACE) {
+                return if PREFACE.starts_with(input) { Ok(()) } else { Err(Reason::ProtocolError) };
+            }
+            self.has_greeted = true;
+            input.advance(PREFACE.len());
+            let settings = [(MAX_CONCURRENT_STREAMS, R::MAX_CONCURRENT), (MAX_HEADER_LIST_SIZE, MAX_LIST as u32)];
+            write_settings(&settings, output);
+        }
+        let before = self.last;
+        let mut read = 0;
+        while let Some((frame, length)) = Frame::read(input.get(read..).unwrap_or_default())? {
+            read += length;
+            self.take(&frame, output)?;
+        }
+        input.advance(read);
+        for id in std::mem::take(&mut self.complete) {
+            self.call_with_body(id);
+        }
+        if self.last > before {
+            self.begin_timeouts(before);
+        }
+        Ok(())
+    }
+
+    /// Sets the timeouts of the streams after this one whose bodies are incomplete.
+    fn begin_timeouts(&mut self, before: u32) {
+        let timeout = self.responder.bounds().timeouts.request;
+        let begun = self.streams.iter_mut().rev().take_while(|stream| stream.id > before);
+        let mut incomplete = begun.filter(|stream| !stream.has_ended).peekable();
+        if incomplete.peek().is_some() {
+            let due = Instant::now() + timeout;
+            incomplete.for_each(|stream| stream.due = Some(due));
+            self.wake_at(due);
+        }
+    }
+
+    fn take(&mut self, frame: &Frame<'_>, output: &mut Vec<u8>) -> Result<(), Reason> {
+        let is_expected = self.block.is_some() == (frame.kind == CONTINUATION);
+        let is_of_connection = matches!(frame.kind, SETTINGS | PING | GOAWAY);
+        let has_stream =
+            frame.kind > CONTINUATION || frame.kind == WINDOW_UPDATE || is_of_connection != (frame.stream > 0);
+        if !is_expected || !has_stream || !self.has_settings && frame.kind != SETTINGS {
+            return Err(Reason::ProtocolError);
+        }
+        match frame.kind {
+            DATA => self.take_data(frame, output),
+            HEADERS if frame.has(END_HEADERS) => {
+                self.take_head(frame.stream, frame.has(END_STREAM), frame.unpadded()?, output)
+            }
+            HEADERS => {
+                let due = Instant::now() + self.responder.bounds().timeouts.request;
+                let (stream, is_end, bytes) = (frame.stream, frame.has(END_STREAM), frame.unpadded()?.to_vec());
+                self.block = Some(Block { stream, is_end, bytes, frames: 1, due });
+                self.wake_at(due);
+                Ok(())
+            }
+            CONTINUATION => {
+                let Some(mut block) = self.block.take() else { return Err(Reason::ProtocolError) };
+                block.bytes.extend_from_slice(frame.content);
+                block.frames += 1;
+                if block.stream != frame.stream {
+                    return Err(Reason::ProtocolError);
+                }
+                if block.bytes.len() > MAX_BLOCK || block.frames > MAX_BLOCK_FRAMES {
+                    return Err(Reason::EnhanceYourCalm);
+                }
+                if frame.has(END_HEADERS) {
+                    return self.take_head(block.stream, block.is_end, &block.bytes, output);
+                }
+                self.block = Some(block);
+                Ok(())
+            }
+            PRIORITY if frame.content.len() != 5 => Err(Reason::FrameSizeError),
+            RST_STREAM => {
+                frame.number()?;
+                self.must_have_begun(frame.stream)?;
+                self.remove(frame.stream);
+                Ok(())
+            }
+            SETTINGS if frame.has(ACK) => {
+                if frame.content.is_empty() {
+                    Ok(())
+                } else {
+                    Err(Reason::FrameSizeError)
+                }
+            }
+            SETTINGS => {
+                self.has_settings = true;
+                for (name, value) in frame.settings()? {
+                    match (name, value) {
+                        (HEADER_TABLE_SIZE, ..MAX_TABLE) => self.must_drop_table = true,
+                        (ENABLE_PUSH, 2..) | (MAX_FRAME_SIZE, ..MIN_FRAME_SIZE | FRAME_SIZES..) => {
+                            return Err(Reason::ProtocolError);
+                        }
+                        (INITIAL_WINDOW_SIZE, WINDOWS..) => return Err(Reason::FlowControlError),
+                        (INITIAL_WINDOW_SIZE, _) => (self.initial_window, self.may_send) = (value.into(), true),
+                        _ => {}
+                    }
+                }
+                write_frame(SETTINGS, ACK, 0, &[], output);
+                Ok(())
+            }
+            PUSH_PROMISE => Err(Reason::ProtocolError),
+            PING if frame.content.len() != 8 => Err(Reason::FrameSizeError),
+            PING if !frame.has(ACK) => {
+                write_frame(PING, ACK, 0, frame.content, output);
+                Ok(())
+            }
+            WINDOW_UPDATE => self.widen(frame.stream, frame.number()? & (u32::MAX >> 1), output),
+            // Others have no meaning for this server.
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails if the client has not begun this stream.
+    fn must_have_begun(&self, id: u32) -> Result<(), Reason> {
+        if id > self.last { Err(Reason::ProtocolError) } else { Ok(()) }
+    }
+
+    /// Lets the server send this many bytes more, on a stream or on the connection.
+    fn widen(&mut self, id: u32, bytes: u32, output: &mut Vec<u8>) -> Result<(), Reason> {
+        self.may_send = true;
+        if id == 0 {
+            self.window += i64::from(bytes);
+            return match bytes {
+                0 => Err(Reason::ProtocolError),
+                _ if self.window > MAX_WINDOW => Err(Reason::FlowControlError),
+                _ => Ok(()),
+            };
+        }
+        self.must_have_begun(id)?;
+        let initial = self.initial_window;
+        let Some(stream) = self.find(id) else { return Ok(()) };
+        stream.credit += i64::from(bytes);
+        if bytes == 0 {
+            return self.reset(id, Reason::ProtocolError, output);
+        }
+        if initial + stream.credit > MAX_WINDOW { self.reset(id, Reason::FlowControlError, output) } else { Ok(()) }
+    }
+
+    /// Ends a stream because of an error of the client.
+    pub(super) fn reset(&mut self, id: u32, reason: Reason, output: &mut Vec<u8>) -> Result<(), Reason> {
+        self.remove(id);
+        write_reset(id, reason, output);
+        self.faults += 1;
+        if self.faults > MAX_FAULTS { Err(Reason::EnhanceYourCalm) } else { Ok(()) }
+    }
+
+    fn take_head(&mut self, id: u32, is_end: bool, block: &[u8], output: &mut Vec<u8>) -> Result<(), Reason> {
+        // Also decoded if it is not used, because it changes the table.
+        let mut head = Head::default();
+        self.decoder.decode(block, |field, size| head.take(field, size))?;
+        if let Some(stream) = self.find(id) {
+            // Trailers.
+            let is_over = stream.has_ended || !is_end;
+            return if is_over { self.reset(id, Reason::ProtocolError, output) } else { self.end_request(id, output) };
+        }
+        if id.is_multiple_of(2) {
+            return Err(Reason::ProtocolError);
+        }
+        // The server may have reset the stream meanwhile.
+        if id <= self.last {
+            return self.reset(id, Reason::StreamClosed, output);
+        }
+        self.last = id;
+        if self.is_closing || self.streams.len() >= R::MAX_CONCURRENT as usize {
+            return self.reset(id, Reason::RefusedStream, output);
+        }
+        let size = head.size;
+        let (mut base, mut body, mut state) = (CALL, None, State::Answering);
+        if size <= MAX_LIST {
+            let Some(parts) = head.into_parts() else { return self.reset(id, Reason::ProtocolError, output) };
+            base = self.responder.memory_of(&parts) + size;
+            body = self.responder.is_streamed(&parts).then(StreamedBody::default);
+            let origin = RequestOrigin::new(self.peer, self.certificate.clone());
+            state = State::Receiving(Box::new((parts, origin)), false);
+        }
+        self.streams.push(Box::new(Stream {
+            id,
+            state,
+            body: BytesMut::new(),
+            received: 0,
+            has_ended: false,
+            receive_window: WINDOW,
+            credit: 0,
+            unsent: Bytes::new(),
+            rest: Rest::Awaited,
+            base,
+            memory: 0,
+            due: None,
+            call: None,
+        }));
+        let refusal = match self.account(id) {
+            Err(BudgetExceeded) => Some(refuse()),
+            Ok(()) if size > MAX_LIST => {
+                self.responder.requests().count(RequestKind::Invalid);
+                let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+                Some(Problem::new(status, "the headers are too long").into_response())
+            }
+            Ok(()) => None,
+        };
+        if let Some(refusal) = refusal {
+            self.refuse(id, refusal);
+        } else if let Some(body) = body {
+            self.call(id, State::Streaming(body.clone()), RequestBody::Streamed(body));
+        }
+        if is_end { self.end_request(id, output) } else { Ok(()) }
+    }
+
+    /// The client has sent all of a request.
+    fn end_request(&mut self, id: u32, output: &mut Vec<u8>) -> Result<(), Reason> {
+        let Some(stream) = self.find(id) else { return Ok(()) };
+        stream.has_ended = true;
+        match &stream.state {
+            State::Receiving(..) if !stream.has_declared_length() => {
+                return self.reset(id, Reason::ProtocolError, output);
+            }
+            State::Receiving(..) => self.complete.push(id),
+            State::Streaming(_) => stream.end_body(),
+            State::Admitting | State::Answering => {}
+            State::Settling => self.remove(id),
+        }
+        Ok(())
+    }
+
+    fn take_data(&mut self, frame: &Frame<'_>, output: &mut Vec<u8>) -> Result<(), Reason> {
+        let (id, content) = (frame.stream, frame.unpadded()?);
+        // Padding counts, too.
+        let length = frame.content.len() as u32;
+        self.receive_window = self.receive_window.checked_sub(length).ok_or(Reason::FlowControlError)?;
+        if self.receive_window < WINDOW / 2 {
+            write_window(0, WINDOW - self.receive_window, output);
+            self.receive_window = WINDOW;
+        }
+        self.must_have_begun(id)?;
+        let max_body = self.responder.max_body();
+        let Some(stream) = self.find(id) else { return Ok(()) };
+        if stream.has_ended {
+            return self.reset(id, Reason::StreamClosed, output);
+        }
+        let Some(window) = stream.receive_window.checked_sub(length) else {
+            return self.reset(id, Reason::FlowControlError, output);
+        };
+        stream.receive_window = window;
+        stream.received += content.len();
+        let is_long = stream.received > max_body;
+        match &stream.state {
+            State::Receiving(..) | State::Admitting if !is_long => {
+                stream.body.extend_from_slice(content);
+                if self.account(id).is_err() {
+                    self.refuse(id, Problem::cut(Cut::NoMemory).into_response());
+                }
+            }
+            State::Receiving(..) => self.call(id, State::Answering, RequestBody::Unread),
+            State::Streaming(body) => {
+                body.append(content);
+                if self.account(id).is_err() {
+                    return self.reset(id, Reason::EnhanceYourCalm, output);
+                }
+            }
+            State::Admitting | State::Answering | State::Settling => {}
+        }
+        if frame.has(END_STREAM) {
+            return self.end_request(id, output);
+        }
+        self.ask_for_more(id, output);
+        Ok(())
+    }
+
+    /// Lets an admitted client send more of a long body.
+    pub(super) fn ask_for_more(&mut self, id: u32, output: &mut Vec<u8>) {
+        let responder = Arc::clone(&self.responder);
+        let Some(stream) = self.find(id) else { return };
+        match std::mem::replace(&mut stream.state, State::Admitting) {
+            State::Receiving(request, false) if stream.received > SMALL => {
+                let admission = async move {
+                    let may_send = responder.may_send(&request.0, &request.1).await;
+                    Event::Admitted(id, request, may_send)
+                };
+                self.spawn(id, Box::pin(admission));
+            }
+            state => {
+                let wants_more = match &state {
+                    State::Receiving(..) => true,
+                    State::Streaming(body) => body.len() < WINDOW as usize / 2,
+                    State::Admitting | State::Answering | State::Settling => false,
+                };
+                stream.state = state;
+                if wants_more && stream.receive_window < WINDOW / 2 {
+                    write_window(id, WINDOW - stream.receive_window, output);
+                    stream.receive_window = WINDOW;
+                }
+            }
+        }
+    }
+}
+
+/// Maximum size of a list of headers, as the protocol counts it (bytes).
+pub const MAX_LIST: usize = 16 * 1024;
+
+/// The fields of a request.
+#[derive(Default)]
+pub struct Head {
+    method: Option<Method>,
+    scheme: Option<Scheme>,
+    authority: Option<Authority>,
+    path: Option<PathAndQuery>,
+    headers: HeaderMap,
+    /// Size of all fields (bytes).
+    pub size: usize,
+    is_malformed: bool,
+}
+
+impl Head {
+    /// Takes the next field, which has this size. Fields beyond [`MAX_LIST`] are dropped.
+    pub fn take(&mut self, field: &Field, size: usize) {
+        self.size += size;
+        if self.size > MAX_LIST {
+            return;
+        }
+        let is_late = !self.headers.is_empty();
+        let is_wrong = match field {
+            Field::Method(method) => is_late || self.method.replace(method.clone()).is_some(),
+            Field::Scheme(scheme) => is_late || self.scheme.replace(scheme.clone()).is_some(),
+            Field::Authority(authority) => is_late || self.authority.replace(authority.clone()).is_some(),
+            Field::Path(path) => is_late || self.path.replace(path.clone()).is_some(),
+            Field::Header(name, value) => {
+                self.headers.append(name.clone(), value.clone());
+                match name.as_str() {
+                    // These are about connections of HTTP/1.1.
+                    "connection" | "keep-alive" | "proxy-connection" | "transfer-encoding" | "upgrade" => true,
+                    "te" => value != "trailers",
+                    _ => false,
+                }
+            }
+            Field::Invalid => true,
+        };
+        self.is_malformed |= is_wrong;
+    }
+
+    /// Returns the head of the request; `None` if it is malformed.
+    pub fn into_parts(self) -> Option<Parts> {
+        let Self { method: Some(method), scheme: Some(scheme), authority, path: Some(path), .. } = self else {
+            return None;
+        };
+        if self.is_malformed {
+            return None;
+        }
+        let (mut head, ()) = Request::new(()).into_parts();
+        head.method = method;
+        head.version = Version::HTTP_2;
+        head.headers = self.headers;
+        head.uri = match authority {
+            None => Uri::from(path),
+            Some(authority) => {
+                let mut parts = uri::Parts::default();
+                (parts.scheme, parts.authority, parts.path_and_query) = (Some(scheme), Some(authority), Some(path));
+                Uri::from_parts(parts).ok()?
+            }
+        };
+        Some(head)
+    }
+}
