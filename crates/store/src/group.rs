@@ -22,10 +22,6 @@ pub struct EntryDecision {
 }
 
 impl EntryDecision {
-    fn unchanged(outcome: Outcome) -> Self {
-        Self { outcome, change: Change::Keep, record: RecordChange::Keep, share: None }
-    }
-
     /// Decides about the member alone. `was_denied` says whether the group contains a member that was denied before.
     /// Decisions are large, so each one overwrites an earlier one.
     #[inline]
@@ -147,7 +143,8 @@ pub fn decide<'b>(
             if is_new && budgets.counters.begin() {
                 room.counters += 1;
             } else if is_new {
-                *decision = EntryDecision::unchanged(budgets.counters.refuse(member.entry)?);
+                let outcome = budgets.counters.refuse(member.entry)?;
+                *decision = EntryDecision { outcome, ..EntryDecision::default() };
                 is_granted &= !decision.denies(member.entry);
             }
         }
@@ -192,7 +189,7 @@ fn is_partly_over(members: &[Member<'_>], decisions: &[EntryDecision]) -> bool {
 fn hold_back(member: &Member) -> EntryDecision {
     let entry = member.entry;
     if let Replay::Answered(outcome) | Replay::HeldBack(outcome) = member.find_replay() {
-        return EntryDecision::unchanged(outcome);
+        return EntryDecision { outcome, ..EntryDecision::default() };
     }
     let (outcome, change) = entry.look(member.bucket.as_deref());
     let remember = |fingerprint| RecordChange::Set(Record::new_answer(fingerprint, outcome, true, entry.at));

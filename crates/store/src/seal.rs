@@ -48,8 +48,7 @@ impl SealKey {
     /// Reads a text from [`SealKey::to_text`].
     pub fn parse(text: &str) -> Option<Self> {
         let is_number = text.len() == DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let number = is_number.then(|| u128::from_str_radix(text, 16).ok()).flatten()?;
-        Some(Self(number.to_be_bytes()))
+        Some(Self(u128::from_str_radix(text, 16).ok().filter(|_| is_number)?.to_be_bytes()))
     }
 
     /// Returns the key in hexadecimal digits, as stores keep it.

@@ -92,10 +92,15 @@ impl Batch {
         self.push_if(action, self.now, |out| record_key::write(RecordSpace::Answers, id, out, write_key))
     }
 
-    /// Reduces the credits of the entry with this index to the most that its bucket can hold.
+    /// Reduces the credits that the entry with this index takes or reserves to the most that its bucket can hold, and at least 1.
     pub fn clamp(&mut self, index: usize) {
         if let Some(entry) = self.entries.get_mut(index) {
-            entry.action = entry.action.up_to(entry.limit.capacity());
+            let most = entry.limit.capacity().max(1);
+            if let Action::Ask(Ask::Take { cost: credits })
+            | Action::Reservation(ReservationAsk::Reserve { credits, .. }) = &mut entry.action
+            {
+                *credits = (*credits).min(most);
+            }
         }
     }
 
@@ -421,18 +426,6 @@ impl Action {
             Self::Reservation(_) => Some(RecordSpace::Reservations),
             Self::Idempotent { .. } => Some(RecordSpace::Answers),
             Self::Ask(_) | Self::Forget => None,
-        }
-    }
-
-    /// Returns the same action for at most `credits`, and at least 1, if it takes or reserves credits.
-    fn up_to(self, credits: u64) -> Self {
-        let most = credits.max(1);
-        match self {
-            Self::Ask(Ask::Take { cost }) => Self::Ask(Ask::Take { cost: cost.min(most) }),
-            Self::Reservation(ReservationAsk::Reserve { credits, ttl_seconds }) => {
-                Self::Reservation(ReservationAsk::Reserve { credits: credits.min(most), ttl_seconds })
-            }
-            Self::Ask(_) | Self::Forget | Self::Reservation(_) | Self::Idempotent { .. } => self,
         }
     }
 

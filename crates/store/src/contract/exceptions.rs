@@ -6,31 +6,21 @@ use std::fmt;
 use std::sync::Arc;
 
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
+use divvy_telemetry::metrics::named_values;
 
-/// The kind of an exception.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ExceptionKind {
-    /// The actor has its own credits in place of its rule's.
-    Limit,
-    /// The actor is always denied.
-    Block,
-    /// The actor is never denied.
-    Allow,
+named_values! {
+    /// The kind of an exception, by the word with which the owners of such exceptions begin.
+    ExceptionKind {
+        /// The actor has its own credits in place of its rule's.
+        Limit = "limit",
+        /// The actor is always denied.
+        Block = "block",
+        /// The actor is never denied.
+        Allow = "allow",
+    }
 }
 
 impl ExceptionKind {
-    /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Limit, Self::Block, Self::Allow];
-
-    /// Returns the word for it, with which the owners of such exceptions begin.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Limit => "limit",
-            Self::Block => "block",
-            Self::Allow => "allow",
-        }
-    }
-
     /// Splits an owner, such as `limit:LABEL`, into the kind of its exceptions and the rest.
     pub fn split_owner(owner: &str) -> Option<(Self, &str)> {
         let (name, rest) = owner.split_once(':')?;

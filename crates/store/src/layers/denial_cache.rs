@@ -159,8 +159,14 @@ impl DenialCache {
             return;
         }
         for (key, entry, outcome) in batch.answers() {
-            if let Some(used_up) = used_up(entry, outcome, batch.now()) {
-                self.remember(key, used_up, || self.returns.load(Ordering::SeqCst) != returns_before);
+            if let Some(used_up) = used_up(entry, outcome, batch.now())
+                && let Some((place, hash)) = self.place(key)
+            {
+                let mut place = place.lock();
+                // Read once the place is locked, as said above.
+                if self.returns.load(Ordering::SeqCst) == returns_before {
+                    *place = Denial { hash, ..used_up };
+                }
             }
         }
     }
@@ -170,15 +176,6 @@ impl DenialCache {
         let (place, hash) = self.place(key)?;
         let known = *place.lock();
         (known.hash == hash && now < known.until).then_some(known)
-    }
-
-    /// Remembers that the bucket has nothing left, unless `is_stale` returns true once the place is locked.
-    fn remember(&self, key: &[u8], used_up: Denial, is_stale: impl FnOnce() -> bool) {
-        let Some((place, hash)) = self.place(key) else { return };
-        let mut place = place.lock();
-        if !is_stale() {
-            *place = Denial { hash, ..used_up };
-        }
     }
 
     /// Forgets the bucket's window.
