@@ -66,12 +66,11 @@ impl CounterNames {
     fn space(self, rule: &Rule, can_stack: bool) -> Space {
         let is_in_slot = self == Self::InSlots && (can_stack || rule.counter.is_some());
         let is_of_one_field = rule.actor_fields.len() <= 1;
-        let spaces = match (&rule.counter, self.are_apart(rule)) {
+        let [without_slot, by_actor, by_first_field] = match (&rule.counter, self.are_apart(rule)) {
             (Some(_), _) => [Space::Named, Space::NamedInSlotOfActor, Space::NamedInSlotOfFirstField],
             (None, true) => [Space::Debt, Space::DebtInSlotOfActor, Space::DebtInSlotOfFirstField],
             (None, false) => [Space::Rule, Space::SlotOfActor, Space::SlotOfFirstField],
         };
-        let [without_slot, by_actor, by_first_field] = spaces;
         match (is_in_slot, is_of_one_field) {
             (false, _) => without_slot,
             (true, true) => by_actor,
@@ -148,28 +147,11 @@ impl RuleCounter {
         self.exceptions.as_ref().is_some_and(|exceptions| exceptions.may_override(actor))
     }
 
-    /// Returns the override that decides about the actor of `operation`: one of this rule's, or `everywhere`. `actor` is a
-    /// buffer.
-    pub fn find_override(
-        &self,
-        operation: &Operation,
-        everywhere: Option<&Applicable>,
-        now: Timestamp,
-        actor: &mut Vec<u8>,
-    ) -> Option<Applicable> {
-        let Some(exceptions) = self.exceptions.as_ref().filter(|exceptions| exceptions.has_overrides()) else {
-            return everywhere.cloned();
-        };
-        actor.clear();
-        self.actor.write(operation, actor);
-        exceptions.find_override(actor, everywhere, now)
-    }
-
     /// Returns the credits that the actor has in place of the rule's, and the resulting quota. `None` if it has none,
     /// or if the rule cannot have this limit (the rule may have changed since).
     #[inline]
     fn own_quota(&self, actor: &[u8], now: Timestamp) -> Option<(u64, Quota)> {
-        let credits = self.exceptions.as_ref()?.limits.credits(actor, now)?;
+        let credits = self.exceptions.as_ref()?.limits.get(actor, now)?.credits()?;
         Some((credits, Settings { credit_limit: credits, ..self.settings }.quota().ok()?))
     }
 
@@ -263,7 +245,7 @@ impl ActiveRules {
             counter.actor.write(operation, &mut actor);
             counter.own_quota(&actor, now)
         };
-        let found = self.find_override(index, operation, everywhere.map(|(found, _)| found), now);
+        let found = self.find_override(index, operation, everywhere.map(|(found, _)| found), now, &mut Vec::new());
         let actor_override = found.map(|Applicable { kind, is_for_rule, ends, reason, .. }| ActorOverride {
             kind,
             expires_in: ends.map(|ends| ceil_seconds(ends.since(now))),
@@ -275,18 +257,24 @@ impl ActiveRules {
     }
 
     /// Returns the override that decides about the actor of `operation` at the rule with this index: one of the rule's, or
-    /// `everywhere`.
+    /// `everywhere`. `actor` is a buffer.
     pub(super) fn find_override(
         &self,
         index: usize,
         operation: &Operation,
         everywhere: Option<&Applicable>,
         now: Timestamp,
+        actor: &mut Vec<u8>,
     ) -> Option<Applicable> {
-        match self.counter(index) {
-            Some(counter) => counter.find_override(operation, everywhere, now, &mut Vec::new()),
-            None => everywhere.cloned(),
-        }
+        let counter = self.counter(index);
+        let exceptions = counter.and_then(|counter| counter.exceptions.as_ref());
+        let Some((counter, exceptions)) = counter.zip(exceptions.filter(|exceptions| exceptions.has_overrides()))
+        else {
+            return everywhere.cloned();
+        };
+        actor.clear();
+        counter.actor.write(operation, actor);
+        exceptions.find_override(actor, everywhere, now)
     }
 
     /// Finds a rule by its counter's key. Returns it with its counter. If several rules match, it is the one with this

@@ -449,13 +449,8 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Creates a sampler. Its choices are unpredictable.
-    pub fn new() -> Self {
-        Self::of(Random::new())
-    }
-
     /// Creates a sampler whose choices depend only on `random`.
-    pub(super) fn of(mut random: Random) -> Self {
+    pub fn of(mut random: Random) -> Self {
         Self { second: 0, counted_each: COUNTED_EACH, skip: skip(&mut random), random }
     }
 
@@ -502,12 +497,6 @@ impl Random {
     /// Creates a generator that starts at a random state.
     pub fn new() -> Self {
         Self(std::hash::RandomState::new().hash_one(0_u8))
-    }
-
-    /// Creates a generator that starts at this state.
-    #[cfg(test)]
-    pub fn seeded(seed: u64) -> Self {
-        Self(seed)
     }
 
     #[inline]

@@ -55,7 +55,11 @@ pub struct Limiter {
     active: ArcSwapOption<ActiveRules>,
     store: Backend,
     clock: Clock,
-    observers: Observers,
+    metrics: Arc<Metrics>,
+    /// `None` if the actors of rules are not ranked.
+    top: Option<Top>,
+    /// Notified when the store has denied actors of rules with a penalty.
+    has_denials: Notify,
     exceptions: Register,
     /// Whether the blocks that rules set differ in length by actor.
     jitter: Jitter,
@@ -66,13 +70,14 @@ pub struct Limiter {
 impl Limiter {
     /// Creates a limiter. Without rules, it answers only requests with their own limit.
     pub fn new(active: Option<ActiveRules>, store: Backend, clock: Clock, metrics: Arc<Metrics>) -> Self {
-        let top = Top::new(DEFAULT_TOP_MEMORY).map(Arc::new);
         let limiter = Self {
             active: ArcSwapOption::empty(),
             store,
             exceptions: Register::new(clock.now()),
             clock,
-            observers: Observers { metrics, top, has_denials: Arc::default() },
+            metrics,
+            top: Top::new(DEFAULT_TOP_MEMORY),
+            has_denials: Notify::new(),
             jitter: Jitter::default(),
             max_reservation_ttl: DEFAULT_MAX_RESERVATION_TTL,
             lanes: ThreadLocal::new(),
@@ -109,7 +114,7 @@ impl Limiter {
     /// Returns the limiter with another bound on the memory for ranking the actors of rules (bytes). With 0, they are not
     /// ranked. Nothing may have been applied before.
     pub fn with_top_memory(mut self, bytes: usize) -> Self {
-        self.observers.top = Top::new(bytes).map(Arc::new);
+        self.top = Top::new(bytes);
         if let Some(active) = self.active.swap(None).and_then(Arc::into_inner) {
             self.replace_rules(active);
         }
@@ -124,7 +129,7 @@ impl Limiter {
     /// Puts these rules in force for every batch that begins from now on. Batches under way keep their rules.
     pub fn replace_rules(&self, mut active: ActiveRules) {
         active.set_exceptions(&self.exceptions);
-        active.tops = match self.observers.top {
+        active.tops = match self.top {
             Some(_) => tops_of(&active.rules, self.active.load().as_deref()),
             None => Vec::new(),
         };
@@ -198,7 +203,7 @@ impl Limiter {
 
     /// Returns the metrics that the limiter shares with its callers.
     pub fn metrics(&self) -> &Arc<Metrics> {
-        &self.observers.metrics
+        &self.metrics
     }
 
     /// Begins a new plan under the rules in force, dated now. It refuses requests outside of the scope.
@@ -227,7 +232,7 @@ impl Limiter {
         if plan.is_empty() {
             return;
         }
-        let Metrics { batches, hits, .. } = &*self.observers.metrics;
+        let Metrics { batches, hits, .. } = &*self.metrics;
         let begun = self.clock.now();
         let mut done = begun;
         if !plan.batch.is_empty() {
@@ -242,7 +247,16 @@ impl Limiter {
         if plan.hits > 0 {
             hits.duration.observe(done.since(plan.now()), plan.hits);
         }
-        self.observers.count(plan.report());
+        // Entries without an outcome never reached the store.
+        let report = plan.report();
+        let failed = report.count(&self.metrics);
+        if failed > 0 {
+            batches.store_errors.inc_by(failed);
+        }
+        if let Some(top) = &self.top {
+            report.count_top(top);
+        }
+        report.note_denials(&self.has_denials, &self.metrics);
     }
 
     /// Applies a batch that would occupy its thread for a long time, and yields between its parts. A group is never divided.
@@ -284,30 +298,6 @@ impl Limiter {
 /// Maximum weight of the actions that the store applies at once (bytes, see [`Plan::weight`]). A larger batch is
 /// applied in parts, and other batches run between them.
 pub const MAX_PART: usize = 4 * 1024 * 1024;
-
-/// Everything that counts the outcomes of plans.
-#[derive(Debug, Clone)]
-struct Observers {
-    pub metrics: Arc<Metrics>,
-    /// `None` if the actors of rules are not ranked.
-    pub top: Option<Arc<Top>>,
-    /// Notified when the store has denied actors of rules with a penalty.
-    pub has_denials: Arc<Notify>,
-}
-
-impl Observers {
-    /// Counts the outcomes of a plan. Entries without an outcome never reached the store.
-    pub fn count(&self, report: Report<'_>) {
-        let failed = report.count(&self.metrics);
-        if failed > 0 {
-            self.metrics.batches.store_errors.inc_by(failed);
-        }
-        if let Some(top) = &self.top {
-            report.count_top(top);
-        }
-        report.note_denials(&self.has_denials, &self.metrics);
-    }
-}
 
 #[cfg(test)]
 mod tests;

@@ -77,11 +77,6 @@ impl Notes {
 /// An actor, and its denials.
 pub(super) type DeniedActor = (Box<[u8]>, Note);
 
-/// Returns the actor, which is always text.
-fn text(actor: &[u8]) -> &str {
-    std::str::from_utf8(actor).unwrap_or_default()
-}
-
 /// The key of both pairs that name a counter of denials. No operation has the same key twice.
 const DENIALS: &str = "denials";
 
@@ -126,12 +121,6 @@ impl RulePenalty {
     pub(super) fn notes(&self, are_cached: bool) -> &Mutex<Notes> {
         if are_cached { &self.by_cache } else { &self.by_store }
     }
-
-    /// Writes the key of the actor's counter of denials.
-    fn write_counter(&self, actor: &[u8], key: &mut Vec<u8>) {
-        key.extend_from_slice(self.counters.as_bytes());
-        key.extend_from_slice(actor);
-    }
 }
 
 /// Maximum number of actors whose denials are counted in one batch.
@@ -147,7 +136,7 @@ static NOT_BLOCKED: LogThrottle = LogThrottle::new();
 impl Limiter {
     /// Waits until the store has denied.
     pub async fn wait_for_denials(&self) {
-        self.observers.has_denials.notified().await;
+        self.has_denials.notified().await;
     }
 
     /// Counts the store's denials that were noted, and blocks the actors that a rule has denied too often. If the store fails,
@@ -181,7 +170,7 @@ impl Limiter {
         batch.begin(denied.iter().map(|(_, note)| note.at).max().unwrap_or_default());
         for (actor, note) in denied {
             let count = Action::Ask(Ask::Count { cost: note.count });
-            batch.push(penalty.limit, count, batch.now(), |key| penalty.write_counter(actor, key));
+            batch.push(penalty.limit, count, batch.now(), |key| penalty.counters.write_key(actor, key));
         }
         self.store.apply(&mut batch).await;
         let mut due = Vec::new();
@@ -209,7 +198,8 @@ impl Limiter {
             for ((actor, _), blocked) in due.iter().zip(self.block(penalty, due, batch.now()).await) {
                 self.report_block(&penalty.label, actor, &blocked);
                 if blocked.is_ok() {
-                    batch.push(penalty.limit, Action::Forget, batch.now(), |key| penalty.write_counter(actor, key));
+                    batch
+                        .push(penalty.limit, Action::Forget, batch.now(), |key| penalty.counters.write_key(actor, key));
                 }
             }
             // Many blocks at once must not keep hits waiting.
@@ -272,7 +262,8 @@ impl Limiter {
         (actor, Note { at, .. }): &DeniedActor,
         room: &mut usize,
     ) -> Result<Option<(u32, ExceptionChange)>, String> {
-        let actor = text(actor);
+        // Actors are always text.
+        let actor = std::str::from_utf8(actor).unwrap_or_default();
         let known = self.exceptions.memory.find_remembered(&penalty.owner, actor, *at);
         if known.as_ref().is_some_and(|known| known.ends.is_none_or(|ends| ends > *at)) {
             return Ok(None);
@@ -309,7 +300,7 @@ mod tests {
             }
         }
         let taken = notes.take();
-        assert_eq!((taken.len(), text(&taken[0].0)), (MAX_NOTED, "eve"), "those with the most denials are first");
+        assert_eq!((taken.len(), &*taken[0].0), (MAX_NOTED, &b"eve"[..]), "those with the most denials are first");
         assert!(taken[0].1.count > 900, "{:?}", taken[0]);
         assert!(notes.take().is_empty());
     }

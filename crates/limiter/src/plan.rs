@@ -20,7 +20,7 @@ use crate::active_rules::ActiveRules;
 use crate::refusal::{MAX_CLIENT_ID, Refusal};
 use crate::report::Report;
 use crate::store::{Action, Batch};
-use divvy_core::algorithm::{Limit, Outcome, ReservationAsk, Run};
+use divvy_core::algorithm::{Limit, Outcome, Run};
 use divvy_core::clock::Timestamp;
 
 /// Memory of a request in addition to its entries (bytes).
@@ -155,14 +155,8 @@ pub(super) struct Mark {
 impl Plan {
     /// Empties the plan, dates it, and pins the rules under which it is built.
     pub(crate) fn begin(&mut self, active: Option<Arc<ActiveRules>>, now: Timestamp) {
+        self.return_to(Mark::default());
         self.batch.begin(now);
-        self.requests.clear();
-        self.members.clear();
-        self.fixed_actors.clear();
-        self.blocks.clear();
-        self.groups.clear();
-        self.settled.clear();
-        self.hits = 0;
         self.active = active;
     }
 
@@ -176,11 +170,6 @@ impl Plan {
             settled: self.settled.len(),
             hits: self.hits,
         }
-    }
-
-    /// Empties the plan. It keeps no rules.
-    pub(crate) fn clear(&mut self) {
-        self.begin(None, Timestamp::EPOCH);
     }
 
     /// Returns the report on all requests. The store must have applied the plan.
@@ -238,16 +227,6 @@ impl Plan {
             Request::Refused(refusal) => Some((index, refusal)),
             Request::OwnLimit(_) | Request::Barred(_) | Request::Rules { .. } | Request::Settlement(_) => None,
         })
-    }
-
-    /// Returns the record keys of the new reservations from this entry on.
-    pub(crate) fn reservation_keys(&self, first: usize) -> Vec<Arc<[u8]>> {
-        let makes_one = |entry: &usize| {
-            let action = self.batch.entry(*entry).map(|entry| entry.action);
-            matches!(action, Some(Action::Reservation(ReservationAsk::Reserve { .. })))
-        };
-        let keys = (first..self.batch.len()).filter(makes_one).filter_map(|entry| self.batch.key_at(entry));
-        keys.map(Arc::from).collect()
     }
 
     /// Returns the members of a request, or the reason why it has none.
@@ -347,12 +326,6 @@ impl FixedActors {
             self.names.truncate(range.start);
             self.ranges.truncate(kept);
         }
-    }
-
-    /// Removes all actors.
-    pub fn clear(&mut self) {
-        self.names.clear();
-        self.ranges.clear();
     }
 
     /// Returns the length of all actors (bytes).

@@ -22,7 +22,6 @@ use self::overrides::{Everywhere, RuleExceptions};
 use self::owner::{Class, ExceptionOwner, OwnerName};
 use crate::store::{Backend, Changed, ExceptionChange, ExceptionCursor, ExceptionKind, Replaces, Store, StoreError};
 use divvy_core::clock::{Clock, MAX_STANDSTILL_NS, NANOS_PER_SECOND, Timestamp};
-use divvy_core::rules::{Key, Network};
 
 /// A server that has not followed the store for longer reads all exceptions again, because the store may have forgotten
 /// removals by then.
@@ -101,11 +100,6 @@ impl Register {
         let everywhere = Arc::new(Everywhere::new(&self.memory));
         self.everywhere.store(Arc::clone(&everywhere));
         everywhere.is_in_use().then_some(everywhere)
-    }
-
-    /// Returns whether one allow for all rules covers every address of the network.
-    pub(crate) fn allows_all_of(&self, field: &str, network: Network, now: Timestamp) -> bool {
-        self.everywhere().is_some_and(|everywhere| everywhere.allows_all_of(&Key::new(field), network, now))
     }
 
     /// Returns whether there is room for exceptions of this weight, once some of the expired ones have been dropped. Those that

@@ -450,10 +450,9 @@ impl Report<'_> {
         for entry in records.iter().filter_map(|record| record.entry) {
             let outcome = self.entry(entry)?;
             let verdict = Verdict::from(outcome);
-            let capacity = i128::from(self.plan.batch.entry(entry).map_or(1, |entry| entry.limit.capacity()));
-            let leaves_less = |(other, of_other): &(Verdict, i128)| {
-                i128::from(verdict.balance()) * of_other < i128::from(other.balance()) * capacity
-            };
+            let capacity = self.plan.batch.entry(entry).map_or(1, |entry| entry.limit.capacity());
+            let leaves_less =
+                |(known, of_known): &(Verdict, u64)| verdict.comes_before((capacity, *of_known), known, true);
             if least.as_ref().is_none_or(leaves_less) {
                 least = Some((verdict, capacity));
             }

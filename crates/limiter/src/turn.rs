@@ -18,6 +18,7 @@ use super::Limiter;
 use crate::active_rules::ActiveRules;
 use crate::plan::{Plan, PlanBuilder};
 use crate::report::Report;
+use divvy_core::clock::Timestamp;
 use divvy_core::rules::Scope;
 
 /// A plan with at least this weight takes no more callers (bytes).
@@ -103,10 +104,8 @@ impl Limiter {
             lane.callers = 0;
             // This is read before the blocks, so that it is never newer than they are.
             lane.blocks = self.exceptions.memory.owners_revision();
-            match pinned {
-                Some(rules) => self.begin_under(&mut lane.builder, Some(Arc::clone(rules)), scope),
-                None => self.begin(&mut lane.builder, scope),
-            }
+            let rules = pinned.cloned().or_else(|| self.active_rules());
+            self.begin_under(&mut lane.builder, rules, scope);
         }
         let first = lane.builder.begin_caller();
         if let Err(error) = add(&mut lane.builder) {
@@ -178,7 +177,7 @@ impl Lane {
         self.turn.is_some() && (self.callers >= ENOUGH_CALLERS || self.builder.plan().weight() >= MAX_WEIGHT)
     }
 
-    /// Gives up a plan without requests. An idle thread keeps no rules.
+    /// Gives up a plan without requests.
     fn leave_empty(&mut self) {
         if self.turn.is_none() {
             let plan = self.builder.build();
@@ -189,7 +188,8 @@ impl Lane {
     /// Keeps the buffers of a plan that is no longer needed, if they are small.
     fn keep(&mut self, mut plan: Plan) {
         if self.spare.len() < MAX_SPARE && plan.memory() <= MAX_KEPT {
-            plan.clear();
+            // An idle thread keeps no rules.
+            plan.begin(None, Timestamp::EPOCH);
             self.spare.push(plan);
         }
     }

@@ -11,7 +11,7 @@ use crate::refusal::{AdminError, Refusal};
 use crate::report::Verdict;
 use crate::store::{self, Action, Batch, ListedBucket, Listing, Outcomes, SHOW, Store, StoreError, outcome_at};
 use divvy_core::algorithm::Limit;
-use divvy_core::rules::{Rule, Scope};
+use divvy_core::rules::Scope;
 
 /// Number of counters in a page, unless the client asks for another.
 pub const DEFAULT_PAGE: usize = 100;
@@ -29,14 +29,6 @@ pub struct CountersOf<'a> {
     pub cursor: Option<&'a str>,
     /// The approximate number of counters in a page, at most [`MAX_PAGE`].
     pub count: usize,
-}
-
-impl CountersOf<'_> {
-    /// Returns the actor in the form that hits give it. Without one, it is the only actor in scope, if there is only one.
-    fn canonical_actor(&self, rule: &Rule, scope: &Scope) -> Result<Option<String>, AdminError> {
-        let actor = self.actor.map(|actor| canonical_actor(&self.rule.shown(), rule, actor)).transpose()?;
-        Ok(actor.or_else(|| scope.own_actor(rule)))
-    }
 }
 
 /// One counter.
@@ -59,11 +51,7 @@ impl Limiter {
     /// # Errors
     /// There is no such rule, it has no counter, it is out of scope, or the store fails.
     pub async fn counters(&self, of: CountersOf<'_>, scope: &Scope) -> Result<Page<Vec<Counter>>, AdminError> {
-        let active = self.active_rules().ok_or(Refusal::NoRules)?;
-        of.rule.check(Some(&active), of.actor, scope)?;
-        let (rule, counter) = of.rule.find(&active)?;
-        let (actor, counter) = (of.canonical_actor(rule, scope)?, counter.clone());
-        let mut page = self.page(&counter, actor, of).await?;
+        let (counter, mut page) = self.page(of, scope, false).await?;
         self.judge_by_own_limits(&counter, &mut page).await?;
         let counters = page.buckets.into_iter().filter_map(|listed| {
             // A rule's actors are text. A name in Redis that is not text does not belong to divvy.
@@ -99,15 +87,7 @@ impl Limiter {
     /// Same as [`Limiter::counters`], or the rule is named by its position. Some counters of the page may be forgotten
     /// anyway.
     pub async fn forget_counters(&self, of: CountersOf<'_>, scope: &Scope) -> Result<Page<u64>, AdminError> {
-        let active = self.active_rules().ok_or(Refusal::NoRules)?;
-        of.rule.check(Some(&active), of.actor, scope)?;
-        let (rule, counter) = of.rule.find(&active)?;
-        if let RuleName::Name(name) = of.rule {
-            // By its position, the change would apply to another rule if the file was reordered.
-            lasting_name(name, rule)?;
-        }
-        let (actor, counter) = (of.canonical_actor(rule, scope)?, counter.clone());
-        let page = self.page(&counter, actor, of).await?;
+        let (counter, page) = self.page(of, scope, true).await?;
         let limit = counter.limit_at(self.now());
         let asks = page.buckets.iter().map(|listed| (listed.actor.as_slice(), limit));
         let mut forgotten = 0;
@@ -137,19 +117,31 @@ impl Limiter {
         Ok(())
     }
 
-    /// Returns a page, or only the counter of `actor`.
+    /// Returns the rule's counter, and a page, or only the bucket of one actor: the one that is asked for, or the only one in
+    /// scope. `is_change` says whether the page is going to be forgotten.
     async fn page(
         &self,
-        counter: &RuleCounter,
-        actor: Option<String>,
         of: CountersOf<'_>,
-    ) -> Result<store::Page, StoreError> {
+        scope: &Scope,
+        is_change: bool,
+    ) -> Result<(RuleCounter, store::Page), AdminError> {
+        let active = self.active_rules().ok_or(Refusal::NoRules)?;
+        of.rule.check(Some(&active), of.actor, scope)?;
+        let (rule, counter) = of.rule.find(&active)?;
+        if let (RuleName::Name(name), true) = (of.rule, is_change) {
+            // By its position, the change would apply to another rule if the file was reordered.
+            lasting_name(name, rule)?;
+        }
+        // The actor in the form that hits give it.
+        let actor = of.actor.map(|actor| canonical_actor(&of.rule.shown(), rule, actor)).transpose()?;
+        let (actor, counter) = (actor.or_else(|| scope.own_actor(rule)), counter.clone());
+        drop(active);
         let now = self.now();
         if let Some(actor) = actor {
             let ask = (actor.as_bytes(), counter.limit_at(now));
-            let outcome = outcome_at(&self.apply_to(counter, SHOW, std::iter::once(ask)).await, 0)?;
+            let outcome = outcome_at(&self.apply_to(&counter, SHOW, std::iter::once(ask)).await, 0)?;
             let listed = (outcome.reset_ns > 0).then(|| ListedBucket { actor: actor.into(), outcome });
-            return Ok(store::Page { buckets: listed.into_iter().collect(), next: None });
+            return Ok((counter, store::Page { buckets: listed.into_iter().collect(), next: None }));
         }
         let listing = Listing {
             prefix: counter.prefix.as_bytes().into(),
@@ -158,7 +150,7 @@ impl Limiter {
             count: of.count.clamp(1, MAX_PAGE),
             now,
         };
-        self.store.list(listing).await
+        Ok((counter, self.store.list(listing).await?))
     }
 
     /// Applies the action to the counters of these actors, under the limit of each.

@@ -147,13 +147,8 @@ impl Limiter {
         // Removed exceptions make room for the others.
         let (removed, set): (Vec<_>, Vec<_>) = checked.into_iter().partition(|(change, _)| change.value.is_none());
         for (is_new, changes) in [(false, removed), (true, set)] {
-            let mut changes = changes.into_iter();
-            loop {
-                let together: Vec<_> = changes.by_ref().take(EDITED_AT_ONCE).collect();
-                if together.is_empty() {
-                    break;
-                }
-                for outcome in self.make(together, program).await.map_err(|error| (None, error))? {
+            for together in changes.chunks(EDITED_AT_ONCE) {
+                for outcome in self.make(together.to_vec(), program).await.map_err(|error| (None, error))? {
                     match outcome {
                         Ok(_) if is_new => counts.set += 1,
                         Ok(was_there) => counts.removed += u64::from(was_there),

@@ -195,7 +195,7 @@ pub struct RuleRanking {
 impl Limiter {
     /// Returns whether actors are ranked.
     pub fn ranks_actors(&self) -> bool {
-        self.observers.top.is_some()
+        self.top.is_some()
     }
 
     /// Ranks the actors of a rule, as this server has counted them.
@@ -206,7 +206,7 @@ impl Limiter {
         let active = self.active_rules().ok_or(Refusal::NoRules)?;
         of.rule.check(Some(&active), None, scope)?;
         let index = of.rule.index(&active)?;
-        let top = self.observers.top.as_ref().ok_or(AdminError::NoTop)?;
+        let top = self.top.as_ref().ok_or(AdminError::NoTop)?;
         let found = active.rules.rules().get(index).zip(active.tops.get(index));
         let (rule, of_rule) = found.ok_or(AdminError::NoTop)?;
         let own = scope.own_actor(rule);
@@ -223,7 +223,7 @@ impl Limiter {
 
     /// Returns the metrics of the memory for ranking actors.
     pub(crate) fn top_metrics(&self) -> Vec<Metric> {
-        let Some(top) = &self.observers.top else { return Vec::new() };
+        let Some(top) = &self.top else { return Vec::new() };
         let without_room = self
             .active_rules()
             .map_or(0, |active| active.tops.iter().filter(|of_rule| of_rule.top.is_without_room()).count());

@@ -2,6 +2,7 @@
 //! elsewhere, such as firewalls, list only those of addresses and networks.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::exceptions::{own_settings, owner_of};
@@ -11,10 +12,11 @@ use crate::active_rules::{ActiveRules, labels};
 use crate::refusal::{AdminError, Refusal};
 use crate::register::Register;
 use crate::register::journal::Cursor;
+use crate::register::overrides::Everywhere;
 use crate::register::owner::{ALL_RULES, ExceptionOwner, OwnerName, place_of};
 use crate::store::{Exception, ExceptionChange, ExceptionKind};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
-use divvy_core::rules::{Address, MatchPolicy, Network, Quota, Rule, Scope};
+use divvy_core::rules::{Address, Key, MatchPolicy, Network, Quota, Rule, Scope};
 use divvy_telemetry::metrics::Metric;
 
 /// A filter for exceptions of one kind.
@@ -316,7 +318,8 @@ impl<'a> Filter<'a> {
             }
             _ => return None,
         };
-        Some(!is_allowed && !self.register.allows_all_of(field, network, now))
+        let allows = |everywhere: Arc<Everywhere>| everywhere.allows_all_of(&Key::new(field), network, now);
+        Some(!is_allowed && !self.register.everywhere().is_some_and(allows))
     }
 }
 

@@ -25,7 +25,7 @@ struct TestTop {
 impl TestTop {
     fn new(memory: usize) -> Self {
         let top = Top::new(memory).unwrap();
-        Self { top, rule: RuleTop::default(), sampler: Sampler::of(Random::seeded(1)) }
+        Self { top, rule: RuleTop::default(), sampler: Sampler::of(Random(1)) }
     }
 
     fn count(&mut self, event: Event<'_>, now: Timestamp) -> bool {
@@ -126,7 +126,7 @@ fn long_names_are_cut_between_characters_and_still_told_apart() {
 #[test]
 fn flood_of_long_names_leaves_room_for_actors_and_rules() {
     let top = Top::new(DEFAULT_TOP_MEMORY).unwrap();
-    let mut sampler = Sampler::of(Random::seeded(1));
+    let mut sampler = Sampler::of(Random(1));
     let flooded = RuleTop::default();
     let tail = "x".repeat(MAX_NAME);
     for number in 0..200_000 {
@@ -146,7 +146,7 @@ fn flood_of_long_names_leaves_room_for_actors_and_rules() {
 #[test]
 fn rules_that_come_after_the_budget_is_spent_say_so() {
     let top = Top::new(64 * 1_024).unwrap();
-    let mut sampler = Sampler::of(Random::seeded(1));
+    let mut sampler = Sampler::of(Random(1));
     let rules: Vec<_> = (0..1_000).map(|_| RuleTop::default()).collect();
     let counted = |rule: &&RuleTop| top.count(rule, event(Order::Taken, "ann", 1), at(50), &mut sampler.clone());
     let with_room = rules.iter().filter(counted).count();
@@ -167,7 +167,7 @@ fn rules_that_come_after_the_budget_is_spent_say_so() {
 #[test]
 fn ten_thousand_rules_have_room() {
     let top = Top::new(DEFAULT_TOP_MEMORY).unwrap();
-    let mut sampler = Sampler::of(Random::seeded(1));
+    let mut sampler = Sampler::of(Random(1));
     let rules: Vec<_> = (0..10_000).map(|_| RuleTop::default()).collect();
     for rule in &rules {
         for actor in ["192.168.100.101", "192.168.100.102", "192.168.100.103"] {
@@ -198,7 +198,7 @@ proptest! {
         events in prop::collection::vec((0_usize..5, 0_usize..2, 0_u64..5_000, 0_usize..300, 0_u64..100), 1..3_000),
     ) {
         let top = Top::new(memory).unwrap();
-        let mut sampler = Sampler::of(Random::seeded(1));
+        let mut sampler = Sampler::of(Random(1));
         let rules: Vec<_> = (0..5).map(|_| RuleTop::default()).collect();
         let mut now = 1_000;
         for (rule, order, actor, length, pause) in events {
@@ -237,8 +237,8 @@ fn measure_recall(actors: usize, hits: usize, invented: usize, window: Window) -
     const BATCH: usize = 32;
     let top = Top::new(DEFAULT_TOP_MEMORY).unwrap();
     let rule = RuleTop::default();
-    let mut samplers = [1, 2].map(|seed| Sampler::of(Random::seeded(seed)));
-    let mut random = Random::seeded(3);
+    let mut samplers = [1, 2].map(|seed| Sampler::of(Random(seed)));
+    let mut random = Random(3);
     let mut exact = vec![0_u32; actors + 1];
     let total = hits * (1 + invented);
     // The load takes at most as long as the window.
@@ -315,7 +315,7 @@ fn weights_of_sampled_events_add_up_to_their_number() {
     const SECONDS: u64 = 50;
     const EVENTS: usize = 100_000;
     for batch in [1, 7, 32, 1_000] {
-        let mut sampler = Sampler::of(Random::seeded(batch as u64));
+        let mut sampler = Sampler::of(Random(batch as u64));
         let (mut sum, mut samples) = (0, 0);
         for second in 0..SECONDS {
             let mut left = EVENTS;
@@ -341,7 +341,7 @@ fn weights_of_sampled_events_add_up_to_their_number() {
 
 #[test]
 fn first_events_of_each_second_are_counted_one_by_one() {
-    let mut sampler = Sampler::new();
+    let mut sampler = Sampler::of(Random::new());
     for second in [7, 8, 3] {
         sampler.begin(Timestamp::from_nanos(second * NANOS_PER_SECOND + 5));
         for position in 0..COUNTED_EACH as usize {

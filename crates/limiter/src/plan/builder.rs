@@ -11,9 +11,9 @@ use super::{Group, Mark, Part, Plan, Request, Source, Terms};
 use crate::active_rules::ActiveRules;
 use crate::refusal::{MAX_ID_TEXT, MAX_IDEMPOTENCY_KEY, Refusal, RefusedMember};
 use crate::register::overrides::{Applicable, Everywhere};
-use crate::store::Action;
 use crate::store::key::{self, Prefix, Space};
-use divvy_core::algorithm::{Ask, Limit, Outcome};
+use crate::store::{Action, Entry};
+use divvy_core::algorithm::{Ask, Limit, Outcome, ReservationAsk};
 use divvy_core::clock::Timestamp;
 use divvy_core::rules::{MatchPolicy, Operation, OverrideKind, ResolvedScope, RuleSet, Scope, Scratch};
 
@@ -106,7 +106,9 @@ impl PlanBuilder {
 
     /// Returns the record keys of the caller's new reservations.
     pub fn reservation_keys(&self) -> Vec<Arc<[u8]>> {
-        self.plan.reservation_keys(self.caller.0.entries)
+        let entries = self.plan.batch.entries.iter().skip(self.caller.0.entries);
+        let makes_one = |entry: &&Entry| matches!(entry.action, Action::Reservation(ReservationAsk::Reserve { .. }));
+        entries.filter(makes_one).map(|entry| entry.key_in(&self.plan.batch.keys).into()).collect()
     }
 
     /// Returns the plan as it is so far.
@@ -222,7 +224,8 @@ impl PlanBuilder {
         let Some(active) = &self.plan.active else { return everywhere };
         let answering = active.rules.matches(operation, &mut self.scratch);
         let answering = answering.filter(|(_, rule)| rule.match_policy != MatchPolicy::Canary);
-        let found = answering.map(|(index, _)| active.find_override(index, operation, everywhere.as_ref(), now));
+        let found = answering
+            .map(|(index, _)| active.find_override(index, operation, everywhere.as_ref(), now, &mut self.actor));
         let found: Vec<_> = found.collect();
         let is_block = |found: &&Applicable| found.kind == OverrideKind::Block;
         match found.iter().flatten().find(is_block) {
@@ -289,7 +292,8 @@ impl PlanBuilder {
         add: impl FnOnce(&mut Self) -> Result<(), E>,
     ) -> Result<(), E> {
         let start = self.plan.mark();
-        self.group = Some(Box::new(OpenGroup::new(together, start)));
+        self.group =
+            Some(Box::new(OpenGroup { together, start, is_denied: false, record_id: None, apart: Vec::new() }));
         let added = add(self);
         let refused = self.group.take().and_then(|group| self.close(*group));
         let added = added.and_then(|()| refused.map_or(Ok(()), |refused| Err(describe(refused))));
@@ -301,10 +305,11 @@ impl PlanBuilder {
 
     /// Closes the group. Returns the first of its requests that was refused.
     fn close(&mut self, group: OpenGroup) -> Option<RefusedMember> {
-        let refused = self.first_refused(group.start.requests);
-        if refused.is_some() {
+        // A charge that no rule counts fails alone, because the group takes nothing that depends on it.
+        let fails = |(_, refusal): &(usize, &Refusal)| !matches!(refusal, Refusal::NothingToCharge(_));
+        if let Some((index, refusal)) = self.plan.refusals(group.start.requests).find(fails) {
             // The whole group is removed.
-            return refused;
+            return Some(RefusedMember { index, refusal: refusal.clone() });
         }
         let Plan { batch, members, requests, groups, .. } = &mut self.plan;
         // The group may use credits that a settlement gives back, so the entries that are not part of it come first.
@@ -338,14 +343,6 @@ impl PlanBuilder {
         let members = record_id.and_then(|_| self.plan.members.get(start.members..))?;
         let is_long = self.plan.id_length(members) > MAX_ID_TEXT;
         is_long.then_some(RefusedMember { index: 0, refusal: Refusal::LongReservation })
-    }
-
-    /// Returns the first request from index `first` on that was refused.
-    fn first_refused(&self, first: usize) -> Option<RefusedMember> {
-        // A charge that no rule counts fails alone, because the group takes nothing that depends on it.
-        let fails = |(_, refusal): &(usize, &Refusal)| !matches!(refusal, Refusal::NothingToCharge(_));
-        let (index, refusal) = self.plan.refusals(first).find(fails)?;
-        Some(RefusedMember { index, refusal: refusal.clone() })
     }
 }
 

@@ -23,7 +23,7 @@ pub enum Together {
 /// A group that is being formed.
 #[derive(Debug)]
 pub(super) struct OpenGroup {
-    together: Together,
+    pub together: Together,
     /// The plan before the group.
     pub start: Mark,
     /// Whether a rule without a counter denies the group. Then nothing may be taken, regardless of the counters.
@@ -43,12 +43,6 @@ pub(super) struct Entries<'a> {
 }
 
 impl Entries<'_> {
-    /// Returns whether new entries belong neither to a group nor to an idempotency key.
-    #[inline]
-    pub fn are_alone(&self) -> bool {
-        self.group.is_none() && self.key.is_none()
-    }
-
     /// Adds an action on the counter or record whose key and limit `write_key` writes. Returns the index of its entry, or `None`
     /// if there is no limit.
     ///
@@ -83,10 +77,6 @@ impl Entries<'_> {
 }
 
 impl OpenGroup {
-    pub fn new(together: Together, start: Mark) -> Self {
-        Self { together, start, is_denied: false, record_id: None, apart: Vec::new() }
-    }
-
     /// Returns the indexes of the group's entries.
     pub fn entries(&self, batch: &Batch) -> impl Iterator<Item = usize> {
         (self.start.entries..batch.len()).filter(|entry| self.apart.binary_search(entry).is_err())
@@ -110,23 +100,15 @@ impl OpenGroup {
         let Some(known) = self.entries(batch).find(is_known) else { return last };
         batch.truncate(last);
         if let Some(entry) = batch.entries.get_mut(known) {
-            let is_new_limit = match (is_allowed(entry.action), is_allowed(action)) {
-                (true, false) => true,
-                (false, true) => false,
-                _ => limit.capacity() < entry.limit.capacity(),
-            };
-            entry.action = merge(entry.action, action, self.together);
-            if is_new_limit {
+            // No limit denies a hit of an allowed actor.
+            let is_allowed = |action: Action| matches!(action.ask(), Some(Ask::Count { .. }));
+            if (is_allowed(action), limit.capacity()) < (is_allowed(entry.action), entry.limit.capacity()) {
                 entry.limit = limit;
             }
+            entry.action = merge(entry.action, action, self.together);
         }
         known
     }
-}
-
-/// Returns whether the action is a hit of an allowed actor, which no limit denies.
-fn is_allowed(action: Action) -> bool {
-    matches!(action, Action::Ask(Ask::Count { .. }) | Action::Idempotent { ask: Ask::Count { .. }, .. })
 }
 
 fn merge(one: Action, other: Action, together: Together) -> Action {

@@ -8,8 +8,8 @@
 //! rule's fingerprint and its run, and a seal on all of that. Only the servers on a store have the key for the seal, so an id whose seal is
 //! right was made by one of them. Nothing of an id is read before its seal is checked.
 
+use std::collections::HashSet;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use base64_simd::URL_SAFE_NO_PAD;
 
@@ -18,7 +18,7 @@ use super::effects::{Intent, Settlement};
 use super::{Request, SettledRecord, Terms, is_client_id, write_client_record_id};
 use crate::active_rules::ActiveRules;
 use crate::refusal::{BadReservationId, MAX_ID_TEXT, MAX_TOGETHER, Refusal};
-use crate::store::{SEAL_BYTES, SealKey, key, record_key, unknown_seal_key};
+use crate::store::{SEAL_BYTES, SealKey, generation, key, record_key, unknown_seal_key};
 use divvy_core::algorithm::{Limit, Run};
 use divvy_core::calendar::Calendar;
 use divvy_core::clock::Timestamp;
@@ -96,13 +96,10 @@ impl PlanBuilder {
 /// Returns a record id that is unique among all reservations on all servers.
 fn new_record_id() -> [u8; 17] {
     use std::hash::{BuildHasher, RandomState};
-    static FIRST: LazyLock<[u64; 2]> = LazyLock::new(|| [0, 1].map(|half| RandomState::new().hash_one(half)));
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let [server, first] = *FIRST;
-    let number = first.wrapping_add(NEXT.fetch_add(1, Relaxed));
+    static SERVER: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
     let mut id = [b's'; 17];
-    id[1..9].copy_from_slice(&server.to_le_bytes());
-    id[9..].copy_from_slice(&number.to_le_bytes());
+    id[1..9].copy_from_slice(&SERVER.to_le_bytes());
+    id[9..].copy_from_slice(&generation().to_le_bytes());
     id
 }
 
@@ -174,14 +171,10 @@ impl PlanBuilder {
 
     /// Returns whether the entries from index `first` on are all for different buckets, as a group requires.
     fn names_each_bucket_once(&self, first: usize) -> bool {
-        let entries = first..self.plan.batch.len();
-        if entries.len() < 2 {
-            return true;
-        }
-        let mut buckets: Vec<_> =
-            entries.filter_map(|entry| self.plan.batch.key_at(entry)).map(record_key::bucket).collect();
-        buckets.sort_unstable();
-        buckets.windows(2).all(|two| matches!(two, [one, next] if one != next))
+        let mut entries = first..self.plan.batch.len();
+        let mut buckets = HashSet::new();
+        let is_new = |entry| self.plan.batch.key_at(entry).is_some_and(|key| buckets.insert(record_key::bucket(key)));
+        entries.len() < 2 || entries.all(is_new)
     }
 }
 
@@ -211,12 +204,8 @@ fn limit_of_bucket(
 
 /// Version of the layout.
 const VERSION: u8 = 3;
-/// Size of a record's length (bytes).
-const LENGTH: usize = size_of::<u32>();
-/// Size of a rule's fingerprint (bytes).
-const RULE: usize = size_of::<u32>();
-/// Size of a record's run (bytes).
-const RUN: usize = size_of::<u32>();
+/// Size of a record's length, its rule's fingerprint and its run (bytes).
+const HEAD: usize = 3 * size_of::<u32>();
 /// Maximum number of records in an id: operations that are reserved together, each with a stack of rules.
 const MAX_RECORDS: usize = MAX_TOGETHER * MAX_STACK;
 /// Initial capacity, which suffices for most ids.
@@ -252,7 +241,7 @@ impl ReservationId {
 
     /// Returns the number of characters in the id of records with keys of these lengths.
     pub(super) fn text_length(keys: impl Iterator<Item = usize>) -> usize {
-        let bytes = keys.fold(1 + SEAL_BYTES, |bytes, key| bytes + LENGTH + RULE + RUN + key);
+        let bytes = keys.fold(1 + SEAL_BYTES, |bytes, key| bytes + HEAD + key);
         (bytes * 4).div_ceil(3)
     }
 
@@ -310,9 +299,9 @@ impl ReservationId {
 }
 
 fn next_record<'a>(rest: &mut &'a [u8]) -> Option<NamedRecord<'a>> {
-    let (length, after) = rest.split_first_chunk::<LENGTH>()?;
-    let (rule, after) = after.split_first_chunk::<RULE>()?;
-    let (run, after) = after.split_first_chunk::<RUN>()?;
+    let (length, after) = rest.split_first_chunk()?;
+    let (rule, after) = after.split_first_chunk()?;
+    let (run, after) = after.split_first_chunk()?;
     let (key, after) = after.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
     *rest = after;
     Some(NamedRecord { rule: u32::from_le_bytes(*rule), run: Run::new(u32::from_le_bytes(*run)), key })
@@ -352,7 +341,7 @@ mod tests {
     fn longest_id_is_read() {
         const ROOM: usize = MAX_ID_TEXT / 4 * 3 - 1 - SEAL_BYTES;
         let length = |key: usize| ReservationId::text_length(std::iter::once(key));
-        let longest = ROOM - LENGTH - RULE - RUN;
+        let longest = ROOM - HEAD;
         assert_eq!((length(longest), length(longest + 1) > MAX_ID_TEXT), (MAX_ID_TEXT, true));
         let text = id_of(&[vec![7; longest]]).into_text(&seal_key());
         assert!(ReservationId::parse(text.as_bytes(), &seal_key()).is_ok());

@@ -24,8 +24,9 @@ use divvy_core::rules::{MAX_STACK, MatchPolicy, Operation, OverrideKind, Overrun
 /// The answer to an actor that may take nothing.
 const NOTHING: Source = Source::Fixed { allowed: false, credit: 0 };
 
-/// The destination of new members.
+/// The destination of new members and their entries.
 struct Members<'a> {
+    entries: Entries<'a>,
     list: &'a mut Vec<Member>,
     fixed_actors: &'a mut FixedActors,
     blocks: &'a mut Vec<Block>,
@@ -71,8 +72,8 @@ impl PlanBuilder {
         let everywhere = everywhere.as_ref().and_then(|everywhere| everywhere.find(operation, now));
         let context = Context { active, operation, intent, cost, modes, terms, is_idempotent, now, everywhere };
         let Plan { batch, members, fixed_actors, blocks, groups, .. } = plan;
-        let members = &mut Members { list: members, fixed_actors, blocks, actor };
-        let mut entries = Entries { batch, group: group.as_deref_mut(), key: key.as_deref_mut() };
+        let entries = Entries { batch, group: group.as_deref_mut(), key: key.as_deref_mut() };
+        let members = &mut Members { entries, list: members, fixed_actors, blocks, actor };
         let first = members.list.len();
         let mut absent = None;
         let mut answering = 0;
@@ -82,18 +83,18 @@ impl PlanBuilder {
                 return Err(Refusal::OutOfScope);
             }
             let part = context.part(index, rule)?;
-            let is_alone = answering == 0 && entries.group.is_none();
+            let is_alone = answering == 0 && members.entries.group.is_none();
             match rule.match_policy {
                 // A peek needs only the answer, and canaries do not answer.
                 MatchPolicy::Canary if part.is_absent || intent == Intent::Peek => {}
-                MatchPolicy::Canary => context.ask(part, rule, members, &mut entries)?,
+                MatchPolicy::Canary => context.ask(part, rule, members)?,
                 _ if part.is_absent => absent = Some((part, rule)),
-                MatchPolicy::Stop if is_alone => return context.ask(part, rule, members, &mut entries),
+                MatchPolicy::Stop if is_alone => return context.ask(part, rule, members),
                 MatchPolicy::And | MatchPolicy::Stop => {
                     answering += 1;
                     // Usage that has already happened counts even if another rule denies.
                     if part.action.is_settlement() {
-                        context.ask(part, rule, members, &mut entries)?;
+                        context.ask(part, rule, members)?;
                     } else {
                         stack.push(part);
                     }
@@ -104,9 +105,9 @@ impl PlanBuilder {
             Some((_, rule)) if answering == 0 && intent == Intent::Charge && members.list.len() == first => {
                 Err(Refusal::NothingToCharge(rule.to_string()))
             }
-            Some((part, rule)) if answering == 0 => context.ask(part, rule, members, &mut entries),
+            Some((part, rule)) if answering == 0 => context.ask(part, rule, members),
             _ if answering > MAX_STACK => Err(Refusal::TooManyRules),
-            _ => context.ask_stack(stack, first, members, groups, &mut entries),
+            _ => context.ask_stack(stack, first, members, groups),
         }
     }
 }
@@ -185,28 +186,27 @@ impl Context<'_> {
         first: usize,
         members: &mut Members<'_>,
         groups: &mut Vec<Group>,
-        entries: &mut Entries<'_>,
     ) -> Result<(), Refusal> {
-        let (first_entry, first_member) = (entries.batch.len(), members.list.len());
+        let (first_entry, first_member) = (members.entries.batch.len(), members.list.len());
         for part in stack {
             let Some(rule) = self.active.rules.rules().get(part.rule) else { continue };
-            self.ask(*part, rule, members, entries)?;
+            self.ask(*part, rule, members)?;
         }
         // A canary that always denies, such as for an actor whose own limit is 0, denies nothing.
         let denies = |member: &Member| {
             !member.is_canary && matches!(member.source, Source::Fixed { allowed: false, .. } | Source::Blocked(_))
         };
         let is_denied = members.list.iter().skip(first).any(denies);
-        if let Some(group) = &mut entries.group {
+        if let Some(group) = &mut members.entries.group {
             group.is_denied |= is_denied;
             return Ok(());
         }
         if is_denied {
             // Nothing may be taken, regardless of the counters.
-            entries.batch.only_look(first_entry);
+            members.entries.batch.only_look(first_entry);
         }
         if self.intent.is_hit() {
-            entries.batch.group(first_entry);
+            members.entries.batch.group(first_entry);
             groups.push(Group { members: first_member..members.list.len(), requests: 0..0 });
         }
         Ok(())
@@ -214,18 +214,14 @@ impl Context<'_> {
 
     /// Adds a rule's entry, and its member.
     #[inline]
-    fn ask(
-        &self,
-        part: Part,
-        rule: &Rule,
-        members: &mut Members<'_>,
-        entries: &mut Entries<'_>,
-    ) -> Result<(), Refusal> {
+    fn ask(&self, part: Part, rule: &Rule, members: &mut Members<'_>) -> Result<(), Refusal> {
         let Part { rule: index, action, .. } = part;
+        let entries = &mut members.entries;
+        let is_alone = entries.group.is_none() && entries.key.is_none();
         let is_plain = self.everywhere.is_none() && self.terms.is_none() && !action.is_about_reservation();
         // Fast path: an entry alone, for an actor without a block or an allow. Its key is written in one place only, so that
         // it needs no call.
-        if let Some(counter) = self.active.counter(index).filter(|_| is_plain && entries.are_alone()) {
+        if let Some(counter) = self.active.counter(index).filter(|_| is_alone && is_plain) {
             let may_override = Cell::new(false);
             let entry = entries.batch.push_if(action, self.now, |key| {
                 let start = counter.write_actor(self.operation, key);
@@ -239,23 +235,17 @@ impl Context<'_> {
                 return Ok(());
             }
         }
-        self.ask_with_care(part, rule, members, entries)
+        self.ask_with_care(part, rule, members)
     }
 
     /// Does the same as [`Context::ask`], for every request and every actor.
     #[inline(never)]
-    fn ask_with_care(
-        &self,
-        part: Part,
-        rule: &Rule,
-        members: &mut Members<'_>,
-        entries: &mut Entries<'_>,
-    ) -> Result<(), Refusal> {
+    fn ask_with_care(&self, part: Part, rule: &Rule, members: &mut Members<'_>) -> Result<(), Refusal> {
         let Part { rule: index, action, .. } = part;
         let is_canary = rule.match_policy == MatchPolicy::Canary;
-        let counter = self.active.counter(index);
-        let (action, source) = match (self.find_override(counter, action, members.actor), counter) {
-            (Some(Applicable { kind: OverrideKind::Block, ends, reason, .. }), _) => {
+        let entries = &mut members.entries;
+        let (action, source) = match (self.find_override(index, action, members.actor), self.active.counter(index)) {
+            (Some(Applicable { kind: OverrideKind::Block, ends, reason, .. }), counter) => {
                 if let Some(counter) = counter.filter(|_| action.is_settlement()) {
                     // The usage counts, and the block answers.
                     entries.add(action, self.now, is_canary, |key| self.write_key(counter, action, key));
@@ -267,11 +257,7 @@ impl Context<'_> {
             (None, None) => (action, fixed(rule)),
             (None, Some(counter)) => {
                 let write_key = |key: &mut Vec<u8>| self.write_key(counter, action, key);
-                let entry = if self.terms.is_some() || entries.group.is_some() || action.is_about_reservation() {
-                    self.add_with_terms(action, rule, is_canary, write_key, entries)?
-                } else {
-                    entries.add(action, self.now, is_canary, write_key)
-                };
+                let entry = self.add_entry(action, rule, is_canary, write_key, entries)?;
                 (action, entry.map_or(NOTHING, Source::Entry))
             }
         };
@@ -291,14 +277,11 @@ impl Context<'_> {
     /// Returns the block or the allow that decides about the action on the rule. Neither prevents usage from being counted,
     /// nor counters from being forgotten. A gateway's charge is also its hit.
     #[inline(never)]
-    fn find_override(&self, counter: Option<&RuleCounter>, action: Action, actor: &mut Vec<u8>) -> Option<Applicable> {
+    fn find_override(&self, index: usize, action: Action, actor: &mut Vec<u8>) -> Option<Applicable> {
         if matches!(action, Action::Forget) || (action.is_settlement() && !self.intent.is_hit()) {
             return None;
         }
-        match counter {
-            Some(counter) => counter.find_override(self.operation, self.everywhere.as_ref(), self.now, actor),
-            None => self.everywhere.clone(),
-        }
+        self.active.find_override(index, self.operation, self.everywhere.as_ref(), self.now, actor)
     }
 
     /// Adds the rule's entry for an actor that is never denied, and returns the action and the source of the answer. Credits are
@@ -327,9 +310,9 @@ impl Context<'_> {
         (action, source)
     }
 
-    /// Adds an entry for a reservation or a lease. See [`Entries::add`].
+    /// Adds an entry, under the name of the reservation or the lease if it is about one. See [`Entries::add`].
     #[inline(never)]
-    fn add_with_terms(
+    fn add_entry(
         &self,
         action: Action,
         rule: &Rule,

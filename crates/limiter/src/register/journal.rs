@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -29,11 +30,9 @@ struct Latest {
 
 impl Default for Journal {
     fn default() -> Self {
-        let mut random = [0; 8];
-        // Without random numbers, the histories of two processes may look alike, and a client that follows one of them may miss
-        // changes until it lists all blocks again.
-        let _ = getrandom::getrandom(&mut random);
-        Self { history: u64::from_le_bytes(random), latest: Mutex::default() }
+        // Random, because otherwise the histories of two processes would look alike, and a client that follows one of them might
+        // miss changes until it lists all blocks again.
+        Self { history: RandomState::new().hash_one(0), latest: Mutex::default() }
     }
 }
 

@@ -80,7 +80,7 @@ impl Room {
 /// The exceptions of one owner.
 #[derive(Debug)]
 pub(crate) struct OwnerExceptions {
-    owner: Arc<str>,
+    pub owner: Arc<str>,
     /// Clients choose the names of actors that rules block. The seed is random, so that they cannot choose names that collide.
     hasher: RandomState,
     len: AtomicUsize,
@@ -171,11 +171,6 @@ impl Shards {
 }
 
 impl OwnerExceptions {
-    /// Returns the owner.
-    pub(crate) fn owner(&self) -> &str {
-        &self.owner
-    }
-
     /// Returns whether there are any exceptions, in force or expired.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
@@ -185,22 +180,11 @@ impl OwnerExceptions {
     /// Returns the exception for the actor that a request names, if it is in force.
     #[inline]
     pub(crate) fn get(&self, actor: &[u8], now: Timestamp) -> Option<Exception> {
-        self.read(actor, now, |exception| Some(exception.clone()))
-    }
-
-    /// Returns the credits of the limit of the actor that a request names, if it is in force.
-    #[inline]
-    pub(crate) fn credits(&self, actor: &[u8], now: Timestamp) -> Option<u64> {
-        self.read(actor, now, Exception::credits)
-    }
-
-    #[inline]
-    fn read<T>(&self, actor: &[u8], now: Timestamp, read: impl FnOnce(&Exception) -> Option<T>) -> Option<T> {
         // Fast path: very few rules have exceptions.
         if self.is_empty() {
             return None;
         }
-        self.find(actor, |exception| if is_over(exception, now) { None } else { read(exception) })
+        self.find(actor).filter(|exception| !is_over(exception, now))
     }
 
     /// Returns whether there is an exception for the actor that a request names, in force or expired.
@@ -220,14 +204,14 @@ impl OwnerExceptions {
         shard.is_some_and(|shard| shard.read().find(hash, |known| known.is_of(self, hash, actor)).is_some())
     }
 
-    /// Reads the exception for the actor that a request names, even if it has expired.
-    fn find<T>(&self, actor: &[u8], read: impl FnOnce(&Exception) -> Option<T>) -> Option<T> {
+    /// Returns the exception for the actor that a request names, even if it has expired.
+    fn find(&self, actor: &[u8]) -> Option<Exception> {
         let hash = hash(&self.hasher, actor);
         if !self.shards.filter.may_contain(hash) {
             return None;
         }
         let shard = self.shards.of(actor)?.read();
-        read(&shard.find(hash, |known| known.is_of(self, hash, actor))?.value)
+        Some(shard.find(hash, |known| known.is_of(self, hash, actor))?.value.clone())
     }
 
     /// Counts a removed exception. Returns whether it was the last one.
@@ -294,7 +278,7 @@ impl Exceptions {
     pub(crate) fn find_any(&self, owner: &str, actor: &str) -> Option<Exception> {
         let owners = self.owners.read();
         let of = owners.get(owner)?;
-        of.find(&(of.sought)(actor), |exception| Some(exception.clone()))
+        of.find(&(of.sought)(actor))
     }
 
     /// Returns a number that changes whenever owners come or go.

@@ -95,6 +95,7 @@ fn is_usual_text(value: &[u8]) -> bool {
 }
 
 impl Everywhere {
+    /// Returns whether one allow for all rules covers every address of the network.
     pub fn allows_all_of(&self, field: &Key, network: Network, now: Timestamp) -> bool {
         let places = self.fields.iter().filter(|of| of.field == *field).flat_map(|of| &of.places);
         places.filter(|place| place.kind == OverrideKind::Allow && !place.values.is_empty()).any(|place| {
@@ -109,7 +110,7 @@ impl Everywhere {
         let revision = memory.owners_revision();
         let mut by_field: BTreeMap<String, Vec<Place>> = BTreeMap::new();
         for values in memory.all_owners() {
-            let Some(ExceptionOwner { kind, of }) = ExceptionOwner::parse(values.owner()) else { continue };
+            let Some(ExceptionOwner { kind, of }) = ExceptionOwner::parse(&values.owner) else { continue };
             if let (Some(kind), OwnerName::Field(field, prefix)) = (override_kind(kind), of) {
                 let field = field.to_owned();
                 by_field.entry(field).or_default().push(Place { kind, prefix, values });

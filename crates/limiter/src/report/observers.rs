@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::Report;
 use crate::active_rules::ActiveRules;
-use crate::heavy_hitters::{Event, Order, Sampler, Top};
+use crate::heavy_hitters::{Event, Order, Random, Sampler, Top};
 use crate::plan::{Group, Member, Purpose, Request, Source};
 use crate::store::{Action, record_key};
 use divvy_core::algorithm::{Ask, Limit, OutcomeSource, ReservationAsk, Resolution};
@@ -62,11 +62,6 @@ impl Report<'_> {
                 *run = Run { rule: member.rule, allowed, hits: 1 };
             }
         }
-    }
-
-    /// Returns whether the group was denied.
-    pub(super) fn is_denied(self, group: &Group) -> bool {
-        self.denial(group).is_some()
     }
 
     /// If the group was denied, returns whether that repeats the first answer to an idempotent request.
@@ -175,7 +170,7 @@ impl<'a> Report<'a> {
 }
 
 thread_local! {
-    static SAMPLER: Cell<Sampler> = Cell::new(Sampler::new());
+    static SAMPLER: Cell<Sampler> = Cell::new(Sampler::of(Random::new()));
 }
 
 /// An amount that counts for the actor of a rule: the rule, the order, the amount, and the entry whose key contains the actor, if
@@ -191,20 +186,20 @@ impl<'a> Report<'a> {
         sampler.begin(self.plan.now());
         while let Some((position, weight)) = sampler.next(first, end) {
             first = position + 1;
-            self.count_sample(top, active, position, weight, &mut sampler);
+            let amount = match self.plan.members.get(position) {
+                Some(member) => self.amount_of_member(position, member),
+                None => self.amount_of_settlement(position - self.plan.members.len()),
+            };
+            let Some((rule, order, amount, entry)) = amount else { continue };
+            let Some(of_rule) = active.tops.get(rule) else { continue };
+            let actor = match entry {
+                Some(entry) => self.actor_of_entry(active, rule, entry),
+                None => self.plan.fixed_actors.get(position),
+            };
+            let event = Event { order, actor: actor.unwrap_or_default(), amount, weight };
+            top.count(&of_rule.top, event, self.plan.now(), &mut sampler);
         }
         SAMPLER.set(sampler);
-    }
-
-    fn count_sample(self, top: &Top, active: &ActiveRules, position: usize, weight: u64, sampler: &mut Sampler) {
-        let Some((rule, order, amount, entry)) = self.amount_at(position) else { return };
-        let Some(of_rule) = active.tops.get(rule) else { return };
-        let actor = match entry {
-            Some(entry) => self.actor_of_entry(active, rule, entry),
-            None => self.plan.fixed_actors.get(position),
-        };
-        let event = Event { order, actor: actor.unwrap_or_default(), amount, weight };
-        top.count(&of_rule.top, event, self.plan.now(), sampler);
     }
 
     /// Returns the actor in the key of an entry.
@@ -213,14 +208,7 @@ impl<'a> Report<'a> {
         record_key::bucket(self.plan.batch.key_at(entry)?).strip_prefix(prefix)
     }
 
-    /// Returns the amount that the member or the settlement at this position counts, if it counts any.
-    fn amount_at(self, position: usize) -> Option<Amount> {
-        match self.plan.members.get(position) {
-            Some(member) => self.amount_of_member(position, member),
-            None => self.amount_of_settlement(position - self.plan.members.len()),
-        }
-    }
-
+    /// Returns the amount that the member at this position counts, if it counts any.
     fn amount_of_member(self, position: usize, member: &Member) -> Option<Amount> {
         if matches!(member.purpose, Purpose::Other | Purpose::Refund | Purpose::Release) {
             return None;
@@ -255,7 +243,7 @@ impl<'a> Report<'a> {
             (Source::Entry(one), Source::Entry(other_entry)) => one == other_entry && other.rule == member.rule,
             _ => false,
         };
-        earlier.iter().any(is_same) || (can_be_denied && self.is_denied(group))
+        earlier.iter().any(is_same) || (can_be_denied && self.denial(group).is_some())
     }
 
     fn amount_of_settlement(self, index: usize) -> Option<Amount> {

@@ -128,7 +128,7 @@ fn denials_are_noted_by_what_denied() {
     for (source, noted, cached) in [(Store, 1, 0), (DenialCache, 0, 1), (FailurePolicy, 0, 0)] {
         let mut plan = scene.plan(|builder| builder.add(&operation("path=/login user=eve"), Intent::Hit, None));
         plan.batch.outcomes = vec![Ok(Outcome { source, ..Outcome::default() })];
-        plan.report().note_denials(&scene.limiter.observers.has_denials, scene.limiter.metrics());
+        plan.report().note_denials(&scene.limiter.has_denials, scene.limiter.metrics());
         let active = scene.limiter.active_rules().unwrap();
         let penalty = active.penalties[0].as_ref().unwrap();
         let found = [false, true].map(|are_cached| penalty.notes(are_cached).lock().take().len());
