@@ -131,7 +131,7 @@ fn set_limit(limiter: &Limiter, rule: &str, actor: &str, credits: u64) {
 
 /// Sets an exception without an end. The reason of a block or an allow consists of its kind and its rule.
 fn set(limiter: &Limiter, kind: ExceptionKind, rule: &str, actor: &str) {
-    let reason = format!("{kind} {rule}");
+    let reason = format!("{} {rule}", kind.name());
     let terms = ExceptionTerms { reason: Some(&reason), ..ExceptionTerms::default() };
     run(limiter.set_exception(ExceptionTarget { kind, rule, actor }, terms, &Scope::EVERYTHING)).unwrap();
 }

@@ -10,7 +10,7 @@ use crate::bounds::{Bounds, CounterBudget, RecordBudgets, Records, RoomLog};
 use crate::contract::{Batch, Change, Entry, Listing, Outcomes, Page, Store, StoreError, Unit};
 use crate::group::{self, Budgets, EntryDecision, Member};
 use crate::record_key;
-use crate::seal::Seal;
+use crate::seal::{Seal, SealKey};
 use divvy_core::algorithm::{Outcome, RecordChange, State};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_telemetry::metrics::Metric;
@@ -36,7 +36,9 @@ impl MemoryStore {
     /// expired. A bucket in use is not dropped, because that would give its credits back.
     pub fn new(bounds: Bounds) -> Self {
         let (budget, records) = (CounterBudget::new(bounds), RecordBudgets::new(bounds));
-        Self { buckets: Box::default(), budget, records, seal: Seal::of_process() }
+        // Without a key, only reservations are refused.
+        let seal = SealKey::random().map(Seal::new).inspect_err(|error| tracing::error!("{error}")).unwrap_or_default();
+        Self { buckets: Box::default(), budget, records, seal }
     }
 
     /// Returns the key for ids.

@@ -77,12 +77,6 @@ impl Seal {
         Self { key: RwLock::new(Some(key)), is_known: AtomicBool::new(true) }
     }
 
-    /// Creates a key for a store in memory.
-    pub fn of_process() -> Self {
-        // Without a key, only reservations are refused.
-        SealKey::random().map(Self::new).inspect_err(|error| tracing::error!("{error}")).unwrap_or_default()
-    }
-
     /// Returns whether the key is known. Once it is known, it stays known, but it may change.
     pub fn is_known(&self) -> bool {
         self.is_known.load(Ordering::Acquire)

@@ -57,7 +57,7 @@ impl Class {
 
 impl fmt::Display for ExceptionOwner<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = self.kind;
+        let kind = self.kind.name();
         match self.of {
             OwnerName::Rule(label) => write!(f, "{kind}:{label}"),
             OwnerName::Field(field, None) => write!(f, "{kind}:{ALL_RULES}/{field}/"),

@@ -453,7 +453,7 @@ fn exception_that_no_check_and_no_hit_has_is_an_error() {
         for kind in [Block, Allow] {
             let of = ExceptionTarget { kind, rule, actor };
             let set = run(limiter.set_exception(of, ExceptionTerms::default(), &all));
-            assert!(set.is_err(), "{kind} {rule} {actor}");
+            assert!(set.is_err(), "{kind:?} {rule} {actor}");
         }
         let limit = ExceptionTarget::limit(rule, actor);
         assert!(rule == "*" || run(limiter.set_exception(limit, with_credits(3), &all)).is_err(), "{rule} {actor}");

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::error::StoreError;
+use super::StoreError;
 use crate::record_key::{self, RecordSpace};
 use divvy_core::algorithm::{Ask, Decision, Limit, Outcome, Record, RecordChange, ReservationAsk, State};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};

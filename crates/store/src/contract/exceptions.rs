@@ -2,7 +2,6 @@
 //!
 //! A store keeps exceptions and reports changes. Hits find them in the memory of the limiter.
 
-use std::fmt;
 use std::sync::Arc;
 
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
@@ -25,12 +24,6 @@ impl ExceptionKind {
     pub fn split_owner(owner: &str) -> Option<(Self, &str)> {
         let (name, rest) = owner.split_once(':')?;
         Some((Self::ALL.into_iter().find(|kind| kind.name() == name)?, rest))
-    }
-}
-
-impl fmt::Display for ExceptionKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
@@ -114,11 +107,8 @@ impl Exception {
 
     /// Returns the number of a block that a rule set.
     pub fn repetition(&self) -> Option<Repetition> {
-        if let Effect::Override { setter: Setter::Rule(repetition), .. } = self.effect {
-            Some(repetition)
-        } else {
-            None
-        }
+        let Effect::Override { setter: Setter::Rule(repetition), .. } = self.effect else { return None };
+        Some(repetition)
     }
 
     /// Returns the name of the program that set a block or an allow.

@@ -64,7 +64,7 @@ async fn flood_of_one_class_leaves_the_room_of_the_other() {
             let of = ExceptionTarget { kind, ..limit_of(actor) };
             set += usize::from(limiter.set_exception(of, terms, &Scope::EVERYTHING).await.is_ok());
         }
-        assert_eq!(set, max, "{kind}");
+        assert_eq!(set, max, "{kind:?}");
     }
     let of = ExceptionTarget { kind: ExceptionKind::Allow, ..limit_of("a") };
     assert!(limiter.set_exception(of, terms, &Scope::EVERYTHING).await.is_err(), "blocks and allows share a bound");

@@ -1,6 +1,5 @@
 use super::*;
 use crate::contract::SHOW;
-use crate::layers::LayeredStore;
 use crate::testing::{LOOK, ScriptedStore, TAKE, at, outcomes, outcomes_together, record, wait, window};
 use divvy_core::algorithm::ReservationAsk;
 
