@@ -113,15 +113,8 @@ impl RuleCounter {
         Self { limit, prefix, actor, settings: rule.settings, exceptions: None }
     }
 
-    /// Appends the key of the counter that `operation` takes from. Returns the actor's limit: see [`RuleCounter::limit_of`].
+    /// Appends the key of the counter that `operation` takes from. Returns the place where the actor begins.
     // Inlined, because it runs for each rule of each hit.
-    #[inline(always)]
-    pub fn write_key(&self, operation: &Operation, now: Timestamp, out: &mut Vec<u8>) -> Option<Limit> {
-        let start = self.write_actor(operation, out);
-        self.limit_of(out.get(start..).unwrap_or_default(), now)
-    }
-
-    /// Appends the same key. Returns the place where the actor begins.
     #[inline(always)]
     pub fn write_actor(&self, operation: &Operation, out: &mut Vec<u8>) -> usize {
         out.extend_from_slice(self.prefix.as_bytes());
@@ -215,13 +208,6 @@ impl ActiveRules {
             if let (Some(label), Some(counter)) = (label, counter) {
                 counter.exceptions = Some(register.of_rule(label));
             }
-        }
-    }
-
-    /// Drops idle rankings, if rules have no memory for theirs.
-    pub(super) fn drop_idle_tops(&self, now: Timestamp) {
-        if self.tops.iter().any(|of_rule| of_rule.top.is_without_room()) {
-            self.tops.iter().for_each(|of_rule| of_rule.top.drop_idle(now));
         }
     }
 

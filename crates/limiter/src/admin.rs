@@ -101,10 +101,7 @@ pub(super) fn possible(name: &str, rule: &Rule, actor: &str, active: &ActiveRule
         return Err(no_hit(rule, actor, format!("write it as '{}'", shown(value))));
     }
     let actor = canonical(name, rule, actor)?;
-    // A rule without a counter has no exceptions, and was not found.
-    let compared =
-        RuleName::Name(name).index(active).ok().and_then(|index| active.rules.normalized().rules().get(index));
-    let compared = compared.unwrap_or(rule);
+    let compared = active.rules.normalized().rules().get(RuleName::Name(name).index(active)?).unwrap_or(rule);
     ActorFields::of(rule)
         .respell(&actor, |field, value| possible_value(compared, field, value, active.rules.spellings()))
 }

@@ -16,6 +16,7 @@ pub mod store;
 mod turn;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
@@ -149,7 +150,7 @@ impl Limiter {
     /// The store's error.
     pub async fn check_store(&self) -> Result<(), StoreError> {
         self.store.check().await?;
-        if self.store.is_shared() && !self.exceptions.has_been_read() {
+        if self.store.is_shared() && !self.exceptions.has_been_read.load(Relaxed) {
             return Err(StoreError::Unreachable("its limits and blocks of actors have not been read yet".into()));
         }
         Ok(())
@@ -169,8 +170,10 @@ impl Limiter {
     /// # Errors
     /// The store's error. Expired exceptions are not in force, and are dropped later, or after the next start.
     pub async fn drop_expired(&self) -> Result<(), StoreError> {
-        if let Some(active) = self.active_rules() {
-            active.drop_idle_tops(self.now());
+        if let Some(active) = self.active_rules()
+            && active.tops.iter().any(|of_rule| of_rule.top.is_without_room())
+        {
+            active.tops.iter().for_each(|of_rule| of_rule.top.drop_idle(self.now()));
         }
         self.exceptions.drop_expired(&self.store, self.clock).await
     }

@@ -112,6 +112,14 @@ pub(crate) enum Source {
     Blocked(usize),
 }
 
+impl Source {
+    /// Returns the index of the entry, if there is one.
+    #[inline]
+    pub fn entry(self) -> Option<usize> {
+        if let Self::Entry(entry) = self { Some(entry) } else { None }
+    }
+}
+
 /// A block that denies a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
@@ -241,7 +249,7 @@ impl Plan {
 
     /// Returns the entry of a member that makes or frees a reservation.
     pub(crate) fn reservation(&self, member: &Member) -> Option<usize> {
-        let Source::Entry(entry) = member.source else { return None };
+        let entry = member.source.entry()?;
         self.batch.entry(entry)?.action.is_about_reservation().then_some(entry)
     }
 
@@ -270,8 +278,7 @@ impl Plan {
 
     /// Returns the limit that decides a member; `None` if the rule has no counter.
     pub(crate) fn limit(&self, member: &Member) -> Option<&Limit> {
-        let Source::Entry(entry) = member.source else { return None };
-        self.batch.entry(entry).map(|entry| &entry.limit)
+        Some(&self.batch.entry(member.source.entry()?)?.limit)
     }
 }
 

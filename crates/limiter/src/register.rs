@@ -3,7 +3,6 @@
 //!
 //! An exception is stored before it is in force, and is in force before it is acknowledged.
 
-pub mod journal;
 pub mod memory;
 pub mod overrides;
 pub mod owner;
@@ -52,7 +51,8 @@ pub struct Register {
     readings: AtomicU32,
     /// Time when the store's exceptions were last read, or the server started (nanoseconds since 1970).
     followed: AtomicU64,
-    has_been_read: AtomicBool,
+    /// Whether the store's exceptions have been read since the start.
+    pub has_been_read: AtomicBool,
     pub failures: AtomicU64,
 }
 
@@ -235,11 +235,6 @@ impl Register {
             }
             yield_now().await;
         }
-    }
-
-    /// Returns whether the store's exceptions have been read since the start.
-    pub fn has_been_read(&self) -> bool {
-        self.has_been_read.load(Relaxed)
     }
 
     /// Returns the nanoseconds since the store's exceptions were last read, or since the start.

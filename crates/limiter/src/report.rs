@@ -17,32 +17,23 @@ use divvy_core::rules::Rule;
 #[derive(Debug, Clone, Copy)]
 pub struct Report<'a> {
     pub(super) plan: &'a Plan,
-    /// The index of the first request.
-    first: usize,
-    /// Number of requests.
-    len: usize,
+    requests: &'a [Request],
 }
 
 impl<'a> Report<'a> {
     /// Creates the report on these requests of an applied plan.
     pub(crate) fn new(plan: &'a Plan, requests: Range<usize>) -> Self {
-        Self { plan, first: requests.start, len: requests.len() }
+        Self { plan, requests: plan.requests.get(requests).unwrap_or_default() }
     }
 
     /// Returns the number of requests.
     pub fn len(self) -> usize {
-        self.len
+        self.requests.len()
     }
 
     /// Returns whether there are no requests.
     pub fn is_empty(self) -> bool {
-        self.len == 0
-    }
-
-    /// Returns request `index`.
-    #[inline]
-    fn request(self, index: usize) -> Option<&'a Request> {
-        (index < self.len).then(|| self.plan.requests.get(self.first + index)).flatten()
+        self.requests.is_empty()
     }
 
     /// Returns the members of all requests.
@@ -51,8 +42,7 @@ impl<'a> Report<'a> {
             Request::Rules { members, .. } => Some(members.clone()),
             _ => None,
         };
-        let requests = self.plan.requests.get(self.first..self.first + self.len).unwrap_or_default();
-        let mut ranges = requests.iter().filter_map(of);
+        let mut ranges = self.requests.iter().filter_map(of);
         let Some(first) = ranges.next() else { return &[] };
         let end = ranges.next_back().map_or(first.end, |last| last.end);
         self.plan.members.get(first.start..end).unwrap_or_default()
@@ -76,7 +66,7 @@ impl<'a> Report<'a> {
     /// # Errors
     /// The store failed for its bucket.
     pub fn outcome(self, index: usize) -> Result<Outcome, Refusal> {
-        match self.request(index) {
+        match self.requests.get(index) {
             Some(Request::OwnLimit(entry)) => Ok(self.entry(*entry)?),
             Some(Request::Barred(outcome)) => Ok(**outcome),
             Some(Request::Refused(refusal)) => Err(refusal.clone()),
@@ -102,10 +92,10 @@ impl<'a> Report<'a> {
     /// The index of the first request whose key was used for another request.
     pub fn is_replay(self) -> Result<bool, usize> {
         let (mut is_any, mut are_all) = (false, true);
-        for index in 0..self.len {
-            let Some(Request::Rules { is_idempotent: true, .. }) = self.request(index) else { continue };
+        for (index, request) in self.requests.iter().enumerate() {
+            let Request::Rules { is_idempotent: true, .. } = request else { continue };
             for member in self.members(index).map_err(|_| index)?.iter().filter(|member| !member.is_canary) {
-                if let Source::Entry(_) = member.source {
+                if member.source.entry().is_some() {
                     is_any = true;
                     are_all &= self.resolution(member) == Some(Resolution::Repeated);
                 }
@@ -117,7 +107,7 @@ impl<'a> Report<'a> {
     /// Returns the members of request `index`.
     #[inline]
     pub(super) fn members(self, index: usize) -> Result<&'a [Member], Refusal> {
-        match self.request(index) {
+        match self.requests.get(index) {
             // Fast path: no idempotency key.
             Some(Request::Rules { members, is_idempotent: false }) => {
                 Ok(self.plan.members.get(members.clone()).unwrap_or_default())
@@ -128,7 +118,7 @@ impl<'a> Report<'a> {
 
     #[cold]
     fn idempotent_members(self, index: usize) -> Result<&'a [Member], Refusal> {
-        let members = self.plan.members_of(self.request(index))?;
+        let members = self.plan.members_of(self.requests.get(index))?;
         // Canaries do not answer.
         let is_different =
             |member: &Member| !member.is_canary && self.resolution(member) == Some(Resolution::Different);
@@ -170,8 +160,7 @@ impl<'a> Report<'a> {
 
     /// Returns the resolution of the member's entry; `None` if it has no entry, or the store failed.
     pub(super) fn resolution(self, member: &Member) -> Option<Resolution> {
-        let Source::Entry(entry) = member.source else { return None };
-        self.plan.batch.outcomes.get(entry)?.as_ref().ok().map(|outcome| outcome.resolution)
+        Some(self.plan.batch.outcomes.get(member.source.entry()?)?.as_ref().ok()?.resolution)
     }
 
     /// Returns the block that denies the member, if there is one.
@@ -388,7 +377,7 @@ impl Report<'_> {
     /// Same as [`Report::verdict`], or there is a reservation with this name, but other credits or another TTL.
     pub fn reserved(self, index: usize) -> Result<Reserved, Refusal> {
         let verdict = self.verdict(index)?;
-        let members = self.plan.members_of(self.request(index))?;
+        let members = self.plan.members_of(self.requests.get(index))?;
         let (mut ends, mut are_repeated) = (None, true);
         for entry in
             members.iter().filter(|member| !member.is_canary).filter_map(|member| self.plan.reservation(member))
@@ -440,7 +429,7 @@ impl Report<'_> {
     /// # Errors
     /// This store has none of the records in the id, or the store failed.
     pub fn settled(self, index: usize) -> Result<Settled, Refusal> {
-        let range = match self.request(index) {
+        let range = match self.requests.get(index) {
             Some(Request::Settlement(range)) => range.clone(),
             Some(Request::Refused(refusal)) => return Err(refusal.clone()),
             _ => return Err(Refusal::NoRules),

@@ -116,8 +116,12 @@ impl Limiter {
                 page.next = Some(cursor_at(&active, index));
                 break;
             }
-            // The usage of an actor that may take nothing is shown, too.
-            batch.push_if(SHOW, now, |key| counter.write_key(actor, now, key).or(Some(counter.limit_at(now))));
+            batch.push_if(SHOW, now, |key| {
+                let start = counter.write_actor(actor, key);
+                let own = counter.limit_of(key.get(start..).unwrap_or_default(), now);
+                // The usage of an actor that may take nothing is shown, too.
+                own.or(Some(counter.limit_at(now)))
+            });
             asked.push((index, rule, active.exceptions_of(index, actor, everywhere.as_ref(), now)));
         }
         if !batch.is_empty() {

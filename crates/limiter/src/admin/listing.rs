@@ -11,7 +11,7 @@ use crate::Limiter;
 use crate::active_rules::{ActiveRules, labels};
 use crate::refusal::{AdminError, Refusal};
 use crate::register::Register;
-use crate::register::journal::Cursor;
+use crate::register::memory::Cursor;
 use crate::register::overrides::Everywhere;
 use crate::register::owner::{ALL_RULES, ExceptionOwner, OwnerName, place_of};
 use crate::store::{Exception, ExceptionChange, ExceptionKind};

@@ -106,29 +106,21 @@ fn new_record_id() -> [u8; 17] {
 impl PlanBuilder {
     /// Adds a commit, a release or a renewal of a reservation.
     pub fn settle(&mut self, id: &ReservationId, settlement: Settlement) {
-        let active = self.plan.active.take();
-        let request = match (&active, self.check_renewal(id, settlement)) {
+        let (active, max) = (self.plan.active.take(), self.max_reservation_ttl);
+        let request = match (&active, settlement) {
             // This comes first, because other refusals depend on the reservation.
             (Some(active), _) if !self.is_in_scope(active, id) => Request::Refused(Refusal::OutOfScope),
-            (_, Err(refusal)) => Request::Refused(refusal),
-            (None, Ok(())) => Request::Refused(Refusal::NoRules),
-            (Some(active), Ok(())) => self.settle_records(active, id, settlement),
+            // A lease lasts as long as its rule says.
+            (_, Settlement::Renew { ttl_seconds: Some(ttl_seconds) })
+                if ttl_seconds == 0 || (ttl_seconds > max && !id.is_of_leases()) =>
+            {
+                Request::Refused(Refusal::BadTtl { ttl_seconds, max })
+            }
+            (None, _) => Request::Refused(Refusal::NoRules),
+            (Some(active), _) => self.settle_records(active, id, settlement),
         };
         self.plan.active = active;
         self.plan.requests.push(request);
-    }
-
-    /// Checks the TTL of a renewal. A lease lasts as long as its rule says.
-    fn check_renewal(&self, id: &ReservationId, settlement: Settlement) -> Result<(), Refusal> {
-        let max = self.max_reservation_ttl;
-        match settlement {
-            Settlement::Renew { ttl_seconds: Some(ttl_seconds) }
-                if ttl_seconds == 0 || (ttl_seconds > max && !id.is_of_leases()) =>
-            {
-                Err(Refusal::BadTtl { ttl_seconds, max })
-            }
-            Settlement::Commit { .. } | Settlement::Release | Settlement::Renew { .. } => Ok(()),
-        }
     }
 
     /// Whether the rule and the actor of every record are in scope. The store is not asked, so the answer does not

@@ -30,6 +30,7 @@ struct Members<'a> {
     list: &'a mut Vec<Member>,
     fixed_actors: &'a mut FixedActors,
     blocks: &'a mut Vec<Block>,
+    groups: &'a mut Vec<Group>,
     /// Buffer for an actor.
     actor: &'a mut Vec<u8>,
 }
@@ -73,7 +74,7 @@ impl PlanBuilder {
         let context = Context { active, operation, intent, cost, modes, terms, is_idempotent, now, everywhere };
         let Plan { batch, members, fixed_actors, blocks, groups, .. } = plan;
         let entries = Entries { batch, group: group.as_deref_mut(), key: key.as_deref_mut() };
-        let members = &mut Members { entries, list: members, fixed_actors, blocks, actor };
+        let members = &mut Members { entries, list: members, fixed_actors, blocks, groups, actor };
         let first = members.list.len();
         let mut absent = None;
         let mut answering = 0;
@@ -107,7 +108,7 @@ impl PlanBuilder {
             }
             Some((part, rule)) if answering == 0 => context.ask(part, rule, members),
             _ if answering > MAX_STACK => Err(Refusal::TooManyRules),
-            _ => context.ask_stack(stack, first, members, groups),
+            _ => context.ask_stack(stack, first, members),
         }
     }
 }
@@ -180,13 +181,7 @@ impl Context<'_> {
     }
 
     /// Adds the rules of `stack`, which must all allow the request, whose members begin at `first`.
-    fn ask_stack(
-        &self,
-        stack: &[Part],
-        first: usize,
-        members: &mut Members<'_>,
-        groups: &mut Vec<Group>,
-    ) -> Result<(), Refusal> {
+    fn ask_stack(&self, stack: &[Part], first: usize, members: &mut Members<'_>) -> Result<(), Refusal> {
         let (first_entry, first_member) = (members.entries.batch.len(), members.list.len());
         for part in stack {
             let Some(rule) = self.active.rules.rules().get(part.rule) else { continue };
@@ -207,7 +202,7 @@ impl Context<'_> {
         }
         if self.intent.is_hit() {
             members.entries.batch.group(first_entry);
-            groups.push(Group { members: first_member..members.list.len(), requests: 0..0 });
+            members.groups.push(Group { members: first_member..members.list.len(), requests: 0..0 });
         }
         Ok(())
     }

@@ -111,9 +111,10 @@ impl Everywhere {
         let mut by_field: BTreeMap<String, Vec<Place>> = BTreeMap::new();
         for values in memory.all_owners() {
             let Some(ExceptionOwner { kind, of }) = ExceptionOwner::parse(&values.owner) else { continue };
-            if let (Some(kind), OwnerName::Field(field, prefix)) = (override_kind(kind), of) {
-                let field = field.to_owned();
-                by_field.entry(field).or_default().push(Place { kind, prefix, values });
+            if let OwnerName::Field(field, prefix) = of {
+                // A limit has no field.
+                let kind = if kind == ExceptionKind::Allow { OverrideKind::Allow } else { OverrideKind::Block };
+                by_field.entry(field.to_owned()).or_default().push(Place { kind, prefix, values });
             }
         }
         let fields = by_field.into_iter().map(|(field, places)| FieldOverrides { field: Key::new(&field), places });
@@ -270,15 +271,6 @@ impl RuleExceptions {
     }
 }
 
-/// Returns the kind of override; `None` for limits.
-fn override_kind(kind: ExceptionKind) -> Option<OverrideKind> {
-    match kind {
-        ExceptionKind::Limit => None,
-        ExceptionKind::Block => Some(OverrideKind::Block),
-        ExceptionKind::Allow => Some(OverrideKind::Allow),
-    }
-}
-
 /// Returns the number of bits that an actor fixes: fewer than [`WHOLE`] if it is a network.
 fn prefix_of(actor: &[u8]) -> u8 {
     let network = || Network::parse(std::str::from_utf8(actor).ok()?).ok().filter(|network| !network.is_address());
@@ -298,8 +290,11 @@ mod tests {
     fn overrides(entries: &[(OverrideKind, &str, &str)]) -> Register {
         let overrides = Register::new(Timestamp::EPOCH);
         for (kind, field, value) in entries {
-            let exception_kind = ExceptionKind::ALL.into_iter().find(|known| override_kind(*known) == Some(*kind));
-            let (owner, actor) = place_of(exception_kind.unwrap(), field, value).unwrap();
+            let exception_kind = match kind {
+                OverrideKind::Block => ExceptionKind::Block,
+                OverrideKind::Allow => ExceptionKind::Allow,
+            };
+            let (owner, actor) = place_of(exception_kind, field, value).unwrap();
             put(&overrides, owner, &actor, Some(Exception::by_hand(Some(&format!("{kind} {value}")), None)));
         }
         overrides

@@ -102,8 +102,8 @@ impl Report<'_> {
 
     /// Returns whether the member's counter counts a charge or a refund.
     fn has_counted_usage(self, member: &Member) -> bool {
-        let Source::Entry(entry) = member.source else { return false };
-        self.plan.batch.entry(entry).is_some_and(|entry| entry.action.is_settlement())
+        let entry = member.source.entry().and_then(|entry| self.plan.batch.entry(entry));
+        entry.is_some_and(|entry| entry.action.is_settlement())
     }
 
     fn count_run(self, run: Run) {
@@ -161,7 +161,7 @@ impl<'a> Report<'a> {
     /// Returns the entry that denied the member, and what answered. During an outage of the store, the counter is unknown, and
     /// its denials do not count.
     fn denying_entry(self, member: &Member) -> Option<(usize, OutcomeSource)> {
-        let Source::Entry(entry) = member.source else { return None };
+        let entry = member.source.entry()?;
         let outcome = self.entry(entry).ok()?;
         let is_hit = matches!(member.purpose, Purpose::Hit | Purpose::IdempotentHit) && !self.is_charge(entry);
         let is_known = outcome.resolution == Resolution::Done && outcome.source != OutcomeSource::FailurePolicy;
@@ -213,10 +213,7 @@ impl<'a> Report<'a> {
         if matches!(member.purpose, Purpose::Other | Purpose::Refund | Purpose::Release) {
             return None;
         }
-        let entry = match member.source {
-            Source::Entry(entry) => Some(entry),
-            Source::Fixed { .. } | Source::Blocked(_) => None,
-        };
+        let entry = member.source.entry();
         let of_rule = |order, amount| Some((member.rule, order, amount, entry));
         let allowed = self.allowed(member)?;
         if self.resolution(member).is_some_and(|resolution| resolution != Resolution::Done) {
@@ -239,10 +236,7 @@ impl<'a> Report<'a> {
         let place = groups.partition_point(|group| group.members.end <= position);
         let Some(group) = groups.get(place).filter(|group| group.members.contains(&position)) else { return false };
         let earlier = self.plan.members.get(group.members.start..position).unwrap_or_default();
-        let is_same = |other: &Member| match (other.source, member.source) {
-            (Source::Entry(one), Source::Entry(other_entry)) => one == other_entry && other.rule == member.rule,
-            _ => false,
-        };
+        let is_same = |other: &Member| (other.rule, other.source.entry()) == (member.rule, member.source.entry());
         earlier.iter().any(is_same) || (can_be_denied && self.denial(group).is_some())
     }
 

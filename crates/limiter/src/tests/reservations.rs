@@ -312,7 +312,7 @@ fn malformed_ids_with_a_valid_seal_settle_nothing_or_become_charges() {
     };
     let mut log = Vec::new();
     let active = at.limiter.active_rules().unwrap();
-    active.counter(6).unwrap().write_key(&operation("log=a"), at.started, &mut log);
+    active.counter(6).unwrap().write_actor(&operation("log=a"), &mut log);
     for foreign in [
         ReservationId::new([NamedRecord { rule: 0, run: None, key: b"x" }].into_iter()),
         id_of(b"", 1),
@@ -331,7 +331,7 @@ fn malformed_ids_with_a_valid_seal_settle_nothing_or_become_charges() {
     assert!(at.commit(&own, 5).unwrap_err().contains("nothing was charged"));
     assert_eq!((at.release(&own), at.renew(&own, 5)), (false, None));
     let mut user = Vec::new();
-    active.counter(4).unwrap().write_key(&operation("user=a"), at.started, &mut user);
+    active.counter(4).unwrap().write_actor(&operation("user=a"), &mut user);
     assert_eq!(at.commit(&id_of(&user, 16), 5), Ok(("late", 85)), "once, however often it is named");
 }
 

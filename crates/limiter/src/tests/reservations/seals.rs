@@ -87,7 +87,7 @@ fn record() -> impl Strategy<Value = Vec<u8>> {
         let active = at.limiter.active_rules().unwrap();
         let buckets: Vec<_> = (0..active.rules().rules().len()).filter_map(|rule| active.counter(rule)).collect();
         let mut bucket = Vec::new();
-        buckets[which.index(buckets.len())].write_key(&operation("user=a key=a log=a"), at.started, &mut bucket);
+        buckets[which.index(buckets.len())].write_actor(&operation("user=a key=a log=a"), &mut bucket);
         bucket.truncate(length.index(bucket.len() + 1));
         bucket.extend(rest);
         let mut key = Vec::new();
