@@ -9,8 +9,8 @@ use argon2::{Algorithm, Argon2, Params, Version};
 use ring::digest;
 use subtle::ConstantTimeEq;
 
+use divvy_core::named_values;
 use divvy_core::rules::Scope;
-use divvy_telemetry::metrics::named_values;
 
 /// Name of the user that a password without a name belongs to.
 pub const DEFAULT_USER: &str = "default";
@@ -204,12 +204,6 @@ impl Category {
 
     const fn bit(self) -> u16 {
         1 << self as u16
-    }
-}
-
-impl fmt::Display for Category {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

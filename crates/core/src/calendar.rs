@@ -7,11 +7,11 @@
 //! time. If they skip that time, it begins right after the gap. If they show it twice, it begins the first time. Weeks
 //! begin on Monday. A minute or an hour ends when the clocks show the next one, or are set back.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use arc_swap::ArcSwap;
+use indexmap::IndexMap;
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{ToSpan, Zoned};
@@ -20,10 +20,9 @@ use parking_lot::RwLock;
 use crate::algorithm::{CalendarId, CalendarWindow};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
-named_variants! {
+named_values! {
     /// The unit of a calendar. Its name is the word of the setting `window`.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-    pub enum Unit {
+    Unit {
         /// A minute of the zone's clocks.
         Minute = "minute",
         /// An hour of the zone's clocks.
@@ -79,11 +78,6 @@ impl Unit {
     }
 }
 
-/// The error for a time zone that does not exist.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown time zone {0:?}")]
-pub struct UnknownZone(pub String);
-
 /// A unit in a zone, with the time of day when it begins. Equal calendars are identical.
 #[derive(Clone, Copy)]
 pub struct Calendar(&'static Inner);
@@ -112,55 +106,46 @@ impl Window {
     }
 }
 
-#[derive(Default)]
-struct Registry {
-    by_id: Vec<Calendar>,
-    by_text: HashMap<String, Calendar>,
-}
-
 /// Files next to the zones. They are not zones: they depend on the machine, or on nothing.
 const NOT_ZONES: [&str; 4] = ["localtime", "posixrules", "Factory", "leapseconds"];
 
-static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(RwLock::default);
+/// All calendars by their text form. The place of each is its id.
+static REGISTRY: LazyLock<RwLock<IndexMap<String, Calendar>>> = LazyLock::new(RwLock::default);
 
 impl Calendar {
-    /// Returns the calendar of `unit` in `zone` (an IANA name, in any case), whose days begin at `reset_at`.
-    ///
-    /// # Errors
-    /// There is no such zone.
-    pub fn new(unit: Unit, zone: &str, reset_at: Time) -> Result<Self, UnknownZone> {
-        let unknown = || UnknownZone(zone.to_owned());
+    /// Returns the calendar of `unit` in `zone` (an IANA name, in any case), whose days begin at `reset_at`. `None` if there is no
+    /// such zone.
+    pub fn new(unit: Unit, zone: &str, reset_at: Time) -> Option<Self> {
         if NOT_ZONES.iter().any(|name| name.eq_ignore_ascii_case(zone)) {
-            return Err(unknown());
+            return None;
         }
-        let zone = TimeZone::get(zone).map_err(|_| unknown())?.iana_name().ok_or_else(unknown)?.to_owned();
+        let zone = TimeZone::get(zone).ok()?.iana_name()?.to_owned();
         let text = text(unit, reset_at, &zone);
         let mut registry = REGISTRY.write();
-        if let Some(calendar) = registry.by_text.get(&text) {
-            return Ok(*calendar);
+        if let Some(calendar) = registry.get(&text) {
+            return Some(*calendar);
         }
-        let id = CalendarId(u32::try_from(registry.by_id.len()).map_err(|_| unknown())?);
+        let id = CalendarId(u32::try_from(registry.len()).ok()?);
         // Leaked, because it lives as long as the process. Only operators create calendars, never clients.
         let calendar = Self(Box::leak(Box::new(Inner { id, unit, zone, reset_at, latest: ArcSwap::default() })));
-        registry.by_id.push(calendar);
-        registry.by_text.insert(text, calendar);
-        Ok(calendar)
+        registry.insert(text, calendar);
+        Some(calendar)
     }
 
     /// Returns the calendar with this id.
     pub fn of(id: CalendarId) -> Option<Self> {
-        REGISTRY.read().by_id.get(id.0 as usize).copied()
+        REGISTRY.read().get_index(id.0 as usize).map(|(_, calendar)| *calendar)
     }
 
     /// Finds the calendar with this text form, if the process has created it. Reads no zone data, so the text may come
     /// from a client.
     pub fn find(text: &str) -> Option<Self> {
-        REGISTRY.read().by_text.get(text).copied()
+        REGISTRY.read().get(text).copied()
     }
 
     /// Returns the number of calendars in memory.
     pub fn count() -> usize {
-        REGISTRY.read().by_id.len()
+        REGISTRY.read().len()
     }
 
     /// Returns whether the text has the form of a calendar. Its zone need not exist.
@@ -172,7 +157,7 @@ impl Calendar {
     pub fn parse(text: &str) -> Option<Self> {
         Self::find(text).or_else(|| {
             let (unit, reset_at, zone) = split_text(text)?;
-            Self::new(unit, zone, reset_at).ok()
+            Self::new(unit, zone, reset_at)
         })
     }
 

@@ -20,25 +20,33 @@
     allow(clippy::disallowed_methods, clippy::string_slice, reason = "a test may ask the clock, and panic")
 )]
 
-/// Declares an enum whose variants have names, in messages, files and replies.
-macro_rules! named_variants {
-    ($(#[$attribute:meta])* pub enum $kind:ident {
-        $($(#[$variant_attribute:meta])* $variant:ident = $name:literal,)+
+/// Declares the values of a label, or other words that programs and operators read: each with its text, and the list of all.
+#[macro_export]
+macro_rules! named_values {
+    ($(#[$attribute:meta])* $label:ident {
+        $($(#[$value_attribute:meta])* $value:ident = $text:literal,)+
     }) => {
         $(#[$attribute])*
-        pub enum $kind {
-            $($(#[$variant_attribute])* $variant,)+
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum $label {
+            $($(#[$value_attribute])* $value,)+
         }
 
-        impl $kind {
-            /// All values, in the order of declaration.
-            pub const ALL: [Self; [$($name),+].len()] = [$(Self::$variant),+];
+        impl $label {
+            /// All values, in the order of declaration: `value as usize` is the place of a value.
+            pub const ALL: [Self; [$($text),+].len()] = [$(Self::$value),+];
 
-            /// Returns its name.
+            /// Returns the value's text.
             pub const fn name(self) -> &'static str {
                 match self {
-                    $(Self::$variant => $name,)+
+                    $(Self::$value => $text,)+
                 }
+            }
+        }
+
+        impl ::std::fmt::Display for $label {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.write_str(self.name())
             }
         }
     };

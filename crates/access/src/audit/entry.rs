@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use divvy_core::clock::Timestamp;
-use divvy_telemetry::metrics::named_values;
+use divvy_core::named_values;
 
 /// Maximum length of a text that a client chose (bytes).
 const MAX_TEXT: usize = 256;

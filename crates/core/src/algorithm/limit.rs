@@ -216,10 +216,10 @@ fn lifetime_by<A: Algorithm<State: AlgorithmState>>(limit: &A, state: &State, at
     A::State::downcast(state).map_or(0, |state| limit.lifetime_ns(state, at))
 }
 
-named_variants! {
+named_values! {
     /// An algorithm, without its numbers. The default is Divvy's.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-    pub enum Kind {
+    #[derive(Default)]
+    Kind {
         /// A window that begins with the first hit, or on a date of a calendar.
         #[default]
         FixedWindow = "fixed-window",

@@ -14,8 +14,7 @@ use super::json::Pairs;
 use crate::regular_file;
 use crate::rules::setting_name::{ACTOR_FIELD, ACTOR_PREFIX, LIST, NETWORKS};
 use crate::rules::{
-    ActorPrefix, Condition, List, ListEntry, Members, NOT, Network, NetworkError, NetworkSet, Pattern, PrefixLengths,
-    network,
+    ActorPrefix, Condition, List, ListEntry, NOT, Network, NetworkError, Pattern, PrefixLengths, network,
 };
 
 /// Maximum number of networks in a setting. More belong in a list.
@@ -40,16 +39,15 @@ impl Checker<'_> {
             }
         }
         let is_valid = networks.len() == entries.len();
-        let members = Members::Networks(NetworkSet::new(networks));
-        is_valid.then_some(Condition { field, is_inverted, members })
+        is_valid.then(|| Condition { field, is_inverted, members: List::of_networks(networks) })
     }
 
     /// Returns the condition of `list`; `None` if there is no condition, or after reporting the mistake.
     pub fn list(&mut self, lists: &mut Lists) -> Option<Condition> {
         let (field, text) = self.field_and_text(LIST, "ip: office.txt")?;
         let (is_inverted, name) = strip_not(&text);
-        let list = lists.get(name, self.place(LIST), self.problems)?;
-        Some(Condition { field, is_inverted, members: Members::List(list) })
+        let members = lists.get(name, self.place(LIST), self.problems)?;
+        Some(Condition { field, is_inverted, members })
     }
 
     /// Returns the lengths of `actorPrefix`; `None` if there are no lengths, or after reporting the mistake.

@@ -11,8 +11,8 @@ use super::*;
 use crate::algorithm::{Kind, MAX_LOG_CREDITS};
 use crate::calendar::{Calendar, Unit};
 use crate::rules::{
-    ActorPrefix, Condition, FinalSlash, MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, MatchPolicy, Members, Network, NetworkSet,
-    Overrun, Pattern, Penalty, PrefixLengths, Quota, Rule, Seconds, Settings, Spelling,
+    ActorPrefix, Condition, FinalSlash, List, MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, MatchPolicy, Network, Overrun,
+    Pattern, Penalty, PrefixLengths, Quota, Rule, Seconds, Settings, Spelling,
 };
 
 /// Returns the rules without their line numbers, which differ from file to file.
@@ -257,7 +257,7 @@ fn valid_rules() -> impl Strategy<Value = Vec<Rule>> {
             rule.networks = (index % 3 == 1).then(|| Condition {
                 field: format!("rule{index}"),
                 is_inverted: index % 2 == 0,
-                members: Members::Networks(NetworkSet::new(networks.to_vec())),
+                members: List::of_networks(networks.to_vec()),
             });
             rule.label = (index % 2 == 0).then(|| format!("label-{index}"));
             let may_have_counter = rule.settings.algorithm() != Kind::SlidingLog;

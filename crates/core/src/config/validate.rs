@@ -128,8 +128,11 @@ impl Checker<'_> {
         let reset_at = self.reset_at(unit);
         let zone = self.text(TIMEZONE).unwrap_or_else(|| UTC.to_owned());
         let calendar = Calendar::new(unit, &zone, reset_at);
-        let fix = "write an IANA name, such as `Europe/Berlin` or `UTC`";
-        calendar.inspect_err(|error| self.error(TIMEZONE, error.to_string(), fix)).ok()
+        if calendar.is_none() {
+            let fix = "write an IANA name, such as `Europe/Berlin` or `UTC`";
+            self.error(TIMEZONE, format!("unknown time zone {zone:?}"), fix);
+        }
+        calendar
     }
 
     /// Returns the start of days, midnight by default.

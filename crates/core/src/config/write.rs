@@ -52,8 +52,8 @@ pub fn fingerprint(rules: &[Rule]) -> String {
     let mut hasher = SipHasher13::new();
     // Every rule can be written as JSON.
     hasher.write(write(rules, Format::Json).unwrap_or_default().as_bytes());
-    for list in rules.iter().filter_map(|rule| rule.list.as_ref()?.list()) {
-        hasher.write(format!("\n{:032x}", list.digest()).as_bytes());
+    for list in rules.iter().filter_map(|rule| rule.list.as_ref()) {
+        hasher.write(format!("\n{:032x}", list.members.digest()).as_bytes());
     }
     format!("{:032x}", hasher.finish128().as_u128())
 }

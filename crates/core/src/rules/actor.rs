@@ -5,8 +5,6 @@
 //! in the rule's order. The text form includes the names, so two combinations of values never form the same actor. A
 //! missing field counts as empty.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use super::{Condition, Key, Network, Operation, PrefixLengths, Rule, RuleSet, operation};
@@ -224,21 +222,15 @@ impl Rule {
     }
 }
 
-named_variants! {
+named_values! {
     /// An operator's decision about a single actor, in place of the rules.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[derive(PartialOrd, Ord, Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
-    pub enum OverrideKind {
+    OverrideKind {
         /// The actor is always denied.
         Block = "block",
         /// The actor is never denied.
         Allow = "allow",
-    }
-}
-
-impl fmt::Display for OverrideKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

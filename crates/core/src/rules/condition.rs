@@ -7,6 +7,7 @@
 //!
 //! A [`List`] has the entries of a file, one a line, each a text, a pattern or a network.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -28,138 +29,61 @@ pub struct Condition {
     pub field: String,
     /// Whether the condition is met by values that are not in the members.
     pub is_inverted: bool,
-    /// The values.
-    pub members: Members,
-}
-
-/// The values that a condition is about.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Members {
-    /// Networks in the rules file.
-    Networks(NetworkSet),
-    /// Entries of a list file.
-    List(Arc<List>),
-}
-
-/// Networks as written, compiled.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NetworkSet {
-    networks: Box<[Network]>,
-    /// The index of the first network that contains an address.
-    table: NetworkTable<u32>,
-}
-
-impl NetworkSet {
-    /// Compiles networks.
-    pub fn new(networks: Vec<Network>) -> Self {
-        let table = NetworkTable::new(networks.iter().copied().zip(0..), |all| all.iter().copied().min().unwrap_or(0));
-        Self { networks: networks.into(), table }
-    }
-
-    /// Returns the networks as written.
-    pub fn networks(&self) -> &[Network] {
-        &self.networks
-    }
-
-    fn find(&self, value: &[u8]) -> Option<u32> {
-        self.table.find(value)
-    }
-
-    /// Returns whether each address of `other` is in these networks.
-    fn covers(&self, other: &Self) -> bool {
-        other.networks.iter().all(|network| self.table.covers(*network))
-    }
-
-    fn overlaps(&self, other: &Self) -> bool {
-        other.networks.iter().any(|network| self.table.overlaps(*network))
-    }
+    /// The values: the entries of a list file, or the networks in the rules file.
+    pub members: Arc<List>,
 }
 
 impl Condition {
     /// Returns the name of its setting.
     pub fn setting(&self) -> &'static str {
-        match self.members {
-            Members::Networks(_) => NETWORKS,
-            Members::List(_) => LIST,
-        }
+        if self.members.name.is_some() { LIST } else { NETWORKS }
     }
 
     /// Returns whether the value meets the condition.
     pub fn is_met_by(&self, value: &[u8]) -> bool {
-        let is_member = match &self.members {
-            Members::Networks(networks) => networks.find(value).is_some(),
-            Members::List(list) => list.find(value).is_some(),
-        };
-        is_member != self.is_inverted
+        self.members.find(value).is_some() != self.is_inverted
     }
 
     /// Returns whether an address of the network may meet the condition. Lists may have entries for some of them.
     pub fn may_be_met_in(&self, network: Network) -> bool {
-        match &self.members {
-            Members::Networks(networks) if self.is_inverted => !networks.table.covers(network),
-            Members::Networks(networks) => networks.table.overlaps(network),
-            Members::List(_) => true,
+        match self.members.name {
+            Some(_) => true,
+            None if self.is_inverted => !self.members.networks.covers(network),
+            None => self.members.networks.overlaps(network),
         }
     }
 
     /// Returns the first entry that the value matches, and its line in a list.
     pub(super) fn find(&self, value: &[u8]) -> Option<(String, Option<u32>)> {
-        match &self.members {
-            Members::Networks(networks) => {
-                let network = networks.networks.get(networks.find(value)? as usize)?;
-                Some((network.to_string(), None))
-            }
-            Members::List(list) => {
-                let line = list.find(value)?;
-                Some((list.entry(line)?.to_string(), Some(line)))
-            }
-        }
+        let line = self.members.find(value)?;
+        let entry = self.members.entry(line)?.to_string();
+        Some((entry, self.members.name.is_some().then_some(line)))
     }
 
     /// Returns a value that matches one of the entries; `None` if a list is empty.
     pub(super) fn example(&self) -> Option<Vec<u8>> {
-        match &self.members {
-            Members::Networks(networks) => networks.networks.first().map(|network| network.first().to_string().into()),
-            Members::List(list) => list.entries().next().map(|(_, entry)| match entry {
-                ListEntry::Pattern(pattern) | ListEntry::Quoted(pattern) => pattern.most_general_value(),
-                ListEntry::Network(network) => network.first().to_string().into(),
-            }),
-        }
-    }
-
-    /// Returns its list, if it has one.
-    pub fn list(&self) -> Option<&List> {
-        match &self.members {
-            Members::Networks(_) => None,
-            Members::List(list) => Some(list),
-        }
+        self.members.entries().next().map(|(_, entry)| match entry {
+            ListEntry::Pattern(pattern) | ListEntry::Quoted(pattern) => pattern.most_general_value(),
+            ListEntry::Network(network) => network.first().to_string().into(),
+        })
     }
 
     /// Returns the entries as in a rules file, without the field.
     pub fn entries(&self) -> String {
-        self.write_entries(<[Network]>::to_vec)
+        self.write_entries(self.members.networks())
     }
 
     /// Returns the text that stands for the condition in the keys of counters. The order of networks has no meaning, and
     /// a list's entries may change.
     pub(super) fn key_text(&self) -> String {
-        let entries = self.write_entries(|networks| {
-            let mut sorted = networks.to_vec();
-            sorted.sort_unstable_by_key(|network| (network.first(), network.prefix()));
-            sorted.dedup();
-            sorted
-        });
-        format!("{} {entries}", self.setting())
+        let sorted: BTreeSet<_> = self.members.networks().collect();
+        format!("{} {}", self.setting(), self.write_entries(sorted))
     }
 
-    fn write_entries(&self, arrange: fn(&[Network]) -> Vec<Network>) -> String {
+    fn write_entries(&self, networks: impl IntoIterator<Item = Network>) -> String {
         let not = if self.is_inverted { NOT } else { "" };
-        let entries = match &self.members {
-            Members::Networks(set) => {
-                arrange(&set.networks).iter().map(Network::to_string).collect::<Vec<_>>().join(", ")
-            }
-            Members::List(list) => list.name().to_owned(),
-        };
+        let networks = networks.into_iter().map(|network| network.to_string());
+        let entries = self.members.name.clone().unwrap_or_else(|| networks.collect::<Vec<_>>().join(", "));
         format!("{not}{entries}")
     }
 
@@ -178,14 +102,12 @@ impl Condition {
     /// Returns whether each value that meets `other` is a member, or is not if `is_inverted`.
     fn contains_if(&self, is_inverted: bool, other: &Self) -> bool {
         self.field == other.field
-            && match (&self.members, &other.members) {
-                (Members::List(one), Members::List(other_list)) => {
-                    is_inverted == other.is_inverted && one.name() == other_list.name()
-                }
-                (Members::Networks(one), Members::Networks(other_set)) => match (is_inverted, other.is_inverted) {
-                    (false, false) => one.covers(other_set),
-                    (true, true) => other_set.covers(one),
-                    (true, false) => !one.overlaps(other_set),
+            && match (&self.members.name, &other.members.name) {
+                (Some(one), Some(other_name)) => is_inverted == other.is_inverted && one == other_name,
+                (None, None) => match (is_inverted, other.is_inverted) {
+                    (false, false) => self.members.covers(&other.members),
+                    (true, true) => other.members.covers(&self.members),
+                    (true, false) => !self.members.overlaps(&other.members),
                     // Values that are no addresses are in no network.
                     (false, true) => false,
                 },
@@ -279,10 +201,10 @@ pub enum ListEntry {
 }
 
 /// The entries of a list file, compiled. Two lists are equal if they have the same name and the same entries on the same
-/// lines.
+/// lines. The networks in a rules file are a list without a name, whose lines are their places.
 #[derive(Debug)]
 pub struct List {
-    name: String,
+    name: Option<String>,
     /// The entries with their lines, in the order of the file.
     entries: Vec<(u32, ListEntry)>,
     /// Texts by value, each with the first line that has it.
@@ -301,6 +223,15 @@ impl List {
     /// Compiles a list. `name` is the name of its file as the rules file writes it, and `entries` come with their lines,
     /// which ascend.
     pub fn new(name: &str, entries: Vec<(u32, ListEntry)>) -> Arc<Self> {
+        Self::compile(Some(name.to_owned()), entries)
+    }
+
+    /// Compiles the networks in a rules file.
+    pub fn of_networks(networks: Vec<Network>) -> Arc<Self> {
+        Self::compile(None, (1..).zip(networks.into_iter().map(ListEntry::Network)).collect())
+    }
+
+    fn compile(name: Option<String>, entries: Vec<(u32, ListEntry)>) -> Arc<Self> {
         let (mut texts, mut globs, mut any, mut networks) = (Vec::new(), Vec::new(), None, Vec::new());
         let mut hasher = SipHasher13::new();
         for (line, entry) in &entries {
@@ -318,25 +249,33 @@ impl List {
         texts.sort_unstable();
         texts.dedup_by(|later, first| later.0 == first.0);
         let networks = NetworkTable::new(networks, |lines| lines.iter().copied().min().unwrap_or_default());
-        Arc::new(Self {
-            name: name.to_owned(),
-            entries,
-            texts,
-            globs,
-            any,
-            networks,
-            digest: hasher.finish128().as_u128(),
-        })
+        let digest = hasher.finish128().as_u128();
+        Arc::new(Self { name, entries, texts, globs, any, networks, digest })
     }
 
-    /// Returns the name of its file, as the rules file writes it.
-    pub fn name(&self) -> &str {
-        &self.name
+    /// Returns the name of its file, as the rules file writes it. `None` for networks in the rules file.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 
     /// Returns its entries with their lines.
     pub fn entries(&self) -> impl ExactSizeIterator<Item = &(u32, ListEntry)> {
         self.entries.iter()
+    }
+
+    fn networks(&self) -> impl Iterator<Item = Network> {
+        self.entries
+            .iter()
+            .filter_map(|(_, entry)| if let ListEntry::Network(network) = entry { Some(*network) } else { None })
+    }
+
+    /// Returns whether each address of the networks of `other` is in these networks.
+    fn covers(&self, other: &Self) -> bool {
+        other.networks().all(|network| self.networks.covers(network))
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        other.networks().any(|network| self.networks.overlaps(network))
     }
 
     /// Returns a number that differs for other entries.
@@ -368,7 +307,7 @@ impl List {
         if !wrong.is_empty() {
             return Err(wrong);
         }
-        Ok((entries != self.entries).then(|| Self::new(&self.name, entries)))
+        Ok((entries != self.entries).then(|| Self::compile(self.name.clone(), entries)))
     }
 
     /// Returns the entry on this line.

@@ -9,7 +9,7 @@ use std::fmt;
 use std::hash::Hash;
 
 use super::setting_name::LIST;
-use super::{Identity, List, Members, Rule};
+use super::{Identity, List, Rule};
 use crate::algorithm::Kind;
 
 /// A difference. Displays as one line, which starts with the line number in the new rules file, if there is one.
@@ -209,11 +209,8 @@ fn compare_settings(old_rule: &Rule, new_rule: &Rule) -> Vec<SettingChange> {
 /// Compares the entries of two rules' list, if it has the same name.
 fn compare_lists(old: &Rule, new: &Rule) -> Option<SettingChange> {
     let (old_condition, new_condition) = (old.list.as_ref()?, new.list.as_ref()?);
-    let is_renamed = old_condition.to_string() != new_condition.to_string();
-    let (Members::List(old), Members::List(new)) = (&old_condition.members, &new_condition.members) else {
-        return None;
-    };
-    if is_renamed || old == new {
+    let (name, old, new) = (old_condition.to_string(), &old_condition.members, &new_condition.members);
+    if name != new_condition.to_string() || old == new {
         return None;
     }
     let entries = |list: &List| list.entries().map(|(_, entry)| entry.clone()).collect::<HashSet<_>>();
@@ -225,7 +222,6 @@ fn compare_lists(old: &Rule, new: &Rule) -> Option<SettingChange> {
         let word = if added == 1 { "entry" } else { "entries" };
         format!("{added} {word} added, {removed} removed")
     };
-    let name = old_condition.to_string();
     Some(SettingChange { name: LIST, new: Some(format!("{name} ({words})")), old: Some(name) })
 }
 

@@ -228,7 +228,7 @@ fn find(rule: &Rule, compared: &Rule, operation: &Operation, exceptions: impl Fn
             let (setting, entries, value) = (condition.setting().into(), condition.entries(), value.to_owned());
             return Finding::ConditionFails { key, setting, entries, value, entry, line_in_list };
         }
-        let list = condition.list().map(|list| list.name().to_owned());
+        let list = condition.members.name().map(str::to_owned);
         members.extend(found.map(|(entry, line)| FoundMember { key, list, line, entry }));
     }
     let cost = match rule.cost(operation, None) {
@@ -369,9 +369,7 @@ impl fmt::Display for FoundMember {
 mod tests {
     use super::*;
     use crate::rules::testing::{canary, networks, operation, rule};
-    use crate::rules::{
-        Condition, FinalSlash, List, ListEntry, Members, Network, Pattern, Seconds, Settings, Spelling,
-    };
+    use crate::rules::{Condition, FinalSlash, List, ListEntry, Network, Pattern, Seconds, Settings, Spelling};
 
     fn explained(rules: &RuleSet, pairs: &str) -> Explanation {
         explain(rules, &operation(pairs), |_, _| ActorExceptions::default())
@@ -433,7 +431,7 @@ mod tests {
                 Ok(network) => ListEntry::Network(network),
                 Err(_) => ListEntry::Pattern(Pattern::parse(text)),
             });
-            let members = Members::List(List::new("office.txt", (4..).zip(entries).collect()));
+            let members = List::new("office.txt", (4..).zip(entries).collect());
             Rule { list: Some(Condition { field: "ip".to_owned(), is_inverted, members }), ..rule("ip=*") }
         };
         let of_networks = |text| Rule { networks: Some(networks(text)), ..rule("ip=*") };

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use super::network_table::NetworkTable;
 use super::operation::{Key, Values};
 use super::pattern::{GlobIndex, Pattern};
-use super::{Condition, List, ListEntry, Members, Network, Rule, UnknownSpelling};
+use super::{Condition, List, ListEntry, Network, Rule, UnknownSpelling};
 
 /// Number of keys that are indexed by value, and looked up for every request.
 pub const INDEXED_KEYS: usize = 32;
@@ -349,15 +349,8 @@ impl Builder {
             if condition.is_inverted {
                 inverted.push(index);
             }
-            match &condition.members {
-                Members::Networks(set) => {
-                    networks.extend(set.networks().iter().map(|network| (*network, groups.len() as u32)));
-                    groups.push(vec![index]);
-                }
-                Members::List(list) => {
-                    lists.entry(Arc::as_ptr(list)).or_insert_with(|| (list, Vec::new())).1.push(index);
-                }
-            }
+            let list = &condition.members;
+            lists.entry(Arc::as_ptr(list)).or_insert_with(|| (list, Vec::new())).1.push(index);
         }
         for (list, rules) in lists.into_values() {
             for (_, entry) in list.entries() {

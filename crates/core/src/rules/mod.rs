@@ -25,7 +25,7 @@ pub(crate) mod testing;
 pub use actor::{ActorFields, OverrideKind};
 pub use address::Address;
 pub(crate) use condition::NOT;
-pub use condition::{ActorPrefix, Condition, List, ListEntry, Members, NetworkSet, PrefixLengths};
+pub use condition::{ActorPrefix, Condition, List, ListEntry, PrefixLengths};
 pub use matcher::RuleSetError;
 pub use network::{Network, NetworkError};
 pub use operation::{Key, Operation};

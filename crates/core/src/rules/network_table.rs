@@ -9,28 +9,21 @@ use std::collections::BTreeSet;
 use super::{Address, Network};
 
 /// Values of ranges of addresses. `T` is small: a line number, or a number of a set of rules.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Default)]
 pub struct NetworkTable<T> {
-    v4: Ranges<u32, T>,
-    v6: Ranges<u128, T>,
-    v4_networks: Networks<u32, T>,
-    v6_networks: Networks<u128, T>,
+    v4: Family<u32, T>,
+    v6: Family<u128, T>,
 }
 
-/// Ranges of addresses that follow one another, from the lowest address on.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Ranges<B, T> {
+/// The networks of one family, and the ranges of its addresses, which follow one another from the lowest address on.
+#[derive(Debug, Default)]
+struct Family<B, T> {
     /// The first address of each range, ascending. Starts with 0 if there are any.
     starts: Box<[B]>,
     /// The value of each range; `None` if it is in no network.
     values: Box<[Option<T>]>,
-}
-
-/// The networks of one family.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Networks<B, T> {
     /// The first address of each network, its prefix, and the value of all networks that contain it. Ascending.
-    entries: Box<[(B, u8, T)]>,
+    networks: Box<[(B, u8, T)]>,
     /// The prefixes that networks have, descending.
     prefixes: Box<[u8]>,
 }
@@ -39,15 +32,8 @@ impl<T: Copy + PartialEq> NetworkTable<T> {
     /// Creates a table. `combine` returns the value of a range from the numbers of the networks that contain it, in no
     /// particular order.
     pub fn new(networks: impl IntoIterator<Item = (Network, u32)>, mut combine: impl FnMut(&[u32]) -> T) -> Self {
-        let (mut v4, v6): (Vec<_>, Vec<_>) = networks.into_iter().partition(|(network, _)| network.first().is_v4());
-        let mut ranges = |networks: &mut Vec<(Network, u32)>| divide(networks, &mut combine);
-        let ((v4, v4_networks), (v6, v6_networks)) = (ranges(&mut v4), ranges(&mut { v6 }));
-        Self {
-            v4: Ranges::new(v4, |bits| bits as u32),
-            v6: Ranges::new(v6, |bits| bits),
-            v4_networks: Networks::new(&v4_networks, |bits| bits as u32),
-            v6_networks: Networks::new(&v6_networks, |bits| bits),
-        }
+        let (v4, v6) = networks.into_iter().partition(|(network, _)| network.first().is_v4());
+        Self { v4: Family::new(v4, &mut combine, |bits| bits as u32), v6: Family::new(v6, &mut combine, |bits| bits) }
     }
 
     /// Returns the value of the networks that contain the address or the whole network which a request's value names.
@@ -79,46 +65,42 @@ impl<T: Copy + PartialEq> NetworkTable<T> {
     fn get_network(&self, network: Network) -> Option<T> {
         let first = |prefix| Network::of(network.first(), prefix).first().bits();
         if network.first().is_v4() {
-            self.v4_networks.find(network.prefix(), |prefix| first(prefix) as u32)
+            self.v4.find_network(network.prefix(), |prefix| first(prefix) as u32)
         } else {
-            self.v6_networks.find(network.prefix(), first)
+            self.v6.find_network(network.prefix(), first)
         }
     }
 
     /// Returns whether each address of the network has a value.
     pub fn covers(&self, network: Network) -> bool {
-        let (first, last) = (network.first().bits(), network.last().bits());
-        if network.first().is_v4() { self.v4.cover(first as u32, last as u32) } else { self.v6.cover(first, last) }
+        let values = self.values_in(network);
+        !values.is_empty() && values.iter().all(Option::is_some)
     }
 
     /// Returns whether an address of the network has a value.
     pub fn overlaps(&self, network: Network) -> bool {
+        self.values_in(network).iter().any(Option::is_some)
+    }
+
+    /// Returns the values of the ranges that have addresses of the network.
+    fn values_in(&self, network: Network) -> &[Option<T>] {
         let (first, last) = (network.first().bits(), network.last().bits());
-        if network.first().is_v4() { self.v4.overlap(first as u32, last as u32) } else { self.v6.overlap(first, last) }
+        if network.first().is_v4() { self.v4.between(first as u32, last as u32) } else { self.v6.between(first, last) }
     }
 }
 
-impl<B: Ord + Copy, T: Copy> Networks<B, T> {
-    fn new(entries: &[(Network, T)], bits: impl Fn(u128) -> B) -> Self {
-        let prefixes: BTreeSet<_> = entries.iter().map(|(network, _)| network.prefix()).collect();
-        let entries = entries.iter().map(|(network, value)| (bits(network.first().bits()), network.prefix(), *value));
-        Self { entries: entries.collect(), prefixes: prefixes.into_iter().rev().collect() }
-    }
-
-    /// Finds the innermost of the networks that contain one. `first` returns the first address of its network with a prefix.
-    fn find(&self, prefix: u8, first: impl Fn(u8) -> B) -> Option<T> {
-        let prefixes = self.prefixes.iter().filter(|shorter| **shorter <= prefix);
-        prefixes.map(|prefix| (first(*prefix), *prefix)).find_map(|sought| {
-            let place = self.entries.binary_search_by_key(&sought, |(first, prefix, _)| (*first, *prefix)).ok()?;
-            self.entries.get(place).map(|(_, _, value)| *value)
-        })
-    }
-}
-
-impl<B: Ord + Copy, T: Copy> Ranges<B, T> {
-    fn new(ranges: Vec<(u128, Option<T>)>, bits: impl Fn(u128) -> B) -> Self {
+impl<B: Ord + Copy, T: Copy + PartialEq> Family<B, T> {
+    fn new(mut networks: Vec<(Network, u32)>, combine: &mut impl FnMut(&[u32]) -> T, bits: impl Fn(u128) -> B) -> Self {
+        let (ranges, networks) = divide(&mut networks, combine);
         let (starts, values): (Vec<_>, Vec<_>) = ranges.into_iter().map(|(start, value)| (bits(start), value)).unzip();
-        Self { starts: starts.into(), values: values.into() }
+        let prefixes: BTreeSet<_> = networks.iter().map(|(network, _)| network.prefix()).collect();
+        let networks = networks.iter().map(|(network, value)| (bits(network.first().bits()), network.prefix(), *value));
+        Self {
+            starts: starts.into(),
+            values: values.into(),
+            networks: networks.collect(),
+            prefixes: prefixes.into_iter().rev().collect(),
+        }
     }
 
     #[inline]
@@ -134,13 +116,13 @@ impl<B: Ord + Copy, T: Copy> Ranges<B, T> {
         self.values.get(begin..end).unwrap_or_default()
     }
 
-    fn cover(&self, first: B, last: B) -> bool {
-        let values = self.between(first, last);
-        !values.is_empty() && values.iter().all(Option::is_some)
-    }
-
-    fn overlap(&self, first: B, last: B) -> bool {
-        self.between(first, last).iter().any(Option::is_some)
+    /// Finds the innermost of the networks that contain one. `first` returns the first address of its network with a prefix.
+    fn find_network(&self, prefix: u8, first: impl Fn(u8) -> B) -> Option<T> {
+        let prefixes = self.prefixes.iter().filter(|shorter| **shorter <= prefix);
+        prefixes.map(|prefix| (first(*prefix), *prefix)).find_map(|sought| {
+            let place = self.networks.binary_search_by_key(&sought, |(first, prefix, _)| (*first, *prefix)).ok()?;
+            self.networks.get(place).map(|(_, _, value)| *value)
+        })
     }
 }
 

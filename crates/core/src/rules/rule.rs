@@ -79,10 +79,10 @@ pub mod setting_name {
 /// A `costField` that names no field: every hit takes one credit, regardless of the cost that the request gives.
 pub(crate) const NO_COST_FIELD: &str = "none";
 
-named_variants! {
+named_values! {
     /// The effect of a match.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-    pub enum MatchPolicy {
+    #[derive(Default)]
+    MatchPolicy {
         /// The rule answers.
         #[default]
         Stop = "stop",
@@ -94,10 +94,10 @@ named_variants! {
     }
 }
 
-named_variants! {
+named_values! {
     /// The effect of a hit that costs more credits than are left.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-    pub enum Overrun {
+    #[derive(Default)]
+    Overrun {
         /// The hit is denied.
         #[default]
         Refuse = "refuse",

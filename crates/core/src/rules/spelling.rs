@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use url::Host;
 
-use super::{Address, Condition, List, Members, Operation, Pattern, Rule, network};
+use super::{Address, Condition, List, Operation, Pattern, Rule, network};
 
 /// The treatment of the slash at the end of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -410,13 +410,17 @@ impl Spellings {
             }
             has_changed |= operation != rule.operation;
             rule.operation = operation;
-            if let Some(Condition { field, members: Members::List(list), .. }) = &mut rule.list
+            if let Some(Condition { field, members: list, .. }) = &mut rule.list
                 && let Some(spelling) = self.of(field)
             {
                 let known = lists.entry((Arc::as_ptr(list), spelling)).or_insert_with(|| {
                     list.normalize(spelling).unwrap_or_else(|wrong| {
                         for (line, entry, misspelling) in wrong {
-                            note(Some((list.name().to_owned(), line)), format!("{field}={entry}"), misspelling);
+                            note(
+                                Some((list.name().unwrap_or_default().to_owned(), line)),
+                                format!("{field}={entry}"),
+                                misspelling,
+                            );
                         }
                         None
                     })

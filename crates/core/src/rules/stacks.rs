@@ -17,6 +17,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::ops::Bound;
 
+use indexmap::IndexMap;
+
 use super::{MatchPolicy, Pattern, Quota, Rule, RuleSet, Scratch};
 
 /// Finds every stack of two or more rules, once: the rules, in order, that must allow the most general request of a rule.
@@ -165,14 +167,10 @@ fn grants(rule: &Rule) -> String {
     [rule.settings.describe_limit()].into_iter().chain(rule.cost_words()).collect::<Vec<_>>().join(" ")
 }
 
-/// An index of some of the rules, by their positions.
+/// An index of some of the rules, by their positions: rules with the same sorted keys, in the order of their first rules, so that
+/// the first rule that fits is usually among the first tried.
 #[derive(Default)]
-struct Overlaps<'a> {
-    /// In the order of their first rules, so that the first rule that fits is usually among the first tried.
-    shapes: Vec<Shape<'a>>,
-    /// The position in `shapes` of the shape with these sorted keys.
-    by_keys: HashMap<Vec<&'a str>, usize>,
-}
+struct Overlaps<'a>(IndexMap<Vec<&'a str>, Shape<'a>>);
 
 /// Rules with the same keys.
 #[derive(Default)]
@@ -194,11 +192,7 @@ impl<'a> Overlaps<'a> {
     pub(super) fn add(&mut self, index: usize, rule: &'a Rule) {
         let mut keys: Vec<_> = rule.operation.iter().map(|(key, _)| key.as_str()).collect();
         keys.sort_unstable();
-        let place = *self.by_keys.entry(keys).or_insert(self.shapes.len());
-        if place == self.shapes.len() {
-            self.shapes.push(Shape::default());
-        }
-        let Some(shape) = self.shapes.get_mut(place) else { return };
+        let shape = self.0.entry(keys).or_default();
         shape.all.push(index);
         for (key, pattern) in &rule.operation {
             shape.by_key.entry(key).or_default().0.entry(prefix(pattern)).or_default().push(index);
@@ -208,7 +202,7 @@ impl<'a> Overlaps<'a> {
     /// Returns the first rule before `before` that fits. Tries at least the rules that one request may match together
     /// with `rule`, and maybe others.
     fn find_overlapping(&self, rule: &Rule, before: usize, fits: impl FnMut(usize) -> bool) -> Option<usize> {
-        let lists = self.shapes.iter().flat_map(|shape| {
+        let lists = self.0.values().flat_map(|shape| {
             let asked =
                 rule.operation.iter().filter_map(|(key, pattern)| Some((shape.by_key.get(key.as_str())?, pattern)));
             shape.shortest_lists(asked.map(|(known, pattern)| known.overlapping(pattern)))
@@ -225,7 +219,7 @@ impl<'a> Overlaps<'a> {
         fits: impl FnMut(usize) -> bool,
     ) -> Option<usize> {
         let is_asked = |key: &str| one.pattern(key).is_some() || other.pattern(key).is_some();
-        let asked = self.shapes.iter().filter(|shape| shape.by_key.keys().all(|key| is_asked(key)));
+        let asked = self.0.values().filter(|shape| shape.by_key.keys().all(|key| is_asked(key)));
         let lists = asked.flat_map(|shape| {
             shape.shortest_lists(shape.by_key.iter().map(|(key, known)| {
                 let patterns = [one, other].into_iter().filter_map(|rule| rule.pattern(key));

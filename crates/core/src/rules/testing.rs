@@ -1,10 +1,11 @@
 //! Rules and operations for the tests of this module.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::{
-    Condition, List, ListEntry, MatchPolicy, Members, NOT, Network, NetworkSet, Operation, Pattern, Quota, Rule,
-    Settings, operation,
+    Condition, List, ListEntry, MatchPolicy, NOT, Network, Operation, Pattern, Quota, Rule, Settings, operation,
 };
 
 /// Returns a stop rule that always denies. `header` is its operation, empty for the default rule.
@@ -23,7 +24,7 @@ pub fn networks(text: &str) -> Condition {
     let (field, entries) = text.split_once(": ").unwrap();
     let (is_inverted, entries) = entries.strip_prefix(NOT).map_or((false, entries), |entries| (true, entries));
     let networks = entries.split(", ").map(|entry| Network::parse(entry).unwrap()).collect();
-    Condition { field: field.to_owned(), is_inverted, members: Members::Networks(NetworkSet::new(networks)) }
+    Condition { field: field.to_owned(), is_inverted, members: List::of_networks(networks) }
 }
 
 pub fn operation(text: &str) -> Operation {
@@ -48,7 +49,7 @@ fn conditions() -> impl Strategy<Value = [Option<Condition>; 2]> {
     const NETWORKS: &[&str] = &["10.0.0.0/8", "10.0.0.0/15", "10.0.0.0/16", "10.1.0.0/16", "10.0.0.1", "::/0"];
     let networks = prop::sample::subsequence(NETWORKS, 1..4).prop_map(|texts| {
         let networks = texts.iter().map(|text| Network::parse(text).unwrap()).collect();
-        Members::Networks(NetworkSet::new(networks))
+        List::of_networks(networks)
     });
     let patterns = ["a", "b*", "*c", "abc", "", "10.0.0.0"].map(|text| ListEntry::Pattern(Pattern::parse(text)));
     let lists: Vec<_> = (0..patterns.len() as u32)
@@ -58,8 +59,8 @@ fn conditions() -> impl Strategy<Value = [Option<Condition>; 2]> {
             List::new(&format!("list-{first}"), (1..).zip(others.chain([network])).collect())
         })
         .collect();
-    let list = prop::sample::select(lists).prop_map(Members::List);
-    let condition = |members: BoxedStrategy<Members>| {
+    let list = prop::sample::select(lists);
+    let condition = |members: BoxedStrategy<Arc<List>>| {
         let condition = ("[klm]", prop::bool::ANY, members).prop_map(|(field, is_inverted, members)| Condition {
             field,
             is_inverted,

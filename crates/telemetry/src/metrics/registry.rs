@@ -10,32 +10,7 @@ use parking_lot::Mutex;
 use prometheus::core::Collector;
 use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, proto};
 
-/// Declares the values of a label, or other words that programs read: each with its text, and the list of all. The set is
-/// closed, so nothing that a client sends becomes a label.
-#[macro_export]
-macro_rules! named_values {
-    ($(#[$attribute:meta])* $label:ident { $($(#[$doc:meta])* $value:ident = $text:literal,)+ }) => {
-        $(#[$attribute])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum $label {
-            $($(#[$doc])* $value,)+
-        }
-
-        impl $label {
-            /// All values, in the order of declaration: `value as usize` is the place of a value.
-            pub const ALL: [Self; [$($text),+].len()] = [$(Self::$value),+];
-
-            /// Returns the value's text.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$value => $text,)+
-                }
-            }
-        }
-    };
-}
-
-pub use crate::named_values;
+pub use divvy_core::named_values;
 
 /// Reads metrics at each scrape.
 type Read = Box<dyn Fn() -> Vec<Metric> + Send + Sync>;

@@ -429,7 +429,7 @@ pub fn window(unit: &str) -> Option<Settings> {
         return Some(Settings { reset_seconds: Seconds::whole(1), ..Settings::default() });
     }
     let unit = Unit::ALL.into_iter().find(|unit| unit.name() == name)?;
-    Some(Settings { calendar: Calendar::new(unit, "UTC", Time::midnight()).ok(), ..Settings::default() })
+    Some(Settings { calendar: Calendar::new(unit, "UTC", Time::midnight()), ..Settings::default() })
 }
 
 #[derive(Debug, Default)]

@@ -19,6 +19,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
+use indexmap::IndexMap;
+use indexmap::map::Entry::{Occupied, Vacant};
+
 use super::document::read_text;
 use super::{Problem, Problems, Report};
 use crate::rules::operation::DOMAIN;
@@ -139,15 +142,15 @@ fn default_rule() -> Rule {
 /// Returns the sequences of keys in the configuration, longest first. Of sequences with the same keys only one is
 /// returned, because a rule does not see their order. A limit lost in this way is reported.
 fn find_sequences<'a>(entries: &'a [Entry], problems: &mut Problems) -> Vec<Vec<&'a str>> {
-    let mut sequences = Sequences::default();
-    sequences.collect(entries, &mut Vec::new());
-    let mut by_keys: HashMap<BTreeSet<&str>, Vec<&str>> = HashMap::new();
-    let mut order = Vec::new();
+    let mut sequences = IndexMap::new();
+    collect_sequences(entries, &mut Vec::new(), &mut sequences);
     // If the same keys appear in several orders, the first order with a limit wins.
-    sequences.found.sort_by_key(|(_, limits)| limits.is_empty());
-    for (keys, limits) in sequences.found {
-        match by_keys.get(&keys.iter().copied().collect()) {
-            Some(other) => {
+    sequences.sort_by_key(|_, limits| limits.is_empty());
+    let mut by_keys: IndexMap<BTreeSet<&str>, Vec<&str>> = IndexMap::new();
+    for (keys, limits) in sequences {
+        match by_keys.entry(keys.iter().copied().collect()) {
+            Occupied(other) => {
+                let other = other.get();
                 for line in limits {
                     let what = format!(
                         "the keys {keys:?} also come in the order {other:?}, and rules ignore the order: the limit is left out"
@@ -155,39 +158,25 @@ fn find_sequences<'a>(entries: &'a [Entry], problems: &mut Problems) -> Vec<Vec<
                     problems.error(line, what, "send them in one order only");
                 }
             }
-            None => {
-                by_keys.insert(keys.iter().copied().collect(), keys.clone());
-                order.push(keys);
-            }
+            Vacant(new) => drop(new.insert(keys)),
         }
     }
-    order.sort_by_key(|keys| std::cmp::Reverse(keys.len()));
-    order
+    let mut sequences: Vec<_> = by_keys.into_values().collect();
+    sequences.sort_by_key(|keys| std::cmp::Reverse(keys.len()));
+    sequences
 }
 
-/// The sequences of keys on the paths to entries.
-#[derive(Default)]
-struct Sequences<'a> {
-    /// The sequences, with the lines of the entries on each path that have a limit.
-    found: Vec<(Vec<&'a str>, Vec<usize>)>,
-    index: HashMap<Vec<&'a str>, usize>,
-}
-
-impl<'a> Sequences<'a> {
-    fn collect(&mut self, entries: &'a [Entry], path: &mut Vec<&'a str>) {
-        for entry in entries {
-            path.push(&entry.key);
-            let next = self.found.len();
-            let index = *self.index.entry(path.clone()).or_insert(next);
-            if index == next {
-                self.found.push((path.clone(), Vec::new()));
-            }
-            if let (Some(_), Some((_, limits))) = (&entry.limit, self.found.get_mut(index)) {
-                limits.push(entry.line);
-            }
-            self.collect(&entry.nested, path);
-            path.pop();
-        }
+/// Collects the sequences of keys on the paths to entries, with the lines of the entries on each path that have a limit.
+fn collect_sequences<'a>(
+    entries: &'a [Entry],
+    path: &mut Vec<&'a str>,
+    found: &mut IndexMap<Vec<&'a str>, Vec<usize>>,
+) {
+    for entry in entries {
+        path.push(&entry.key);
+        found.entry(path.clone()).or_default().extend(entry.limit.as_ref().map(|_| entry.line));
+        collect_sequences(&entry.nested, path, found);
+        path.pop();
     }
 }
 

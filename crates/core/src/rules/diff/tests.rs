@@ -2,9 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::rules::testing::{canary, networks, rule, rules_strategy};
-use crate::rules::{
-    ActorPrefix, Condition, List, ListEntry, MatchPolicy, Members, Pattern, PrefixLengths, Seconds, Settings,
-};
+use crate::rules::{ActorPrefix, Condition, List, ListEntry, MatchPolicy, Pattern, PrefixLengths, Seconds, Settings};
 
 /// Returns a rule that allows `credits` in 60 s.
 fn limited(header: &str, credits: u64) -> Rule {
@@ -181,7 +179,7 @@ fn networks_are_part_of_the_counters_and_entries_of_a_list_are_not() {
     assert_changes(&of_networks("ip: 11.0.0.0/8"), [(of_networks("ip: 11.0.0.0/8, 11.0.0.0/8"), same)]);
     let with_list = |entries: &[&str]| {
         let entries = entries.iter().map(|text| ListEntry::Pattern(Pattern::parse(text)));
-        let members = Members::List(List::new("office.txt", (1..).zip(entries).collect()));
+        let members = List::new("office.txt", (1..).zip(entries).collect());
         let list = Condition { field: "ip".to_owned(), is_inverted: false, members };
         Rule { list: Some(list), ..limited("ip=*", 5) }
     };
