@@ -233,7 +233,12 @@ fn apply(word: &str, user: &mut User, is_on: &mut Option<bool>) -> Result<(), Mi
         _ => {}
     }
     if let Some(digits) = word.strip_prefix('#') {
-        add_digest(digits, user)
+        let digest = Digest::parse(digits).ok_or_else(|| {
+            let fix =
+                "write 64 hexadecimal digits, as `divvy access hash --sha256` does, and comments on lines of their own";
+            mistake("the text after # is not a SHA-256 hash", fix)
+        })?;
+        bounded(&mut user.digests, digest, "#hashes")
     } else if word.starts_with('$') {
         let hash = SlowHash::parse(word)?;
         bounded(&mut user.slow_hashes, hash, "argon2id hashes")
@@ -256,15 +261,6 @@ fn apply(word: &str, user: &mut User, is_on: &mut Option<bool>) -> Result<(), Mi
 fn set_on(value: bool, is_on: &mut Option<bool>) -> Result<(), Mistake> {
     let before = is_on.replace(value);
     before.map_or(Ok(()), |_| Err(mistake("the user is on or off twice", "write `on` or `off` once")))
-}
-
-fn add_digest(digits: &str, user: &mut User) -> Result<(), Mistake> {
-    let digest = Digest::parse(digits).ok_or_else(|| {
-        let fix =
-            "write 64 hexadecimal digits, as `divvy access hash --sha256` does, and comments on lines of their own";
-        mistake("the text after # is not a SHA-256 hash", fix)
-    })?;
-    bounded(&mut user.digests, digest, "#hashes")
 }
 
 fn bounded<T>(list: &mut Vec<T>, item: T, what: &str) -> Result<(), Mistake> {

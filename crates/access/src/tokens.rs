@@ -86,27 +86,18 @@ impl TokenGrant {
         let labels = if labels.is_empty() { every_rule() } else { labels };
         let grant =
             Self { actor, labels, issued: Some(ClaimTime(now)), valid_from: None, expires: ClaimTime(after(now, ttl)) };
-        grant.check()?;
-        grant.check_times(now)?;
+        grant.check(now)?;
         Ok(grant)
     }
 
-    /// Checks the actor and the labels. Without a field, every actor would be in scope.
-    fn check(&self) -> Result<(), TokenError> {
+    /// Checks that the token is valid at this time. Without a field, every actor would be in scope.
+    fn check(&self, now: Timestamp) -> Result<(), TokenError> {
         if self.actor.is_empty() || self.actor.contains_key("") {
             return Err(TokenError::Content("a field of the actor is missing, or has no name".to_owned()));
         }
         if self.labels.iter().any(String::is_empty) {
             return Err(TokenError::Content("a pattern of labels is empty".to_owned()));
         }
-        Ok(())
-    }
-
-    /// Checks that the token is valid at this time.
-    ///
-    /// # Errors
-    /// It is not.
-    fn check_times(&self, now: Timestamp) -> Result<(), TokenError> {
         let (latest_start, expires) = (after(now, MAX_SKEW), self.expires.0);
         if self.issued.max(self.valid_from).is_some_and(|start| start.0 > latest_start) {
             return Err(TokenError::NotYetValid);
@@ -242,8 +233,7 @@ impl TokenKeys {
         let opened = LocalToken::decrypt(&key.secret, &sealed, None, None).map_err(|_| TokenError::Altered)?;
         let grant: TokenGrant =
             serde_json::from_str(opened.payload()).map_err(|error| TokenError::Content(error.to_string()))?;
-        grant.check()?;
-        grant.check_times(now)?;
+        grant.check(now)?;
         Ok(grant)
     }
 }

@@ -19,7 +19,7 @@ pub const DEFAULT_USER: &str = "default";
 const UNSCOPED: [Category; 4] = [Category::Metrics, Category::Info, Category::Backup, Category::Admin];
 
 /// A user of the server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct User {
     /// The name.
     pub name: Arc<str>,
@@ -40,15 +40,7 @@ pub struct User {
 impl User {
     /// Returns a user that is off, and has no credentials and no rights.
     pub fn new(name: &str) -> Self {
-        Self {
-            name: name.into(),
-            is_on: false,
-            digests: Vec::new(),
-            slow_hashes: Vec::new(),
-            certificates: Vec::new(),
-            granted: Categories::NONE,
-            scope: ScopeText::default(),
-        }
+        Self { name: name.into(), ..Self::default() }
     }
 
     /// Returns the user of `--requirepass`, who may do everything.

@@ -54,29 +54,27 @@ named_values! {
 }
 
 /// A change as it was asked for.
-#[derive(Debug, Clone, Serialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone)]
 pub struct Change {
-    #[serde(skip)]
     action: Action,
     /// The fields of the request, in the order of their additions.
-    request: Map<String, Value>,
+    request: State,
 }
 
 impl Change {
     /// Creates a change of this kind, without details.
     pub fn new(action: Action) -> Self {
-        Self { action, request: Map::new() }
+        Self { action, request: State::default() }
     }
 
     /// Adds a field of the request, unless it has no value. A long text is truncated.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
-        match value.into() {
-            Value::Null => return self,
-            Value::String(text) => self.request.insert(name.to_owned(), truncate(&text).into()),
-            value => self.request.insert(name.to_owned(), value),
+        let value = match value.into() {
+            Value::String(text) => truncate(&text).into(),
+            value => value,
         };
+        self.request = self.request.with(name, value);
         self
     }
 
@@ -272,10 +270,10 @@ mod tests {
     #[test]
     fn long_texts_are_truncated_with_a_mark() {
         let change = Change::new(Action::LimitSet).with("rule", "ü".repeat(200)).with("actor", "x".repeat(256));
-        assert_eq!(change.request["rule"], format!("{}...", "ü".repeat(128)));
-        assert_eq!(change.request["actor"], "x".repeat(256));
+        assert_eq!(change.request.0["rule"], format!("{}...", "ü".repeat(128)));
+        assert_eq!(change.request.0["actor"], "x".repeat(256));
         let change = Change::new(Action::CountersReset).with_operation(std::iter::repeat("key=value"));
-        assert_eq!(change.request["operation"].as_str().unwrap().len(), 256 + 3);
+        assert_eq!(change.request.0["operation"].as_str().unwrap().len(), 256 + 3);
     }
 
     #[test]
