@@ -21,20 +21,18 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 /// by up to ten seconds, this one stands still until the machine's has caught up. If it was set back further, this one
 /// jumps back, too. Apart from such a jump it never runs backwards.
 #[derive(Debug, Clone, Copy)]
-pub struct Clock {
-    shared: &'static SharedClock<SystemSource>,
-}
+pub struct Clock(&'static SharedClock<SystemSource>);
 
 impl Clock {
     /// Returns the process's clock. The first call starts it.
     pub fn system() -> Self {
         static SYSTEM: LazyLock<SharedClock<SystemSource>> = LazyLock::new(|| SharedClock::new(SystemSource));
-        Self { shared: &SYSTEM }
+        Self(&SYSTEM)
     }
 
     /// Returns the current time. The front reads it once per batch.
     pub fn now(&self) -> Timestamp {
-        self.shared.now()
+        self.0.now()
     }
 }
 

@@ -205,13 +205,10 @@ impl CountBasis {
         }
     }
 
-    /// Returns the number to remember if `used` credits were used.
+    /// Returns the number to remember if `used` credits were used. Both directions are the same subtraction.
     #[inline]
     pub(super) fn count(self, used: u64) -> u64 {
-        match self {
-            Self::LeftOf(credits) => credits.get().wrapping_sub(used),
-            Self::Used => used,
-        }
+        self.used(used)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Pure decisions: (limit, state, ask, time) → (outcome, new state).
 //!
 //! The algorithms are in `windows.rs` and `buckets.rs`, and `decide.rs` has the code that they share. The enums in
-//! `limit.rs` and `state.rs` list them. `set_aside.rs` adds credits that are set aside to each of them. `limit.rs` and
+//! `limit.rs` list them. `set_aside.rs` adds credits that are set aside to each of them. `limit.rs` and
 //! `reservation.rs` decide about a bucket together with a record next to it. There are no clocks, I/O, keys or rules here. Time
 //! is a parameter and state is a value, so that property tests can check every promise of an algorithm.
 //!
@@ -22,17 +22,15 @@ mod limit;
 pub mod record;
 pub mod reservation;
 mod set_aside;
-mod state;
 #[cfg(test)]
 mod tests;
 mod windows;
 
 pub use buckets::{Concurrency, ConcurrencyState, LeakyBucket, LeakyBucketState, TokenBucket, TokenBucketState};
 pub use decide::{Ask, CountBasis, InvalidLimit, MAX_LOG_CREDITS, Outcome, OutcomeSource, Resolution, Run};
-pub use limit::{Kind, Limit};
+pub use limit::{Decision, Kind, Limit, ReservedState, State};
 pub use record::{Record, RecordChange};
 pub use reservation::{ReservationAsk, run_of};
-pub use state::{Decision, ReservedState, State};
 pub use windows::{
     CalendarId, CalendarWindow, FixedWindow, SlidingLog, SlidingLogState, SlidingWindow, SlidingWindowState,
     WindowState,

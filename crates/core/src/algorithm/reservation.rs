@@ -6,10 +6,9 @@
 
 use super::decide::{Ask, Outcome, Resolution, Run};
 use super::groups::longest_ns;
-use super::limit::{Limit, with_algorithm};
+use super::limit::{Decision, Limit, State, with_algorithm};
 use super::record::{Content, REMEMBERED_NS, Record, RecordChange, Reservation};
 use super::set_aside::{Decorator, Expiry, OpenReservation};
-use super::state::{Decision, State};
 use crate::clock::Timestamp;
 
 /// Maximum TTL of a reservation: thirty days (seconds). Use a quota to set credits aside for longer.

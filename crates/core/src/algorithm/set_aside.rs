@@ -5,8 +5,8 @@
 
 use super::decide::{self, Algorithm, Ask, Present};
 use super::groups::{self, ExpiryGroups};
+use super::limit::{AlgorithmState, Decision, ReservedState, State};
 use super::record::Reservation;
-use super::state::{AlgorithmState, Decision, ReservedState, State};
 use crate::clock::Timestamp;
 
 /// An ask that is always allowed, and takes nothing.
@@ -79,10 +79,12 @@ impl<A: Algorithm> Algorithm for Decorator<'_, A> {
         let mut starts = at;
         for group in groups.groups() {
             let ends = groups.clock.by_server(group.ends);
-            if let Some(wait) = self.wait_for_unreserved(base, credits, aside, at)
-                && at.plus(wait) < ends
-            {
-                return wait.max(starts.since(at));
+            // More than the capacity is never left.
+            if let Some(wanted) = credits.checked_add(aside).filter(|wanted| *wanted <= self.0.capacity()) {
+                let wait = self.0.wait_ns(base, wanted, at);
+                if at.plus(wait) < ends {
+                    return wait.max(starts.since(at));
+                }
             }
             aside = aside.saturating_sub(group.credits);
             starts = ends;
@@ -116,12 +118,6 @@ impl<A: Algorithm> Decorator<'_, A> {
     fn expiry_in_window(&self, state: &(A::State, ExpiryGroups), ends: Timestamp) -> Expiry {
         let ends = self.window_end(state).map_or(ends, |window| ends.min(groups::round_down_end(window)));
         Expiry { by_server: ends, by_bucket: state.1.clock.by_bucket(ends) }
-    }
-
-    /// Returns the time until `credits` are left in addition to those set aside. `None` if that never happens.
-    fn wait_for_unreserved(&self, base: &A::State, credits: u64, aside: u64, at: Timestamp) -> Option<u64> {
-        let wanted = credits.checked_add(aside).filter(|wanted| *wanted <= self.0.capacity())?;
-        Some(self.0.wait_ns(base, wanted, at))
     }
 }
 

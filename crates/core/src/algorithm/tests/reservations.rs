@@ -3,9 +3,9 @@
 use super::*;
 use crate::algorithm::decide::Algorithm;
 use crate::algorithm::groups::{ExpiryGroups, MAX_GROUPS, longest_ns, round_up_end};
+use crate::algorithm::limit::AlgorithmState;
 use crate::algorithm::limit::with_algorithm;
 use crate::algorithm::record::{Content, REMEMBERED_NS};
-use crate::algorithm::state::AlgorithmState;
 use crate::clock::{NANOS_PER_MILLI, NANOS_PER_SECOND};
 
 const NAMES: usize = 6;
