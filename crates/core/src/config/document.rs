@@ -143,18 +143,18 @@ const NOT_WHOLE: InvalidNumber = "is not a whole number";
 /// Parses a whole number. If it does not fit 64 bits, it becomes the largest that does, which is out of every setting's
 /// range.
 pub(super) fn whole(value: &RawValue) -> Result<u64, InvalidNumber> {
-    let decimal = Decimal::read(value)?;
-    if decimal.decimals.is_empty() { Ok(decimal.whole) } else { Err(NOT_WHOLE) }
+    let (whole, decimals) = read_decimal(value)?;
+    if decimals.is_empty() { Ok(whole) } else { Err(NOT_WHOLE) }
 }
 
 /// Parses a time in seconds, with at most nine decimals.
 pub(super) fn seconds(value: &RawValue) -> Result<Seconds, InvalidNumber> {
-    let decimal = Decimal::read(value)?;
-    if decimal.decimals.len() > MAX_DECIMALS {
+    let (whole, decimals) = read_decimal(value)?;
+    if decimals.len() > MAX_DECIMALS {
         return Err("has more than 9 decimals");
     }
-    let nanos = format!("{:0<MAX_DECIMALS$}", decimal.decimals).parse().map_err(|_| NOT_A_NUMBER)?;
-    Ok(Seconds(Duration::new(decimal.whole, nanos)))
+    let nanos = format!("{decimals:0<MAX_DECIMALS$}").parse().map_err(|_| NOT_A_NUMBER)?;
+    Ok(Seconds(Duration::new(whole, nanos)))
 }
 
 /// Parses a time with a unit: `90s`, `1h30m`, `7d`. There is no unit for months, because their lengths differ.
@@ -167,31 +167,17 @@ pub(super) fn whole_seconds(value: &RawValue) -> Result<u64, InvalidNumber> {
     whole(value).or_else(|error| period(value).ok().and_then(Seconds::as_whole).ok_or(error))
 }
 
-struct Decimal {
-    /// Digits before the point. Numbers that do not fit 64 bits become the largest that does.
-    whole: u64,
-    /// Digits after the point, without trailing zeros.
-    decimals: String,
-}
-
-impl Decimal {
-    fn read(value: &RawValue) -> Result<Self, InvalidNumber> {
-        match value {
-            RawValue::Text(text) | RawValue::Number(text) => Self::parse(text),
-            RawValue::Null | RawValue::Other(_) => Err(NOT_A_NUMBER),
-        }
-    }
-
-    /// Parses digits, optionally followed by a point and more digits.
-    fn parse(text: &str) -> Result<Self, InvalidNumber> {
-        if let Some(positive) = text.strip_prefix('-') {
-            return Err(Self::parse(positive).map_or(NOT_A_NUMBER, |_| "is negative"));
-        }
-        let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
-        if !is_digits(whole) || !is_digits(decimals) {
-            return Err(NOT_A_NUMBER);
-        }
-        Ok(Self { whole: whole.parse().unwrap_or(u64::MAX), decimals: decimals.trim_end_matches('0').to_owned() })
+/// Reads digits, optionally followed by a point and more digits. Returns the number before the point, or the largest one if it does
+/// not fit 64 bits, and the digits after the point without trailing zeros.
+fn read_decimal(value: &RawValue) -> Result<(u64, &str), InvalidNumber> {
+    let (RawValue::Text(text) | RawValue::Number(text)) = value else { return Err(NOT_A_NUMBER) };
+    let positive = text.strip_prefix('-');
+    let text = positive.unwrap_or(text);
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
+    match is_digits(whole) && is_digits(decimals) {
+        false => Err(NOT_A_NUMBER),
+        true if positive.is_some() => Err("is negative"),
+        true => Ok((whole.parse().unwrap_or(u64::MAX), decimals.trim_end_matches('0'))),
     }
 }
 

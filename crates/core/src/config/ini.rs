@@ -120,7 +120,7 @@ fn without_comment(written: &str, is_header: bool) -> (String, bool) {
         match c {
             _ if is_header && quotes.advance(c) => text.push(c),
             ';' | '#' => return (text, true),
-            '\\' => text.push(characters.next_if(is_escaped).unwrap_or(c)),
+            '\\' => text.push(characters.next_if(|c| matches!(c, ';' | '#' | '\\')).unwrap_or(c)),
             _ => text.push(c),
         }
     }
@@ -128,15 +128,10 @@ fn without_comment(written: &str, is_header: bool) -> (String, bool) {
 }
 
 /// Tracks quotes while a header is scanned.
+#[derive(Default)]
 struct Quotes {
     are_open: bool,
-    previous: char,
-}
-
-impl Default for Quotes {
-    fn default() -> Self {
-        Self { are_open: false, previous: ' ' }
-    }
+    previous: Option<char>,
 }
 
 impl Quotes {
@@ -144,9 +139,10 @@ impl Quotes {
     fn advance(&mut self, c: char) -> bool {
         let were_open = self.are_open;
         // Inside a bare string, a quote is an ordinary character.
-        let opens = c == '"' && !were_open && (self.previous == '=' || self.previous.is_whitespace());
+        let begins_string = self.previous.is_none_or(|previous| previous == '=' || previous.is_whitespace());
+        let opens = c == '"' && !were_open && begins_string;
         self.are_open = opens || (were_open && c != '"');
-        self.previous = c;
+        self.previous = Some(c);
         were_open || opens
     }
 }
@@ -273,18 +269,9 @@ pub(super) fn has_same_meaning(pattern: &str) -> bool {
     pattern.strip_suffix('*').unwrap_or(pattern).chars().all(|c| c != '*')
 }
 
-/// Returns whether a backslash escapes the character. Before any other character, a backslash is literal.
-fn is_escaped(c: &char) -> bool {
-    matches!(c, ';' | '#' | '\\')
-}
-
 /// Removes surrounding white space, like JavaScript's `trim`.
 fn trim(text: &str) -> &str {
-    text.trim_matches(is_space)
-}
-
-fn is_space(c: char) -> bool {
-    c == '\u{feff}' || (c.is_whitespace() && c != '\u{85}')
+    text.trim_matches(|c: char| c == '\u{feff}' || (c.is_whitespace() && c != '\u{85}'))
 }
 
 #[cfg(test)]

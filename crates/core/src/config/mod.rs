@@ -54,27 +54,11 @@ pub struct Serving {
     pub spellings: Spellings,
 }
 
-/// Reads a rules file as [`load`] does, for a server.
-///
-/// # Errors
-/// See [`load`].
-pub fn load_for(path: &Path, serving: &Serving) -> Result<Loaded, Report> {
-    let Loaded { rules, warnings, differences, lists } = load(path)?;
-    let mut problems = Problems::new(&path.display().to_string());
-    if serving.redis_cluster {
-        consistency::check_slots(&rules, &mut problems);
-    }
-    match consistency::spell(rules, &serving.spellings, path, &mut problems) {
-        Some(rules) if !problems.has_errors() => Ok(Loaded { rules, warnings, differences, lists }),
-        _ => Err(Report { warnings, lists, ..Report::from(problems) }),
-    }
-}
-
-/// Reads the rules file at `path`. Its extension selects the format.
+/// Reads the rules file at `path` for a server. Its extension selects the format.
 ///
 /// # Errors
 /// Returns a report of every problem in the file.
-pub fn load(path: &Path) -> Result<Loaded, Report> {
+pub fn load_for(path: &Path, serving: &Serving) -> Result<Loaded, Report> {
     let file_name = path.display().to_string();
     let mut problems = Problems::new(&file_name);
     let format = Format::of(path);
@@ -84,16 +68,21 @@ pub fn load(path: &Path) -> Result<Loaded, Report> {
         problems.file_error("unknown file extension", fix);
     }
     let text = read_text(path, &mut problems);
-    match (format, text) {
-        (Some(format), Some(text)) => read(&text, format, &file_name, Lists::of(path)),
-        _ => Err(Report::from(problems)),
+    let (Some(format), Some(text)) = (format, text) else { return Err(problems.into()) };
+    let Loaded { rules, warnings, differences, lists } = read(&text, format, &file_name, Lists::of(path))?;
+    if serving.redis_cluster {
+        consistency::check_slots(&rules, &mut problems);
+    }
+    match consistency::spell(rules, &serving.spellings, path, &mut problems) {
+        Some(rules) if !problems.has_errors() => Ok(Loaded { rules, warnings, differences, lists }),
+        _ => Err(Report { warnings, lists, ..Report::from(problems) }),
     }
 }
 
 /// Reads rules from `text`, which have no lists. Messages contain `file_name`.
 ///
 /// # Errors
-/// See [`load`].
+/// See [`load_for`].
 pub fn parse(text: &str, format: Format, file_name: &str) -> Result<Loaded, Report> {
     read(text, format, file_name, Lists::default())
 }
@@ -101,7 +90,7 @@ pub fn parse(text: &str, format: Format, file_name: &str) -> Result<Loaded, Repo
 /// Reads rules from `text` as if it was the file at `path`: list files are found from there.
 ///
 /// # Errors
-/// See [`load`].
+/// See [`load_for`].
 pub fn parse_as(text: &str, format: Format, path: &Path) -> Result<Loaded, Report> {
     read(text, format, &path.display().to_string(), Lists::of(path))
 }
@@ -189,7 +178,7 @@ impl From<Problems> for Report {
 /// Maximum length of a rule in a problem (bytes). A file may have as many problems as lines.
 const MAX_SHOWN: usize = 256;
 
-/// The position of a problem: a line, and the rule there, if it is in one.
+/// The position of a problem: a line, and the rule there, if it is in one. Line 0 stands for the file as a whole.
 #[derive(Debug, Clone)]
 pub struct Location {
     line: usize,
@@ -237,7 +226,7 @@ impl Problems {
 
     /// Reports a problem with the file as a whole.
     pub fn file_error(&mut self, what: impl Into<String>, fix: impl Into<String>) {
-        self.report.errors.push(Problem { line: None, ..self.problem(0_usize, what, fix) });
+        self.error(0_usize, what, fix);
     }
 
     /// Reports an error.
@@ -245,10 +234,9 @@ impl Problems {
         self.report.errors.push(self.problem(place, what, fix));
     }
 
-    /// Reports an error on a line of another file than the rules file. Line 0 stands for the file as a whole.
+    /// Reports an error on a line of another file than the rules file.
     fn error_in(&mut self, file: &str, line: usize, what: impl Into<String>, fix: impl Into<String>) {
-        let line_in_file = Some(line).filter(|line| *line > 0);
-        self.report.errors.push(Problem { file: file.into(), line: line_in_file, ..self.problem(line, what, fix) });
+        self.report.errors.push(Problem { file: file.into(), ..self.problem(line, what, fix) });
     }
 
     /// Reports something that is valid, but perhaps not intended.
@@ -264,7 +252,7 @@ impl Problems {
     fn problem(&self, place: impl Into<Location>, what: impl Into<String>, fix: impl Into<String>) -> Problem {
         let (file, Location { line, operation }) = (self.file.clone(), place.into());
         let operation = operation.map(|operation| shorten(operation, MAX_SHOWN));
-        Problem { file, line: Some(line), operation, what: what.into(), fix: fix.into() }
+        Problem { file, line: Some(line).filter(|line| *line > 0), operation, what: what.into(), fix: fix.into() }
     }
 
     /// Returns whether the file is unusable.

@@ -15,6 +15,10 @@ use crate::rules::{
     Pattern, Penalty, PrefixLengths, Quota, Rule, Seconds, Settings, Spelling,
 };
 
+fn load(path: &Path) -> Result<Loaded, Report> {
+    load_for(path, &Serving::default())
+}
+
 /// Returns the rules without their line numbers, which differ from file to file.
 fn rules_of(loaded: &Loaded) -> Vec<Rule> {
     loaded.rules.rules().iter().map(|rule| Rule { line: 0, ..rule.clone() }).collect()

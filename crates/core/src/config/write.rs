@@ -5,8 +5,8 @@ use std::hash::Hasher;
 
 use serde::Serialize;
 use serde::ser::{Error, SerializeMap, Serializer};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::Format;
@@ -41,7 +41,7 @@ pub enum Unwritable {
 /// Names the first rule that the format cannot express. JSON can express every rule.
 pub fn write(rules: &[Rule], format: Format) -> Result<String, Unwritable> {
     match format {
-        Format::Ini => write_ini(rules),
+        Format::Ini => Ok(rules.iter().map(ini_section).collect::<Result<Vec<_>, _>>()?.join("\n")),
         Format::Json => write_json(rules),
     }
 }
@@ -93,13 +93,11 @@ struct JsonFile<'a> {
 
 struct JsonRule<'a>(&'a Rule);
 
-/// The operation of a rule.
-struct JsonOperation<'a>(&'a Rule);
-
 impl Serialize for JsonRule<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut rule = serializer.serialize_map(None)?;
-        rule.serialize_entry("operation", &JsonOperation(self.0))?;
+        let operation: Map<String, Value> = self.0.pairs().map(|(key, value)| (key.to_owned(), value.into())).collect();
+        rule.serialize_entry("operation", &operation)?;
         for (key, value) in settings(self.0) {
             match value {
                 SettingValue::Text(text) => rule.serialize_entry(key, &text)?,
@@ -112,17 +110,6 @@ impl Serialize for JsonRule<'_> {
         }
         rule.end()
     }
-}
-
-impl Serialize for JsonOperation<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.pairs())
-    }
-}
-
-fn write_ini(rules: &[Rule]) -> Result<String, Unwritable> {
-    let sections: Result<Vec<_>, _> = rules.iter().map(ini_section).collect();
-    Ok(sections?.join("\n"))
 }
 
 fn ini_section(rule: &Rule) -> Result<String, Unwritable> {

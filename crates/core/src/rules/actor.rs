@@ -45,10 +45,11 @@ impl ActorFields {
                 Some(lengths) => Self::OneNetwork(Key::new(field), lengths),
             },
             several => {
-                let field = |(at, field): (usize, &String)| FieldOfSeveral {
-                    before: text_before(at, field),
-                    field: Key::new(field),
-                    prefix: prefix(field),
+                let field = |(at, field): (usize, &String)| {
+                    let mut before = if at > 0 { vec![b' '] } else { Vec::new() };
+                    write_string(field.as_bytes(), &mut before);
+                    before.push(b'=');
+                    FieldOfSeveral { before: before.into(), field: Key::new(field), prefix: prefix(field) }
                 };
                 Self::Several(several.iter().enumerate().map(field).collect())
             }
@@ -161,17 +162,6 @@ fn read_string(from: &mut &str) -> Option<String> {
     Some(string)
 }
 
-/// Returns the text that precedes the value of field number `at`.
-fn text_before(at: usize, field: &str) -> Box<[u8]> {
-    let mut before = Vec::new();
-    if at > 0 {
-        before.push(b' ');
-    }
-    write_string(field.as_bytes(), &mut before);
-    before.push(b'=');
-    before.into()
-}
-
 /// Writes a string: bare if that is unambiguous, otherwise in quotes, with a backslash before each quote and backslash.
 fn write_string(string: &[u8], out: &mut Vec<u8>) {
     if operation::is_bare(string) {
@@ -191,7 +181,10 @@ fn write_string(string: &[u8], out: &mut Vec<u8>) {
 impl RuleSet {
     /// Returns the rules that count by exactly the fields of `actor`, in any order, with their indexes.
     pub fn rules_by_fields_of(&self, actor: &Operation) -> impl Iterator<Item = (usize, &Rule)> {
-        self.rules().iter().enumerate().filter(|(_, rule)| rule.counts_by_fields_of(actor))
+        self.rules().iter().enumerate().filter(|(_, rule)| {
+            let fields = &rule.actor_fields;
+            fields.len() == actor.iter().len() && fields.iter().all(|field| actor.get(field).is_some())
+        })
     }
 
     /// Returns the rules that count by exactly the fields of `actor` and that its requests can match, with their indexes.
@@ -201,11 +194,6 @@ impl RuleSet {
 }
 
 impl Rule {
-    fn counts_by_fields_of(&self, actor: &Operation) -> bool {
-        let fields = &self.actor_fields;
-        fields.len() == actor.iter().len() && fields.iter().all(|field| actor.get(field).is_some())
-    }
-
     /// Returns whether the patterns and the conditions match the values of the actor's fields. Other keys of a request may have any value.
     fn can_match(&self, actor: &Operation) -> bool {
         self.operation.iter().all(|(key, pattern)| actor.get(key).is_none_or(|value| pattern.matches(value)))

@@ -37,7 +37,7 @@ pub struct Matcher {
     sets: Vec<RuleBits>,
     /// Each set as one word, if there are few enough rules.
     words: Option<Box<[u64]>>,
-    blocks: usize,
+    pub(super) blocks: usize,
 }
 
 /// The rules that each value of one key satisfies.
@@ -185,10 +185,6 @@ impl Matcher {
         }
     }
 
-    pub fn blocks(&self) -> usize {
-        self.blocks
-    }
-
     /// Returns the words of `block` that may hold a selected rule.
     pub fn summary(&self, selection: &Selection, block: usize) -> u64 {
         // Words of a picked set and of an inverted one may cancel each other out, or not.
@@ -244,37 +240,6 @@ fn index_patterns<'a>(
     Ok((texts, globs, any))
 }
 
-struct Builder {
-    sets: Vec<RuleBits>,
-    rules: usize,
-}
-
-impl Builder {
-    /// Builds the index of one key. `patterns` has the rules that mention the key, in ascending order, with their
-    /// patterns. A rule may have several: a value must match one of them.
-    fn key_index(&mut self, key: &str, patterns: &[(u32, &Pattern)]) -> Result<KeyIndex, RuleSetError> {
-        let mut by_pattern: HashMap<&Pattern, Vec<u32>> = HashMap::new();
-        for (rule, pattern) in patterns {
-            by_pattern.entry(pattern).or_default().push(*rule);
-        }
-        let named: HashSet<u32> = patterns.iter().map(|(rule, _)| *rule).collect();
-        let mut absent: Vec<u32> = (0..self.rules as u32).filter(|rule| !named.contains(rule)).collect();
-        let absent_set = self.add(&absent);
-        absent.extend(by_pattern.remove(&Pattern::Any).unwrap_or_default());
-        absent.sort_unstable();
-        let present_set = self.add(&absent);
-
-        let sets = by_pattern.into_iter().map(|(pattern, rules)| (pattern, self.add(&rules)));
-        let (exact, globs, _) = index_patterns(key, sets)?;
-        Ok(KeyIndex { key: Key::new(key), absent: absent_set, present: present_set, exact, globs })
-    }
-
-    fn add(&mut self, rules: &[u32]) -> SetId {
-        self.sets.push(RuleBits::new(rules, self.rules));
-        (self.sets.len() - 1) as SetId
-    }
-}
-
 /// Maximum number of fields with conditions. Each is looked up for every request; one with both kinds counts twice.
 pub const MAX_FIELDS: usize = 32;
 
@@ -314,7 +279,36 @@ impl ConditionIndex {
     }
 }
 
+struct Builder {
+    sets: Vec<RuleBits>,
+    rules: usize,
+}
+
 impl Builder {
+    /// Builds the index of one key. `patterns` has the rules that mention the key, in ascending order, with their
+    /// patterns. A rule may have several: a value must match one of them.
+    fn key_index(&mut self, key: &str, patterns: &[(u32, &Pattern)]) -> Result<KeyIndex, RuleSetError> {
+        let mut by_pattern: HashMap<&Pattern, Vec<u32>> = HashMap::new();
+        for (rule, pattern) in patterns {
+            by_pattern.entry(pattern).or_default().push(*rule);
+        }
+        let named: HashSet<u32> = patterns.iter().map(|(rule, _)| *rule).collect();
+        let mut absent: Vec<u32> = (0..self.rules as u32).filter(|rule| !named.contains(rule)).collect();
+        let absent_set = self.add(&absent);
+        absent.extend(by_pattern.remove(&Pattern::Any).unwrap_or_default());
+        absent.sort_unstable();
+        let present_set = self.add(&absent);
+
+        let sets = by_pattern.into_iter().map(|(pattern, rules)| (pattern, self.add(&rules)));
+        let (exact, globs, _) = index_patterns(key, sets)?;
+        Ok(KeyIndex { key: Key::new(key), absent: absent_set, present: present_set, exact, globs })
+    }
+
+    fn add(&mut self, rules: &[u32]) -> SetId {
+        self.sets.push(RuleBits::new(rules, self.rules));
+        (self.sets.len() - 1) as SetId
+    }
+
     /// Creates the index of each field and kind.
     ///
     /// # Errors

@@ -200,13 +200,9 @@ impl GlobIndex {
     #[inline]
     pub fn for_each_match(&self, value: &[u8], pieces: &mut Vec<usize>, found: impl FnMut(u32)) {
         // Most keys have no globs: their patterns are exact, or match everything.
-        if !self.is_empty() {
+        if !self.prefixes.is_empty() || self.pieces.is_some() {
             self.for_each_filed_match(value, pieces, found);
         }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.prefixes.is_empty() && self.pieces.is_none()
     }
 
     fn for_each_filed_match(&self, value: &[u8], pieces: &mut Vec<usize>, mut found: impl FnMut(u32)) {

@@ -198,22 +198,7 @@ impl Settings {
         let time_ns = self.refill_seconds.unwrap_or(self.reset_seconds).as_nanos();
         Limit::new(self.algorithm(), capacity, refill, time_ns)
     }
-}
 
-/// Describes the grant for people: `allows 10 in 60 s`.
-impl fmt::Display for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.credit_limit == 0 {
-            f.write_str("always denies")
-        } else if self.calendar.is_none() && self.reset_seconds.is_zero() {
-            f.write_str("always allows")
-        } else {
-            write!(f, "allows {}", self.describe_limit())
-        }
-    }
-}
-
-impl Settings {
     /// Describes the limit for people: `10 in 60 s`.
     pub(super) fn describe_limit(&self) -> String {
         let (credits, seconds) = (self.credit_limit, self.reset_seconds);
@@ -236,6 +221,19 @@ impl Settings {
             }
             Kind::Concurrency if self.credit_limit == 1 => format!("1 concurrent request, for {seconds} s ({name})"),
             Kind::Concurrency => format!("{credits} concurrent requests, each for {seconds} s ({name})"),
+        }
+    }
+}
+
+/// Describes the grant for people: `allows 10 in 60 s`.
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.credit_limit == 0 {
+            f.write_str("always denies")
+        } else if self.calendar.is_none() && self.reset_seconds.is_zero() {
+            f.write_str("always allows")
+        } else {
+            write!(f, "allows {}", self.describe_limit())
         }
     }
 }

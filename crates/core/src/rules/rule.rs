@@ -258,42 +258,7 @@ impl Rule {
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.operation.iter().map(|(key, pattern)| (key.as_str(), pattern.as_str()))
     }
-}
 
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&header(self.pairs()))
-    }
-}
-
-/// Returns the text that names an operation for people: `default`, or its pairs.
-///
-/// If the text form cannot express a pair, its strings are escaped; such a header cannot be parsed.
-pub fn header<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> String {
-    let pairs: Vec<_> = pairs.collect();
-    if pairs.is_empty() {
-        return "default".to_owned();
-    }
-    operation::write(pairs.iter().copied()).unwrap_or_else(|_unwritable| {
-        let escaped: Vec<_> = pairs.iter().map(|(key, value)| format!("{key:?}={value:?}")).collect();
-        escaped.join(" ")
-    })
-}
-
-/// Characters of an invalid value that an error message repeats.
-const MAX_ECHOED_CHARS: usize = 64;
-
-/// An error for a request whose cost field has an invalid value.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the field '{field}' is the cost of the hit and must be a whole number from 0 to {}, not '{value}'", u64::MAX)]
-pub struct BadCost {
-    /// The rule's `costField`.
-    pub field: String,
-    /// The beginning of its value.
-    pub value: String,
-}
-
-impl Rule {
     /// Returns whether a request takes the cost that it gives, or 1, and the value of no field.
     #[inline]
     pub fn takes_given_cost(&self) -> bool {
@@ -335,61 +300,7 @@ impl Rule {
             .flatten()
             .ok_or_else(|| BadCost { field: field.clone(), value: value.chars().take(MAX_ECHOED_CHARS).collect() })
     }
-}
 
-/// The identity of a rule's counters.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Identity<'a> {
-    /// Counters that belong to the rule. A change of its limit starts new ones.
-    Unnamed {
-        /// The pairs of the rule and its conditions: see [`Rule::match_pairs`].
-        operation: Vec<(&'a str, Cow<'a, str>)>,
-        /// The limit. A concurrency limit has its numbers cleared.
-        limit: Limit,
-        /// Fields whose names are part of the actors. Empty if there is at most one field.
-        names_in_actors: &'a [String],
-        /// The networks that name actors.
-        actor_prefix: Option<&'a ActorPrefix>,
-    },
-    /// Counters with a name of their own. They record usage, so their identity does not include the number of credits.
-    Named {
-        /// The name.
-        counter: &'a str,
-        /// How credits come back.
-        rhythm: Rhythm,
-        /// The fields that separate the counters, in the rule's order.
-        actor_fields: &'a [String],
-        /// The networks that name actors.
-        actor_prefix: Option<&'a ActorPrefix>,
-    },
-}
-
-/// How credits come back: the limit without its number of credits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Rhythm {
-    /// The algorithm, whose states are not interchangeable with another's.
-    pub algorithm: Kind,
-    /// The length of a window, or the time between refills. Zero for leases, which outlive changes of their TTL.
-    time: Seconds,
-    calendar: Option<CalendarId>,
-    /// Credits that a refill of a token bucket adds; `None` if a refill fills the bucket.
-    pub refill_credits: Option<u64>,
-}
-
-impl Settings {
-    /// Returns how credits come back, without the number of credits.
-    pub fn rhythm(&self) -> Rhythm {
-        let is_lease = self.algorithm() == Kind::Concurrency;
-        Rhythm {
-            algorithm: self.algorithm(),
-            time: if is_lease { Seconds::default() } else { self.refill_seconds.unwrap_or(self.reset_seconds) },
-            calendar: self.calendar.map(|calendar| calendar.id()),
-            refill_credits: self.refill_credits,
-        }
-    }
-}
-
-impl Rule {
     /// Returns the pairs that name the rule's counters unless they have a name: those of [`Rule::match_pairs`], and how its
     /// actors are counted by networks. No operation has a key twice, so no other rule has these pairs.
     pub fn counter_pairs(&self) -> Vec<(&str, Cow<'_, str>)> {
@@ -424,43 +335,7 @@ impl Rule {
             },
         })
     }
-}
 
-/// A setting of a rule.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NamedSetting {
-    /// Name of the setting in a rules file.
-    pub name: &'static str,
-    /// Value of the setting.
-    pub value: SettingValue,
-    /// Whether the rule means the same without the setting.
-    pub is_default: bool,
-}
-
-/// The value of a setting. Displays as text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SettingValue {
-    /// A word or a text.
-    Text(String),
-    /// Digits, perhaps with decimals. May be more than a floating-point number can hold.
-    Number(String),
-    /// Names of fields, at least one.
-    Fields(Vec<String>),
-    /// A field, and a text about it. Displays as `field: text`.
-    OfField(String, String),
-}
-
-impl fmt::Display for SettingValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Text(text) | Self::Number(text) => f.write_str(text),
-            Self::Fields(fields) => f.write_str(&fields.join(", ")),
-            Self::OfField(field, text) => write!(f, "{field}: {text}"),
-        }
-    }
-}
-
-impl Rule {
     /// Returns its [settings](Rule::named_settings) as text, by their names in a rules file.
     pub fn describe(&self) -> Vec<(&'static str, String)> {
         self.named_settings().map(|setting| (setting.name, setting.value.to_string())).collect()
@@ -517,6 +392,125 @@ impl Rule {
             (COMMENT, text(&self.comment), false),
         ];
         given.into_iter().filter_map(|(name, value, is_default)| Some(NamedSetting { name, value: value?, is_default }))
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&header(self.pairs()))
+    }
+}
+
+/// Returns the text that names an operation for people: `default`, or its pairs.
+///
+/// If the text form cannot express a pair, its strings are escaped; such a header cannot be parsed.
+pub fn header<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let pairs: Vec<_> = pairs.collect();
+    if pairs.is_empty() {
+        return "default".to_owned();
+    }
+    operation::write(pairs.iter().copied()).unwrap_or_else(|_unwritable| {
+        let escaped: Vec<_> = pairs.iter().map(|(key, value)| format!("{key:?}={value:?}")).collect();
+        escaped.join(" ")
+    })
+}
+
+/// Characters of an invalid value that an error message repeats.
+const MAX_ECHOED_CHARS: usize = 64;
+
+/// An error for a request whose cost field has an invalid value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the field '{field}' is the cost of the hit and must be a whole number from 0 to {}, not '{value}'", u64::MAX)]
+pub struct BadCost {
+    /// The rule's `costField`.
+    pub field: String,
+    /// The beginning of its value.
+    pub value: String,
+}
+
+/// The identity of a rule's counters.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Identity<'a> {
+    /// Counters that belong to the rule. A change of its limit starts new ones.
+    Unnamed {
+        /// The pairs of the rule and its conditions: see [`Rule::match_pairs`].
+        operation: Vec<(&'a str, Cow<'a, str>)>,
+        /// The limit. A concurrency limit has its numbers cleared.
+        limit: Limit,
+        /// Fields whose names are part of the actors. Empty if there is at most one field.
+        names_in_actors: &'a [String],
+        /// The networks that name actors.
+        actor_prefix: Option<&'a ActorPrefix>,
+    },
+    /// Counters with a name of their own. They record usage, so their identity does not include the number of credits.
+    Named {
+        /// The name.
+        counter: &'a str,
+        /// How credits come back.
+        rhythm: Rhythm,
+        /// The fields that separate the counters, in the rule's order.
+        actor_fields: &'a [String],
+        /// The networks that name actors.
+        actor_prefix: Option<&'a ActorPrefix>,
+    },
+}
+
+/// How credits come back: the limit without its number of credits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Rhythm {
+    /// The algorithm, whose states are not interchangeable with another's.
+    pub algorithm: Kind,
+    /// The length of a window, or the time between refills. Zero for leases, which outlive changes of their TTL.
+    time: Seconds,
+    calendar: Option<CalendarId>,
+    /// Credits that a refill of a token bucket adds; `None` if a refill fills the bucket.
+    pub refill_credits: Option<u64>,
+}
+
+impl Settings {
+    /// Returns how credits come back, without the number of credits.
+    pub fn rhythm(&self) -> Rhythm {
+        let is_lease = self.algorithm() == Kind::Concurrency;
+        Rhythm {
+            algorithm: self.algorithm(),
+            time: if is_lease { Seconds::default() } else { self.refill_seconds.unwrap_or(self.reset_seconds) },
+            calendar: self.calendar.map(|calendar| calendar.id()),
+            refill_credits: self.refill_credits,
+        }
+    }
+}
+
+/// A setting of a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedSetting {
+    /// Name of the setting in a rules file.
+    pub name: &'static str,
+    /// Value of the setting.
+    pub value: SettingValue,
+    /// Whether the rule means the same without the setting.
+    pub is_default: bool,
+}
+
+/// The value of a setting. Displays as text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SettingValue {
+    /// A word or a text.
+    Text(String),
+    /// Digits, perhaps with decimals. May be more than a floating-point number can hold.
+    Number(String),
+    /// Names of fields, at least one.
+    Fields(Vec<String>),
+    /// A field, and a text about it. Displays as `field: text`.
+    OfField(String, String),
+}
+
+impl fmt::Display for SettingValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) | Self::Number(text) => f.write_str(text),
+            Self::Fields(fields) => f.write_str(&fields.join(", ")),
+            Self::OfField(field, text) => write!(f, "{field}: {text}"),
+        }
     }
 }
 

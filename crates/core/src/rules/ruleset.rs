@@ -117,7 +117,9 @@ impl RuleSet {
 
     /// Returns the rules that apply to every operation that `rule` matches, like [`RuleSet::matches`].
     pub(super) fn matches_all_of<'a>(&'a self, rule: &'a Rule, scratch: &'a mut Scratch) -> Matches<'a> {
-        Matches { special: Some(rule), ..self.matches_values(&self.matcher, &MostGeneralOperation::of(rule), scratch) }
+        let values = rule.operation.iter().map(|(key, pattern)| (key.as_str(), pattern.most_general_value())).collect();
+        let general = MostGeneralOperation { rule, values };
+        Matches { special: Some(rule), ..self.matches_values(&self.matcher, &general, scratch) }
     }
 }
 
@@ -158,7 +160,7 @@ impl<'a> Iterator for Matches<'a> {
             }
         };
         if found.is_none_or(|rule| rule.match_policy == MatchPolicy::Stop) {
-            self.finish();
+            (self.bits, self.words, self.next_block) = (0, 0, self.matcher.blocks);
         }
         found.map(|rule| (index, rule))
     }
@@ -175,19 +177,13 @@ impl Matches<'_> {
             self.word = self.words.trailing_zeros();
             self.words &= self.words - 1;
             self.bits = matcher.word(self.selection, self.next_block - 1, self.word);
-        } else if self.next_block < matcher.blocks() {
+        } else if self.next_block < matcher.blocks {
             self.words = matcher.summary(self.selection, self.next_block);
             self.next_block += 1;
         } else {
             return None;
         }
         Some(())
-    }
-
-    fn finish(&mut self) {
-        self.bits = 0;
-        self.words = 0;
-        self.next_block = self.matcher.blocks();
     }
 }
 
@@ -241,13 +237,6 @@ impl RuleSet {
 struct MostGeneralOperation<'a> {
     rule: &'a Rule,
     values: Vec<(&'a str, Vec<u8>)>,
-}
-
-impl<'a> MostGeneralOperation<'a> {
-    pub(super) fn of(rule: &'a Rule) -> Self {
-        let values = rule.operation.iter().map(|(key, pattern)| (key.as_str(), pattern.most_general_value())).collect();
-        Self { rule, values }
-    }
 }
 
 impl Values for MostGeneralOperation<'_> {

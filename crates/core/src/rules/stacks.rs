@@ -294,28 +294,19 @@ pub(crate) fn find_masked_rules(rules: &RuleSet) -> Vec<(usize, usize)> {
 }
 
 /// Finds rules whose values are all `*`, and that answer requests of a later limit on a certain value. Returns the first
-/// such limit for each of them, in order of the limits: the limit and the earlier rule, by their indexes.
+/// such limit for each of them, in order of the limits: the limit and the earlier rule.
 ///
 /// For example, `[api-key=*]` answers a request for `[path=/login ip=*]` if the client sends any `api-key`. A rule all
 /// of whose keys the limit also has is not reported here, because it makes the limit unreachable.
-pub(crate) fn find_bypasses(rules: &[Rule]) -> Vec<(usize, usize)> {
-    let mut open: Vec<usize> = Vec::new();
-    let mut found = Vec::new();
-    for (index, rule) in rules.iter().enumerate() {
+pub(crate) fn find_bypasses(rules: &[Rule]) -> Vec<(&Rule, &Rule)> {
+    let (mut open, mut found) = (Vec::new(), Vec::new());
+    for rule in rules {
         if is_limit_on_a_value(rule) {
-            open.retain(|by| {
-                let is_bypassed = rules.get(*by).is_some_and(|by| {
-                    // A rule all of whose keys the limit also has makes it unreachable.
-                    by.operation.iter().any(|(key, _)| rule.pattern(key).is_none())
-                });
-                if is_bypassed {
-                    found.push((index, *by));
-                }
-                !is_bypassed
-            });
+            let is_bypass = |by: &mut &Rule| by.operation.iter().any(|(key, _)| rule.pattern(key).is_none());
+            found.extend(open.extract_if(.., is_bypass).map(|by| (rule, by)));
         }
         if is_satisfied_by_any_values(rule) && rule.match_policy == MatchPolicy::Stop && rule.quota != Quota::Never {
-            open.push(index);
+            open.push(rule);
         }
     }
     found

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use jiff::civil::Time;
 use serde_saphyr::Spanned;
 
-use super::yaml::{Descriptor, OddKeys, RateLimit, Repeated, Source, is_known, is_set, line, text};
+use super::yaml::{Descriptor, OddKeys, RateLimit, Repeated, Source, is_known, is_set, line, quotas, text};
 use crate::calendar::{Calendar, Unit};
 use crate::config::Problems;
 use crate::config::checker::{MAX_LABEL_LENGTH, to_label};
@@ -35,7 +35,7 @@ pub fn domain((document, source): Source, labels: &mut Labels, problems: &mut Pr
     let root =
         Step { line, key: DOMAIN.to_owned(), condition: ValueCondition::new(Some(name), false), name: name.to_owned() };
     let mut validator =
-        EntryValidator { source: &source, path: vec![root], quotas: document.quotas(), labels, problems };
+        EntryValidator { source: &source, path: vec![root], quotas: quotas(&document.descriptors), labels, problems };
     validator.report_keys(&document.odd_keys);
     let entries = validator.entries(document.descriptors);
     Some(Domain { name: name.to_owned(), entries })
@@ -163,13 +163,11 @@ impl EntryValidator<'_> {
     }
 
     fn error(&mut self, line: usize, what: impl Into<String>, fix: impl Into<String>) {
-        let operation = self.operation();
-        self.problems.error((line, operation.as_str()), what, fix);
+        self.problems.error((line, self.operation().as_str()), what, fix);
     }
 
     fn warning(&mut self, line: usize, what: impl Into<String>, fix: impl Into<String>) {
-        let operation = self.operation();
-        self.problems.warning((line, operation.as_str()), what, fix);
+        self.problems.warning((line, self.operation().as_str()), what, fix);
     }
 
     /// Returns the operation of a rule for the current entry.

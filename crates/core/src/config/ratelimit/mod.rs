@@ -113,7 +113,9 @@ impl Importer {
         if self.has_unusable_file {
             return Err(self.report);
         }
-        self.rules.push(default_rule());
+        // Ratelimit, too, allows requests without a limit. The comment states a difference that applies to all rules.
+        let default = rule(Vec::new(), Settings::unlimited(), 1);
+        self.rules.push(Rule { comment: Some(DIFFERENCE.to_owned()), ..default });
         Ok(Import { rules: self.rules, left_out: self.report.errors, warnings: self.report.warnings })
     }
 }
@@ -131,12 +133,6 @@ fn rules_of_domain(domain: &Domain, file: &str, problems: &mut Problems) -> Vec<
         list.add(&domain.entries, &keys);
     }
     list.without_idle_guards()
-}
-
-/// Returns the rule that allows requests without a limit, as ratelimit does. Its comment states a difference that
-/// applies to all rules.
-fn default_rule() -> Rule {
-    Rule { comment: Some(DIFFERENCE.to_owned()), ..rule(Vec::new(), Settings::unlimited(), 1) }
 }
 
 /// Returns the sequences of keys in the configuration, longest first. Of sequences with the same keys only one is
@@ -158,7 +154,7 @@ fn find_sequences<'a>(entries: &'a [Entry], problems: &mut Problems) -> Vec<Vec<
                     problems.error(line, what, "send them in one order only");
                 }
             }
-            Vacant(new) => drop(new.insert(keys)),
+            Vacant(new) => _ = new.insert(keys),
         }
     }
     let mut sequences: Vec<_> = by_keys.into_values().collect();
@@ -239,11 +235,8 @@ impl<'a> RuleList<'a> {
     }
 
     fn rule(&self, settings: Settings, line: usize) -> Rule {
-        rule(
-            self.path.iter().map(|(key, condition)| ((*key).to_owned(), condition.pattern.clone())).collect(),
-            settings,
-            line,
-        )
+        let pair = |(key, condition): &(&str, ValueCondition)| ((*key).to_owned(), condition.pattern.clone());
+        rule(self.path.iter().map(pair).collect(), settings, line)
     }
 
     /// Removes guards without an effect, from the bottom up, so that each guard is compared with the rules that remain

@@ -39,13 +39,6 @@ pub struct OddKeys {
     pub repeated: Vec<Repeated>,
 }
 
-impl OddKeys {
-    fn extend(&mut self, other: Self) {
-        self.unknown.extend(other.unknown);
-        self.repeated.extend(other.repeated);
-    }
-}
-
 /// A key that a mapping has again, itself or in a mapping that it merges. The last value counts, as in ratelimit.
 #[derive(Debug)]
 pub struct Repeated {
@@ -91,7 +84,8 @@ macro_rules! mapping {
             }
 
             fn merge(&mut self, merged: Self) -> Vec<&'static str> {
-                self.odd_keys.extend(merged.odd_keys);
+                self.odd_keys.unknown.extend(merged.odd_keys.unknown);
+                self.odd_keys.repeated.extend(merged.odd_keys.repeated);
                 let replaced = [$((stringify!($field), self.$field.merge(merged.$field))),*];
                 replaced.into_iter().filter(|(_, is_replaced)| *is_replaced).map(|(name, _)| name).collect()
             }
@@ -176,23 +170,14 @@ pub fn is_set(switch: &Option<Spanned<bool>>) -> bool {
     switch.as_ref().is_some_and(|switch| switch.value)
 }
 
-impl Document {
-    /// Returns the lines of all limits with `quota_mode`, in order. Ratelimit ignores the key on entries without a
-    /// limit.
-    pub fn quotas(&self) -> Vec<usize> {
-        let mut lines = Vec::new();
-        collect_quotas(&self.descriptors, &mut lines);
-        lines
-    }
-}
-
-fn collect_quotas(descriptors: &Option<Vec<Spanned<Descriptor>>>, lines: &mut Vec<usize>) {
-    for Spanned { value: descriptor, .. } in descriptors.iter().flatten() {
+/// Returns the lines of all limits with `quota_mode`, in order. Ratelimit ignores the key on entries without a limit.
+pub fn quotas(descriptors: &Option<Vec<Spanned<Descriptor>>>) -> Vec<usize> {
+    let with_nested = |Spanned { value: descriptor, .. }: &Spanned<Descriptor>| {
         let is_limited = descriptor.rate_limit.as_ref().is_some_and(|given| !is_set(&given.value.unlimited));
         let quota_mode = descriptor.quota_mode.as_ref().filter(|switch| switch.value && is_limited);
-        lines.extend(quota_mode.map(line));
-        collect_quotas(&descriptor.descriptors, lines);
-    }
+        quota_mode.map(line).into_iter().chain(quotas(&descriptor.descriptors))
+    };
+    descriptors.iter().flatten().flat_map(with_nested).collect()
 }
 
 /// A mapping whose fields are read by key.

@@ -193,7 +193,8 @@ fn grant(header: &str) -> Rule {
 }
 
 fn bypasses(rules: Vec<Rule>) -> Vec<(usize, usize)> {
-    find_bypasses(&rules)
+    let index = |rule: &Rule| rules.iter().position(|candidate| std::ptr::eq(candidate, rule)).unwrap();
+    find_bypasses(&rules).into_iter().map(|(limit, by)| (index(limit), index(by))).collect()
 }
 
 #[test]
