@@ -121,6 +121,19 @@ impl RuleSet {
         let general = MostGeneralOperation { rule, values };
         Matches { special: Some(rule), ..self.matches_values(&self.matcher, &general, scratch) }
     }
+
+    /// Returns the index of the rule with this name. A label takes precedence over `default`, and over a position.
+    pub fn find_by_name(&self, name: &str) -> Option<usize> {
+        let rules = self.rules();
+        let by_label = || rules.iter().position(|rule| rule.label.as_deref() == Some(name));
+        let default = || rules.iter().position(Rule::is_default).filter(|_| name == DEFAULT_RULE);
+        let by_position = || {
+            let index = index_in_name(name)?;
+            // The position of a rule with a label is not its name.
+            rules.get(index).is_some_and(|rule| rule.name(index) == name).then_some(index)
+        };
+        by_label().or_else(default).or_else(by_position)
+    }
 }
 
 /// Iterator over matching rules, see [`RuleSet::matches`].
@@ -216,21 +229,6 @@ fn index_in_name(name: &str) -> Option<usize> {
     // Only this notation is a name: not `rule-01`.
     let is_number = digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.starts_with('0');
     digits.parse::<usize>().ok().filter(|_| is_number)?.checked_sub(1)
-}
-
-impl RuleSet {
-    /// Returns the index of the rule with this name. A label takes precedence over `default`, and over a position.
-    pub fn find_by_name(&self, name: &str) -> Option<usize> {
-        let rules = self.rules();
-        let by_label = || rules.iter().position(|rule| rule.label.as_deref() == Some(name));
-        let default = || rules.iter().position(Rule::is_default).filter(|_| name == DEFAULT_RULE);
-        let by_position = || {
-            let index = index_in_name(name)?;
-            // The position of a rule with a label is not its name.
-            rules.get(index).is_some_and(|rule| rule.name(index) == name).then_some(index)
-        };
-        by_label().or_else(default).or_else(by_position)
-    }
 }
 
 /// The most general operation that a rule matches.
