@@ -4,7 +4,7 @@ use std::num::{NonZeroU64, NonZeroUsize};
 
 use divvy_core::units::{self, Time};
 
-use crate::keys::{Distribution, MAX_KEYS};
+use crate::plan::{Distribution, MAX_KEYS};
 
 /// Maximum duration of a run and of a warm-up: 30 days, in seconds.
 const MAX_SECONDS: u64 = 30 * 86_400;

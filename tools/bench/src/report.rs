@@ -102,21 +102,17 @@ impl Latency {
 /// Returns a warning if all hits had the same answer, because such a load only exercises part of the server.
 fn warning(command: &str, requests: u64, denied: u64) -> Option<&'static str> {
     let name = command.split_whitespace().next().unwrap_or_default();
-    if requests == 0 || !HITS.iter().any(|hit| hit.eq_ignore_ascii_case(name)) {
-        return None;
-    }
-    if denied == requests {
-        Some(
+    match denied {
+        _ if requests == 0 || !HITS.iter().any(|hit| hit.eq_ignore_ascii_case(name)) => None,
+        _ if denied == requests => Some(
             "every hit was denied: perhaps no rule allows this operation. Choose an allowed one with --command, and \
              enough --keys; `divvy explain` shows which rule answers",
-        )
-    } else if denied == 0 {
-        Some(
+        ),
+        0 => Some(
             "no hit was denied: perhaps nothing is counted for this operation, or the limit was not reached. `divvy \
              explain` shows which rule answers; fewer --keys, or --distribution zipf, reach its limit sooner",
-        )
-    } else {
-        None
+        ),
+        _ => None,
     }
 }
 

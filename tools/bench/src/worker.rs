@@ -15,8 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::args::{BenchArgs, Protocol};
 use crate::connection::{Connection, ReplyCounts};
-use crate::keys::{KeySequence, actor};
-use crate::plan::Plan;
+use crate::plan::{KeySequence, Plan, actor};
 use divvy_core::clock::NANOS_PER_SECOND;
 
 /// Maximum time that a thread waits before it checks the state of the run again.
@@ -67,7 +66,10 @@ impl<'a> Worker<'a> {
         while !self.has_failed.load(Relaxed) {
             let now_ns = self.now_ns();
             if now_ns >= self.next_issue_ns {
-                self.issue(now_ns)?;
+                for lane in &mut self.lanes {
+                    lane.issue(now_ns, &mut self.shared).context("sending requests")?;
+                }
+                self.next_issue_ns = now_ns + self.shared.plan.send_interval_ns;
                 if self.is_done(now_ns) {
                     break;
                 }
@@ -75,14 +77,6 @@ impl<'a> Worker<'a> {
             self.wait(&mut waits)?;
             self.receive(&waits)?;
         }
-        Ok(())
-    }
-
-    fn issue(&mut self, now_ns: u64) -> anyhow::Result<()> {
-        for lane in &mut self.lanes {
-            lane.issue(now_ns, &mut self.shared).context("sending requests")?;
-        }
-        self.next_issue_ns = now_ns + self.shared.plan.send_interval_ns;
         Ok(())
     }
 

@@ -164,13 +164,9 @@ fn parse_boolean(name: &str, value: &str) -> Result<bool, String> {
 
 fn parse_network(name: &str, value: &str) -> Result<Network, String> {
     Network::of_value(value.as_bytes()).ok_or_else(|| {
-        let error = NetworkError::NoAddress;
-        format!("{name} is '{}', but {error}: {}", shorten(value), error.fix())
+        let (error, shown) = (NetworkError::NoAddress, value.chars().take(MAX_SHOWN).collect::<String>());
+        format!("{name} is '{shown}', but {error}: {}", error.fix())
     })
-}
-
-fn shorten(text: &str) -> String {
-    text.chars().take(MAX_SHOWN).collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! Requests to divvy's API about blocks.
 
-use std::ops::AddAssign;
-
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use divvy_core::clock::{Timestamp, ceil_seconds};
@@ -116,15 +114,6 @@ pub struct EditCounts {
     pub full: u64,
 }
 
-impl AddAssign for EditCounts {
-    fn add_assign(&mut self, other: Self) {
-        self.set += other.set;
-        self.removed += other.removed;
-        self.kept += other.kept;
-        self.full += other.full;
-    }
-}
-
 /// A block to set or to remove: the list of the request that it is in, and its entry there.
 pub struct Edit(&'static str, Value);
 
@@ -188,7 +177,12 @@ impl Divvy {
     pub async fn edit(&self, edits: impl Iterator<Item = Edit>, edited: &mut EditCounts) -> anyhow::Result<()> {
         let mut edits = edits.peekable();
         while edits.peek().is_some() {
-            *edited += self.ask(Method::POST, "/v1/blocks/bulk", Some(next_request(&mut edits))).await?;
+            let body = Some(next_request(&mut edits));
+            let EditCounts { set, removed, kept, full } = self.ask(Method::POST, "/v1/blocks/bulk", body).await?;
+            edited.set += set;
+            edited.removed += removed;
+            edited.kept += kept;
+            edited.full += full;
             yield_now().await;
         }
         Ok(())

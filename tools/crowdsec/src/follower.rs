@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use divvy_core::clock::{Clock, NANOS_PER_SECOND, Timestamp};
+use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_core::rules::Network;
 use divvy_telemetry::logging::Escaped;
 
+use crate::Shared;
 use crate::client::UnreadRequest;
-use crate::divvy_api::{ALL_RULES, Divvy, Edit, EditCounts, Feed, MARK, OWNER};
-use crate::metrics::Metrics;
+use crate::divvy_api::{ALL_RULES, Edit, EditCounts, Feed, MARK, OWNER};
 use crate::upstream::{Answer, Ban, Upstream, is_same_end};
 
 /// Maximum number of bans that are followed, which bounds the memory of a list. divvy's --max-blocks is 1,000,000 unless it was
@@ -35,13 +35,9 @@ const DIVVY_FAILED: &str = "divvy did not take all of the blocks, or does not li
 /// Follows one CrowdSec.
 pub struct Follower {
     upstream: Upstream,
-    divvy: Arc<Divvy>,
-    /// The field of addresses, which the blocks are about.
-    field: Arc<str>,
+    shared: Arc<Shared>,
     /// Time between two requests.
     interval: Duration,
-    clock: Clock,
-    metrics: Arc<Metrics>,
     /// Whether the next request is for all decisions.
     needs_all: bool,
     /// Time of the last answer with all decisions.
@@ -64,19 +60,12 @@ struct OwnBlock {
 }
 
 impl Follower {
-    /// Creates a follower, which asks once in each `interval`. Its blocks are about this field.
-    pub fn new(
-        upstream: Upstream,
-        divvy: Arc<Divvy>,
-        field: Arc<str>,
-        interval: Duration,
-        clock: Clock,
-        metrics: Arc<Metrics>,
-    ) -> Self {
+    /// Creates a follower, which asks once in each `interval`.
+    pub fn new(upstream: Upstream, shared: Arc<Shared>, interval: Duration) -> Self {
         let feed = Feed::new(&[("rule", ALL_RULES), ("owner", OWNER)]);
         let (own, doubted) = (HashMap::new(), HashSet::new());
         let (needs_all, had_all, failures) = (true, Timestamp::EPOCH, 0);
-        Self { upstream, divvy, field, interval, clock, metrics, needs_all, had_all, failures, own, feed, doubted }
+        Self { upstream, shared, interval, needs_all, had_all, failures, own, feed, doubted }
     }
 
     /// Follows the CrowdSec server, and never returns.
@@ -91,10 +80,10 @@ impl Follower {
 
     /// Asks once, and puts the answer in force. Returns whether that succeeded.
     async fn poll(&mut self, was_followed: bool) -> bool {
-        let asked = self.ask(self.clock.now()).await;
+        let asked = self.ask(self.shared.clock.now()).await;
         let upstream = self.upstream.client.address();
-        self.metrics.polls.with_label_values(&[if asked.is_ok() { "ok" } else { "failed" }]).inc();
-        self.metrics.failing.set(asked.is_err().into());
+        self.shared.metrics.polls.with_label_values(&[if asked.is_ok() { "ok" } else { "failed" }]).inc();
+        self.shared.metrics.failing.set(asked.is_err().into());
         match &asked {
             Ok(EditCounts { set, kept, removed, full }) => {
                 if !was_followed {
@@ -144,7 +133,7 @@ impl Follower {
             ("ignored", others),
             ("malformed", malformed),
         ] {
-            self.metrics.decisions.with_label_values(&[effect]).inc_by(count);
+            self.shared.metrics.decisions.with_label_values(&[effect]).inc_by(count);
         }
         let is_confirmed = is_confirmed.context(DIVVY_FAILED)?;
         ensure!(
@@ -158,18 +147,18 @@ impl Follower {
     /// Learns which blocks divvy has. Returns whether it lists all of them. It may have lost some, as after a restart without a
     /// disk, so all decisions are asked for again.
     async fn follow_own(&mut self, now: Timestamp) -> anyhow::Result<bool> {
-        let update = self.divvy.follow(&mut self.feed).await?;
+        let update = self.shared.divvy.follow(&mut self.feed).await?;
         if update.is_whole {
             self.own.clear();
         }
         for block in update.set {
-            if let Some(network) = block.network(&self.field) {
+            if let Some(network) = block.network(&self.shared.field) {
                 let ends = block.expires_in.map(|seconds| now.plus(seconds.saturating_mul(NANOS_PER_SECOND)));
                 let scenario = block.reason.as_deref().and_then(|reason| reason.strip_prefix(MARK)).unwrap_or_default();
                 self.own.insert(network, OwnBlock { ends, scenario: scenario.into() });
             }
         }
-        for network in update.removed.iter().filter_map(|block| block.network(&self.field)) {
+        for network in update.removed.iter().filter_map(|block| block.network(&self.shared.field)) {
             self.own.remove(&network);
         }
         // divvy does not name blocks that end at their time.
@@ -181,7 +170,7 @@ impl Follower {
     /// which makes room. Returns false if the next request must be for all decisions.
     async fn put_in_force(&mut self, answer: &Answer, is_whole: bool, edited: &mut EditCounts) -> anyhow::Result<bool> {
         let lacking = if is_whole { self.lacking(answer) } else { Vec::new() };
-        let actor = |network: &Network| format!("{}={network}", self.field);
+        let actor = |network: &Network| format!("{}={network}", self.shared.field);
         let removals = lacking.iter().map(|network| Edit::remove(actor(network)));
         let sets = answer.bans.iter().filter_map(|(network, Ban { ends, scenario })| {
             let is_known = self.own.get(network).is_some_and(|own| match own.ends {
@@ -192,7 +181,7 @@ impl Follower {
         });
         // A box, because the compiler cannot prove that a task may hold these closures.
         let edits: Box<dyn Iterator<Item = Edit> + Send + '_> = Box::new(removals.chain(sets));
-        self.divvy.edit(edits, edited).await?;
+        self.shared.divvy.edit(edits, edited).await?;
         // The network may have other bans, which a list of all decisions shows. A block at its end needs none.
         let has_ended = |network: &Network| {
             self.own.get(network).is_some_and(|own| own.ends.is_none_or(|ends| !is_same_end(ends, answer.time)))

@@ -1,11 +1,11 @@
-//! `divvy-crowdsec`: a client of divvy that follows a CrowdSec server, and serves CrowdSec's bouncers. This file has the flags and
-//! the start.
+//! `divvy-crowdsec`: a client of divvy that follows a CrowdSec server, and serves CrowdSec's bouncers. This file has the flags, the
+//! start, and the metrics of all parts.
 //!
 //! [`follower`] makes the bans of a CrowdSec server blocks of divvy: [`upstream`] asks for its decisions, and finds the bans among
 //! them. [`server`] answers bouncers: it follows divvy's blocks, and [`journal`] has them in the order of their changes, and writes
 //! the answers. [`decision`] has the messages of CrowdSec's Local API. Source: `pkg/models/localapi_swagger.yaml` in
 //! <https://github.com/crowdsecurity/crowdsec>. [`divvy_api`] is the way to divvy, over the same [`client`] as to CrowdSec.
-//! [`keys`] reads the files with secrets, and [`metrics`] has the counts of all parts.
+//! [`keys`] reads the files with secrets.
 //!
 //! Nothing is kept on disk: after a start, divvy says which blocks there are.
 
@@ -15,7 +15,6 @@ mod divvy_api;
 mod follower;
 mod journal;
 mod keys;
-mod metrics;
 mod server;
 mod upstream;
 
@@ -30,6 +29,10 @@ use clap::{Parser, ValueEnum};
 use divvy_core::clock::Clock;
 use divvy_core::units::{self, MAX_SECONDS, Time};
 use divvy_telemetry::logging::{self, Format};
+use prometheus::{
+    IntCounterVec, IntGauge, Registry, TextEncoder, register_int_counter_vec_with_registry,
+    register_int_gauge_with_registry,
+};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -39,7 +42,6 @@ use crate::client::Client;
 use crate::divvy_api::Divvy;
 use crate::follower::Follower;
 use crate::keys::{BouncerKeys, read_key};
-use crate::metrics::Metrics;
 use crate::server::{BouncerServer, tls_acceptor};
 use crate::upstream::Upstream;
 
@@ -176,7 +178,7 @@ fn print_package_file(args: &Args) -> anyhow::Result<bool> {
 
 /// Serves until a signal asks to end. There is nothing to write at the end.
 async fn serve(args: &Args) -> anyhow::Result<()> {
-    let (metrics, clock, mut tasks) = (Arc::new(Metrics::new()?), Clock::system(), JoinSet::new());
+    let (metrics, mut tasks) = (Metrics::new()?, JoinSet::new());
     // All files are read before anything is served.
     let (upstream, (keys, tls)) = (args.upstream()?, args.bouncer_access()?);
     ensure!(
@@ -185,17 +187,16 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     );
     let client = Client::new("--divvy-url", &args.divvy_url, "--divvy-ca", args.divvy_ca.as_deref())?;
     let key = args.divvy_key_file.as_deref().map(|path| read_key(path, "Bearer "));
-    let divvy = Arc::new(Divvy { client, key: key.transpose().context("--divvy-key-file")? });
-    let field: Arc<str> = args.field.as_str().into();
+    let divvy = Divvy { client, key: key.transpose().context("--divvy-key-file")? };
+    let shared = Arc::new(Shared { divvy, field: args.field.clone(), clock: Clock::system(), metrics });
     if let Some(listen) = &args.listen {
         let listener = TcpListener::bind(listen).await.with_context(|| format!("--listen {listen}"))?;
         writeln!(io::stdout(), "bouncers on {}", listener.local_addr()?)?;
-        let (divvy, field, metrics) = (Arc::clone(&divvy), Arc::clone(&field), Arc::clone(&metrics));
-        tasks.spawn(Arc::new(BouncerServer::new(divvy, field, clock, keys, metrics)).run(listener, tls));
+        tasks.spawn(Arc::new(BouncerServer::new(Arc::clone(&shared), keys)).run(listener, tls));
     }
     if let Some(upstream) = upstream {
         let interval = args.interval.map_or(DEFAULT_INTERVAL, |Time(interval)| interval);
-        tasks.spawn(Follower::new(upstream, divvy, field, interval, clock, metrics).run());
+        tasks.spawn(Follower::new(upstream, shared, interval).run());
     }
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::select! {
@@ -221,5 +222,65 @@ impl Args {
         let files = self.tls_cert.as_deref().zip(self.tls_key.as_deref());
         let tls = files.map(|(certificate, key)| tls_acceptor(certificate, key)).transpose()?;
         Ok((keys, tls))
+    }
+}
+
+/// What the follower and the server of bouncers share.
+struct Shared {
+    divvy: Divvy,
+    /// The field of the clients' addresses, which the blocks are about.
+    field: String,
+    clock: Clock,
+    metrics: Metrics,
+}
+
+/// Requests to a CrowdSec server and their effects, and requests of bouncers.
+struct Metrics {
+    registry: Registry,
+    /// Requests of bouncers, by status.
+    bouncer_requests: IntCounterVec,
+    /// Requests to CrowdSec and divvy: `ok` and `failed`.
+    polls: IntCounterVec,
+    /// 1 if the last of these failed.
+    failing: IntGauge,
+    /// Decisions by their effect: the block was `set` or `removed`, an operator's was `kept`, or there was no room (`full`). Other
+    /// decisions are no bans of networks (`ignored`), or `malformed`.
+    decisions: IntCounterVec,
+}
+
+impl Metrics {
+    /// Registers all metrics.
+    ///
+    /// # Errors
+    /// A name is used twice.
+    fn new() -> prometheus::Result<Self> {
+        let registry = Registry::new();
+        let counters = |name: &str, help: &str, label, values: &[&str]| {
+            let counters = register_int_counter_vec_with_registry!(name, help, &[label], registry)?;
+            for value in values {
+                counters.with_label_values(&[value]);
+            }
+            prometheus::Result::Ok(counters)
+        };
+        let effects = ["set", "removed", "kept", "full", "ignored", "malformed"];
+        let polls = "Requests to CrowdSec and divvy, by result.";
+        let decisions = "Decisions of CrowdSec, by their effect.";
+        let requests = "Requests of bouncers, by status.";
+        let failing = "1 if the last request to CrowdSec or divvy failed. Blocks stay in force until they end.";
+        Ok(Self {
+            polls: counters("divvy_crowdsec_polls_total", polls, "result", &["ok", "failed"])?,
+            decisions: counters("divvy_crowdsec_decisions_total", decisions, "effect", &effects)?,
+            bouncer_requests: counters("divvy_crowdsec_bouncer_requests_total", requests, "status", &[])?,
+            failing: register_int_gauge_with_registry!("divvy_crowdsec_failing", failing, registry)?,
+            registry,
+        })
+    }
+
+    /// Returns the metrics in Prometheus's text format.
+    ///
+    /// # Errors
+    /// The library's.
+    fn text(&self) -> prometheus::Result<String> {
+        TextEncoder::new().encode_to_string(&self.registry.gather())
     }
 }

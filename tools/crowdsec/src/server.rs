@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bytes::Bytes;
-use divvy_core::clock::{Clock, NANOS_PER_SECOND, Timestamp};
+use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_telemetry::logging::{Escaped, LogThrottle};
 use futures_util::stream;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -35,11 +35,11 @@ use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
+use crate::Shared;
 use crate::decision::DecisionFilter;
-use crate::divvy_api::{ALL_RULES, Block, Divvy, Feed, MARK, OWNER, Update};
+use crate::divvy_api::{ALL_RULES, Block, Feed, MARK, OWNER, Update};
 use crate::journal::{Bouncer, Bouncers, Journal, Reason, write_changes, write_list};
 use crate::keys::BouncerKeys;
-use crate::metrics::Metrics;
 use crate::upstream::API_KEY;
 
 /// Maximum number of connections at a time. Bouncers ask every few seconds.
@@ -66,12 +66,9 @@ type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// The answers for bouncers, from the decisions about the blocks of one field.
 pub struct BouncerServer {
-    divvy: Arc<Divvy>,
-    field: Arc<str>,
-    clock: Clock,
+    shared: Arc<Shared>,
     /// The keys of bouncers; `None` lets all of them ask.
     keys: Option<BouncerKeys>,
-    metrics: Arc<Metrics>,
     journal: Arc<Mutex<Journal>>,
     bouncers: Arc<Mutex<Bouncers>>,
     /// Its lock admits one update at a time.
@@ -91,17 +88,11 @@ impl From<String> for Refusal {
 }
 
 impl BouncerServer {
-    /// Creates a server that follows the blocks of this field.
-    pub fn new(
-        divvy: Arc<Divvy>,
-        field: Arc<str>,
-        clock: Clock,
-        keys: Option<BouncerKeys>,
-        metrics: Arc<Metrics>,
-    ) -> Self {
-        let feed = tokio::sync::Mutex::new(Feed::new(&[("field", &field)]));
+    /// Creates a server that follows the blocks of the shared field.
+    pub fn new(shared: Arc<Shared>, keys: Option<BouncerKeys>) -> Self {
+        let feed = tokio::sync::Mutex::new(Feed::new(&[("field", &shared.field)]));
         let (journal, bouncers, updated) = (Arc::default(), Arc::default(), AtomicU64::new(0));
-        Self { divvy, field, clock, keys, metrics, journal, bouncers, feed, updated }
+        Self { shared, keys, journal, bouncers, feed, updated }
     }
 
     /// Serves bouncers, and never returns.
@@ -154,7 +145,7 @@ impl BouncerServer {
         let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
         let answer = match (method, request.uri().path()) {
             (&Method::GET, "/metrics") => {
-                let text = self.metrics.text().unwrap_or_default();
+                let text = self.shared.metrics.text().unwrap_or_default();
                 return response(StatusCode::OK, "text/plain; version=0.0.4", whole(text));
             }
             (&Method::GET, "/v1/decisions") => self.list(&request).await,
@@ -168,7 +159,7 @@ impl BouncerServer {
         let response = answer.unwrap_or_else(|Refusal(status, message)| {
             response(status, JSON, whole(json!({ "message": message }).to_string()))
         });
-        self.metrics.bouncer_requests.with_label_values(&[response.status().as_str()]).inc();
+        self.shared.metrics.bouncer_requests.with_label_values(&[response.status().as_str()]).inc();
         response
     }
 
@@ -254,7 +245,7 @@ impl BouncerServer {
             .map_err(anyhow::Error::new)
             .flatten()
             .map_err(|error| Refusal(StatusCode::SERVICE_UNAVAILABLE, format!("divvy does not answer: {error:#}")))?;
-        let now = self.clock.now();
+        let now = self.shared.clock.now();
         // This may take long if many blocks have ended. Other tasks run in between.
         while !self.journal.lock().advance(PAGE, now) {
             yield_now().await;
@@ -269,17 +260,17 @@ impl BouncerServer {
     /// divvy has never answered.
     async fn update(&self) -> anyhow::Result<()> {
         let mut feed = self.feed.lock().await;
-        let (now, updated) = (self.clock.now(), self.updated.load(Relaxed));
+        let (now, updated) = (self.shared.clock.now(), self.updated.load(Relaxed));
         // Another request may have updated it a moment ago. After the clock was set back, the last update is no recent one.
         if (updated..updated.saturating_add(UPDATE_EVERY_NS)).contains(&now.as_nanos()) {
             return Ok(());
         }
-        match self.divvy.follow(&mut feed).await {
+        match self.shared.divvy.follow(&mut feed).await {
             Ok(update) => self.apply(update, now).await,
             Err(error) if updated == 0 => return Err(error),
             Err(error) => {
                 static FAILED: LogThrottle = LogThrottle::new();
-                let (divvy, error) = (self.divvy.client.address(), format!("{error:#}"));
+                let (divvy, error) = (self.shared.divvy.client.address(), format!("{error:#}"));
                 let error = Escaped::error(&error);
                 FAILED.say(
                     |more| tracing::warn!(divvy, %error, more, "cannot follow the blocks: bouncers get the known ones"),
@@ -298,7 +289,7 @@ impl BouncerServer {
         let is_whole = update.is_whole;
         let set = update.set.into_iter().map(|block| (block, true));
         for (block, is_set) in set.chain(update.removed.into_iter().map(|block| (block, false))) {
-            let Some(network) = block.network(&self.field) else { continue };
+            let Some(network) = block.network(&self.shared.field) else { continue };
             let reason = reason_of(block, now);
             let reasons = changed.entry(network).or_insert_with(|| match is_whole {
                 true => Vec::new(),
@@ -369,20 +360,22 @@ fn reason_of(Block { rule, actor, expires_in, reason, owner }: Block, now: Times
 /// # Errors
 /// A file cannot be used.
 pub fn tls_acceptor(certificate: &Path, key: &Path) -> anyhow::Result<TlsAcceptor> {
-    let named = |flag: &'static str, path: &Path| format!("{flag}: {}", path.display());
-    let chain: Result<Vec<_>, _> =
-        CertificateDer::pem_file_iter(certificate).with_context(|| named("--tls-cert", certificate))?.collect();
-    let chain = chain.with_context(|| named("--tls-cert", certificate))?;
-    let secret = PrivateKeyDer::from_pem_file(key).with_context(|| named("--tls-key", key))?;
+    let named = || format!("--tls-cert: {}", certificate.display());
+    let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let chain = chain.with_context(named)?;
+    let secret = PrivateKeyDer::from_pem_file(key).with_context(|| format!("--tls-key: {}", key.display()))?;
     let builder = ServerConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()));
     let builder = builder.with_safe_default_protocol_versions()?.with_no_client_auth();
-    let config = builder.with_single_cert(chain, secret).with_context(|| named("--tls-cert", certificate))?;
+    let config = builder.with_single_cert(chain, secret).with_context(named)?;
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Metrics;
+    use crate::divvy_api::Divvy;
+    use divvy_core::clock::Clock;
     use divvy_core::rules::Network;
 
     fn described(rule: &str, owner: Option<&str>, reason: Option<&str>) -> String {
@@ -405,8 +398,9 @@ mod tests {
     #[tokio::test]
     async fn single_changes_have_the_effect_of_an_update() {
         let client = crate::client::Client::new("--divvy-url", "http://127.0.0.1:1", "--divvy-ca", None).unwrap();
-        let (divvy, metrics) = (Arc::new(Divvy { client, key: None }), Arc::new(Metrics::new().unwrap()));
-        let server = BouncerServer::new(divvy, "ip".into(), Clock::system(), None, metrics);
+        let (divvy, metrics) = (Divvy { client, key: None }, Metrics::new().unwrap());
+        let shared = Shared { divvy, field: "ip".to_owned(), clock: Clock::system(), metrics };
+        let server = BouncerServer::new(Arc::new(shared), None);
         let block = |rule: &str, seconds: u64| {
             let (rule, actor) = (rule.to_owned(), "192.0.2.1".to_owned());
             Block { rule, actor, expires_in: Some(seconds), reason: None, owner: None }
