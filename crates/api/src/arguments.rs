@@ -168,7 +168,8 @@ impl Arguments {
             let field = endpoint.fields.iter().copied().find(is_named).filter(|field| !self.has(field));
             let field = field.ok_or_else(unknown)?;
             let value = if field.place == Place::Word { word } else { words.next().ok_or_else(unknown)? };
-            self.put(field, text(value)?, field.word())?;
+            let name = if let Place::Option(word) = field.place { word } else { field.name };
+            self.put(field, text(value)?, name)?;
         }
         Ok(())
     }
@@ -301,7 +302,7 @@ impl<'de> Visitor<'de> for BodySeed {
                 read.values.push((field.name, Value::List(map.next_value_seed(ListSeed { of, max })?)));
                 continue;
             }
-            let given = if field.kind.is_number() {
+            let given = if matches!(field.kind, Kind::Number { .. } | Kind::Seconds) {
                 map.next_value::<Option<WholeNumber>>()?.map(|WholeNumber(number)| number.to_string())
             } else {
                 map.next_value()?

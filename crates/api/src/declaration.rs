@@ -6,7 +6,7 @@ use std::fmt;
 use divvy_core::rules::MAX_RESET_SECONDS;
 
 /// A member of an object, a parameter, or a header.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Member {
     /// Its name in JSON and in RESP's maps.
     pub name: &'static str,
@@ -166,11 +166,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns whether the values are numbers in JSON.
-    pub fn is_number(self) -> bool {
-        matches!(self, Self::Number { .. } | Self::Seconds)
-    }
-
     /// Returns the smallest and the largest number.
     pub fn range(self) -> (u64, u64) {
         match self {
@@ -245,14 +240,6 @@ impl Field {
         Member { name: self.name, shape, about: self.about, is_optional: !is_required }
     }
 
-    /// Returns its name for an error over RESP.
-    pub(super) fn word(&self) -> &'static str {
-        match self.place {
-            Place::Option(word) => word,
-            _ => self.name,
-        }
-    }
-
     /// Returns its part of a command's usage.
     pub(super) fn usage(&self) -> String {
         let values = match self.kind {
@@ -283,8 +270,8 @@ pub struct Route {
     pub summary: &'static str,
     /// More about it, if the summary does not say everything.
     pub about: &'static str,
-    /// The users that may use it.
-    pub access: Access,
+    /// Whether anyone may use it, and not only users.
+    pub is_public: bool,
     /// Parts of the path.
     pub in_path: &'static [Member],
     /// Headers.
@@ -295,17 +282,6 @@ pub struct Route {
     pub replies: &'static [Reply],
     /// The errors that many routes have.
     pub errors: &'static [Reply],
-}
-
-/// The users that may use a route.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// Anyone.
-    Public,
-    /// Users.
-    Users,
-    /// Users, and customers about themselves.
-    Customers,
 }
 
 /// A reply over HTTP.
@@ -330,7 +306,7 @@ pub(super) const POST: Route = Route {
     id: "",
     summary: "",
     about: "",
-    access: Access::Users,
+    is_public: false,
     in_path: &[],
     headers: &[],
     body: None,

@@ -290,11 +290,10 @@ static LIMITS: Shape = Shape::List(&LIMIT);
 /// A block or an allow.
 static OVERRIDE: Shape = Shape::Row(&[RULE_OF, ACTOR_OF, ENDS, REASON_OF, ORPHAN, OWNER_OF]);
 static OVERRIDES: Shape = Shape::List(&OVERRIDE);
-static OF_WHOM: Shape = Shape::Row(&[RULE_OF, ACTOR_OF]);
 static CHANGES: &[Member] = &[
     member(
         "removed",
-        Shape::List(&OF_WHOM),
+        Shape::List(&Shape::Row(&[RULE_OF, ACTOR_OF])),
         "With `since`: blocks that are gone. One that ended at its time is not listed.",
     ),
     member("sequence", Shape::Text, "The position of this answer in the order of all changes, for `since`."),
@@ -312,16 +311,13 @@ static EDITED: Shape = Shape::Map(&[
     member("full", Shape::Number, "Blocks that found no room (--max-blocks, or 32 fields with blocks for all rules)."),
 ]);
 static REMOVED: Shape = Shape::Only(&[member("removed", Shape::Flag, "Whether there was one.")]);
-static COUNTER: Shape = Shape::Row(&[
+static COUNTERS: Shape = Shape::List(&Shape::Row(&[
     member("actor", Shape::Text, "The counter's actor. Empty for the one counter of a rule without actors."),
     REMAINING,
     RESET,
     BALANCE,
-]);
-static COUNTERS: Shape = Shape::List(&COUNTER);
-static RELOADING: Shape =
-    Shape::Only(&[member("reloading", Shape::Flag, "True: the server begins to load its files.")]);
-static RULE_STATUS: Shape = Shape::Map(&[
+]));
+static STATUSES: Shape = Shape::List(&Shape::Map(&[
     member("rule", Shape::Text, "The rule's name."),
     member("limit", Shape::Number, "The most credits that the actor can have."),
     member("used", Shape::Number, "Credits that were used. Reserved ones are not."),
@@ -336,8 +332,7 @@ static RULE_STATUS: Shape = Shape::Map(&[
         Shape::Maybe(&Shape::Map(OVERRIDE_OF_RULE)),
         "The block or the allow that decides in place of the counter.",
     ),
-]);
-static STATUSES: Shape = Shape::List(&RULE_STATUS);
+]));
 static RANKED: Shape = Shape::Row(&[
     member("actor", Shape::Text, "The actor."),
     member("count", Shape::Number, "Its requests or credits, at most `error` too many."),
@@ -625,7 +620,7 @@ pub const RELOAD: Endpoint = Endpoint {
     command: ("divvy.reload", ""),
     category: Category::Admin,
     kind: RequestKind::Server,
-    reply: Shape::Done(&RELOADING),
+    reply: Shape::Done(&Shape::Only(&[member("reloading", Shape::Flag, "True: the server begins to load its files.")])),
     summary: "Loads the rules, the users, the token keys and the TLS files anew, as SIGHUP does. The log has the outcome.",
     ..LIST_RULES
 };

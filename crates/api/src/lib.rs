@@ -13,7 +13,7 @@ mod openapi;
 mod rule_replies;
 
 pub use arguments::{ArgumentError, Arguments};
-pub use declaration::{Access, Field, Kind, Member, Place, Reply, Route, Shape};
+pub use declaration::{Field, Kind, Member, Place, Reply, Route, Shape};
 pub use endpoints::{
     BACK_UP, ENDPOINTS, EXPLAIN, Edit, Endpoint, FIND_LIMITS, FORGET_COUNTERS, Inspection, LIST_RULES, LIST_USERS,
     RANK, RELOAD, REMOVE_LIMIT, RESET_COUNTERS, SET_LIMIT, SHOW_STATS, Task, find,

@@ -7,14 +7,13 @@
 use serde_json::{Map, Value, json};
 
 use super::declaration::{
-    Access, BAD_QUERY, FORBIDDEN, Field, GET, Kind, Member, NO_PASSWORD, OF_BODY, OF_RULES, Place, Reply, Route, Shape,
-    member,
+    BAD_QUERY, FORBIDDEN, Field, GET, Kind, Member, NO_PASSWORD, OF_BODY, OF_RULES, Place, Reply, Route, Shape, member,
 };
 use super::endpoints::{ENDPOINTS, Endpoint};
 use super::hits;
 use divvy_access::Category;
 
-const PUBLIC: Route = Route { access: Access::Public, errors: &[], ..GET };
+const PUBLIC: Route = Route { is_public: true, errors: &[], ..GET };
 
 /// The requests about the server itself.
 static OF_SERVER: &[Route] = &[
@@ -80,42 +79,30 @@ pub fn description() -> Value {
                             in this document are the defaults of the server's flags.",
             "license": { "name": "MIT", "identifier": "MIT" }
         },
-        "security": security(Access::Users),
+        "security": [{}, { "password": [] }, { "user": [] }],
         "paths": paths,
         "components": {
-            "securitySchemes": security_schemes(),
+            "securitySchemes": {
+                "password": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "The server's --requirepass, if it has one. The flag --open lists what needs none. With \
+                                    --access-file: a user's token."
+                },
+                "user": {
+                    "type": "http",
+                    "scheme": "basic",
+                    "description": "A user of the server's --access-file, and its password."
+                },
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "bearerFormat": "PASETO v4.local",
+                    "description": "A token for one actor, which `divvy token` makes. It is for the status of that actor only."
+                }
+            },
             "schemas": components.schemas,
             "responses": components.responses
-        }
-    })
-}
-
-fn security(access: Access) -> Value {
-    match access {
-        Access::Public => json!([]),
-        Access::Users => json!([{}, { "password": [] }, { "user": [] }]),
-        Access::Customers => json!([{}, { "password": [] }, { "user": [] }, { "token": [] }]),
-    }
-}
-
-fn security_schemes() -> Value {
-    json!({
-        "password": {
-            "type": "http",
-            "scheme": "bearer",
-            "description": "The server's --requirepass, if it has one. The flag --open lists what needs none. With \
-                            --access-file: a user's token."
-        },
-        "user": {
-            "type": "http",
-            "scheme": "basic",
-            "description": "A user of the server's --access-file, and its password."
-        },
-        "token": {
-            "type": "http",
-            "scheme": "bearer",
-            "bearerFormat": "PASETO v4.local",
-            "description": "A token for one actor, which `divvy token` makes. It is for the status of that actor only."
         }
     })
 }
@@ -145,8 +132,8 @@ impl Components {
         if let Some(body) = &route.body {
             described["requestBody"] = json_body(self.schema(body));
         }
-        if route.access != Access::Users {
-            described["security"] = security(route.access);
+        if route.is_public {
+            described["security"] = json!([]);
         }
         let of_body = OF_BODY.iter().filter(|_| route.body.is_some());
         for reply in of_body.chain(route.errors).chain(route.replies) {
@@ -193,7 +180,8 @@ impl Components {
         described["responses"]["200"] =
             json!({ "description": "Done.", "content": { "application/json": { "schema": reply } } });
         if endpoint.category == Category::Status {
-            described["security"] = security(Access::Customers);
+            // Customers may ask about themselves.
+            described["security"] = json!([{}, { "password": [] }, { "user": [] }, { "token": [] }]);
         }
         described
     }
@@ -297,11 +285,7 @@ impl Components {
     }
 
     fn object<'a>(&mut self, members: impl IntoIterator<Item = &'a Member>) -> Value {
-        object(
-            members
-                .into_iter()
-                .map(|member| (member.name, member.is_optional, member.about, self.schema(&member.shape))),
-        )
+        object(members.into_iter().map(|member| (*member, self.schema(&member.shape))))
     }
 
     /// Returns the schema of an object with these fields. Fields that may be missing may be null, too, except lists.
@@ -313,16 +297,16 @@ impl Components {
                 _ if member.is_optional => nullable(self.schema(&member.shape)),
                 _ => self.schema(&member.shape),
             };
-            (member.name, member.is_optional, member.about, schema)
+            (member, schema)
         });
         object(described)
     }
 }
 
-/// Returns the schema of an object with these members: the name of each, whether it may be missing, what it means, and its schema.
-fn object<'a>(members: impl Iterator<Item = (&'a str, bool, &'a str, Value)>) -> Value {
+/// Returns the schema of an object with these members, each with its own schema.
+fn object(members: impl Iterator<Item = (Member, Value)>) -> Value {
     let (mut properties, mut required) = (Map::new(), Vec::new());
-    for (name, is_optional, about, mut schema) in members {
+    for (Member { name, is_optional, about, .. }, mut schema) in members {
         describe(&mut schema, about);
         properties.insert(name.to_owned(), schema);
         if !is_optional {

@@ -8,7 +8,6 @@ use super::declaration::{Member, Shape, member, optional};
 use super::hits::{CREDITS, LABEL, POSITIVE, RULE_NAME};
 use divvy_core::rules::{MAX_BLOCK_AFTER, MAX_BLOCK_FACTOR};
 
-const TEXTS: Shape = List(&Text);
 /// A field, and a text about it.
 const OF_FIELD: Shape = Length(&Texts, 1, 1);
 
@@ -140,7 +139,7 @@ const RULE: Shape = Named(
         ),
         optional(
             "actorField",
-            OneOf(&[Text, Length(&TEXTS, 2, u64::MAX)]),
+            OneOf(&[Text, Length(&List(&Text), 2, u64::MAX)]),
             "A field, or several. Each combination of their values has its own counter.",
         ),
         optional("costField", Text, ""),
