@@ -22,7 +22,7 @@ const INPUT_BYTES: usize = 64 * 1024;
 #[derive(Debug)]
 pub struct Connection<'a> {
     pub socket: &'a TcpStream,
-    /// The requests that [`send`](Self::send) sends.
+    /// The requests that [`send`](Self::send) sends. Empty once all of them have been sent.
     pub output: Vec<u8>,
     /// Bytes of `output` that have been sent.
     written: usize,
@@ -82,10 +82,6 @@ impl<'a> Connection<'a> {
             filled: 0,
             replies: ReplyCounter::new(protocol, denial),
         }
-    }
-
-    pub fn has_unsent_output(&self) -> bool {
-        self.written < self.output.len()
     }
 
     /// Sends as much as the socket accepts. The rest waits until it is writable.

@@ -146,12 +146,11 @@ impl RequestTemplate {
 pub const KEY_DIGITS: usize = 12;
 
 /// Returns the last digits of a key.
-pub fn decimal(key: u64) -> [u8; KEY_DIGITS] {
+pub fn decimal(mut key: u64) -> [u8; KEY_DIGITS] {
     let mut digits = [b'0'; KEY_DIGITS];
-    let mut formatted = itoa::Buffer::new();
-    let significant = formatted.format(key).bytes().rev();
-    for (place, digit) in digits.iter_mut().rev().zip(significant) {
-        *place = digit;
+    for digit in digits.iter_mut().rev() {
+        *digit += (key % 10) as u8;
+        key /= 10;
     }
     digits
 }

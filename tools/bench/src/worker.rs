@@ -97,7 +97,7 @@ impl<'a> Worker<'a> {
     fn wait(&self, waits: &mut Vec<PollFd<'a>>) -> anyhow::Result<()> {
         waits.clear();
         waits.extend(self.lanes.iter().map(|lane| {
-            let out = if lane.connection.has_unsent_output() { PollFlags::OUT } else { PollFlags::empty() };
+            let out = if lane.connection.output.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
             PollFd::new(lane.connection.socket, PollFlags::IN | out)
         }));
         match poll(waits, Some(&self.time_out())) {
@@ -147,10 +147,6 @@ fn wake_up_on_time() {
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
 }
 
-/// Range and precision of latencies: from 100 ns to one hour, with three digits.
-const LATENCY_RANGE_NS: (u64, u64) = (100, 3_600 * NANOS_PER_SECOND);
-const LATENCY_DIGITS: u8 = 3;
-
 /// State that the lanes of a thread share.
 #[derive(Debug)]
 pub struct ThreadState<'a> {
@@ -178,8 +174,8 @@ pub struct Measurements {
 
 impl Measurements {
     pub fn new() -> anyhow::Result<Self> {
-        let (lowest, highest) = LATENCY_RANGE_NS;
-        let latencies = Histogram::new_with_bounds(lowest, highest, LATENCY_DIGITS)?;
+        // From 100 ns to one hour, with three digits.
+        let latencies = Histogram::new_with_bounds(100, 3_600 * NANOS_PER_SECOND, 3)?;
         Ok(Self { latencies, errors: 0, first_error: None, denied: 0, unanswered: 0, last_reply_ns: 0 })
     }
 

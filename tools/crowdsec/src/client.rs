@@ -44,7 +44,8 @@ const OTHER_URL: &str = "write a URL such as http://127.0.0.1:8080, without a us
 /// A server, and how to connect to it.
 #[derive(Debug, Clone)]
 pub struct Client {
-    address: String,
+    /// `HOST:PORT`.
+    pub address: String,
     host: HeaderValue,
     /// The path of the URL, without a slash at its end.
     path: String,
@@ -82,11 +83,6 @@ impl Client {
         };
         let host = HeaderValue::from_str(&address).context(OTHER_URL)?;
         Ok(Self { address, host, path: url.path().trim_end_matches('/').to_owned(), tls })
-    }
-
-    /// Returns the address, for the log.
-    pub fn address(&self) -> &str {
-        &self.address
     }
 
     /// Creates a request for a path below the URL's own.
@@ -191,7 +187,7 @@ mod tests {
         {
             let client = new(url).unwrap();
             let request = client.request(Method::GET, "/v1", Bytes::new()).unwrap();
-            assert_eq!((client.address(), request.uri().path()), (address, path));
+            assert_eq!((client.address.as_str(), request.uri().path()), (address, path));
         }
         for (url, expected) in [
             ("127.0.0.1:8080", "it is not a URL"),

@@ -1,5 +1,7 @@
 //! Requests to divvy's API about blocks.
 
+use std::borrow::Cow;
+
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use divvy_core::clock::{Timestamp, ceil_seconds};
@@ -225,14 +227,9 @@ fn next_request(edits: &mut impl Iterator<Item = Edit>) -> Value {
 
 /// Returns the text of an error, or the start of another body.
 fn refusal(body: &[u8]) -> String {
-    #[derive(Deserialize)]
-    struct Problem {
-        detail: String,
-    }
-    let text = match serde_json::from_slice(body) {
-        Ok(Problem { detail }) => detail,
-        Err(_) => String::from_utf8_lossy(body).into_owned(),
-    };
+    let problem = serde_json::from_slice::<Value>(body).unwrap_or_default();
+    let detail = problem.get("detail").and_then(Value::as_str);
+    let text = detail.map_or_else(|| String::from_utf8_lossy(body), Cow::Borrowed);
     text.get(..text.floor_char_boundary(MAX_REFUSAL)).unwrap_or_default().to_owned()
 }
 

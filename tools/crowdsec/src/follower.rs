@@ -81,7 +81,7 @@ impl Follower {
     /// Asks once, and puts the answer in force. Returns whether that succeeded.
     async fn poll(&mut self, was_followed: bool) -> bool {
         let asked = self.ask(self.shared.clock.now()).await;
-        let upstream = self.upstream.client.address();
+        let upstream = &self.upstream.client.address;
         self.shared.metrics.polls.with_label_values(&[if asked.is_ok() { "ok" } else { "failed" }]).inc();
         self.shared.metrics.failing.set(asked.is_err().into());
         match &asked {
@@ -206,7 +206,7 @@ impl Follower {
         believed.extend(confirmed);
         if !unconfirmed.is_empty() {
             tracing::warn!(
-                upstream = self.upstream.client.address(),
+                upstream = &self.upstream.client.address,
                 "the list of all decisions lacks {} of {} bans: they stay until the next list lacks them, too",
                 unconfirmed.len(),
                 self.own.len()

@@ -52,7 +52,7 @@ pub struct Journal {
     ended: BTreeMap<u64, Network>,
     /// The ends of the reasons of the decisions in force.
     ends: BTreeSet<(Timestamp, Network)>,
-    last_change: u64,
+    pub last_change: u64,
     /// The latest change that is not remembered anymore.
     forgotten: u64,
 }
@@ -179,11 +179,6 @@ impl Journal {
             }
             _ => false,
         }
-    }
-
-    /// Returns the last change.
-    pub fn last_change(&self) -> u64 {
-        self.last_change
     }
 
     /// Returns whether all decisions that ended after this change are remembered.

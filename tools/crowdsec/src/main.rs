@@ -36,7 +36,6 @@ use prometheus::{
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 
 use crate::client::Client;
 use crate::divvy_api::Divvy;
@@ -180,7 +179,16 @@ fn print_package_file(args: &Args) -> anyhow::Result<bool> {
 async fn serve(args: &Args) -> anyhow::Result<()> {
     let (metrics, mut tasks) = (Metrics::new()?, JoinSet::new());
     // All files are read before anything is served.
-    let (upstream, (keys, tls)) = (args.upstream()?, args.bouncer_access()?);
+    let upstream = match args.url.as_deref().zip(args.key_file.as_deref()) {
+        Some((url, path)) => {
+            let client = Client::new("--url", url, "--ca", args.ca.as_deref())?;
+            Some(Upstream { client, key: read_key(path, "").context("--key-file")? })
+        }
+        None => None,
+    };
+    let keys = args.bouncer_keys.as_deref().map(BouncerKeys::read).transpose().context("--bouncer-keys")?;
+    let files = args.tls_cert.as_deref().zip(args.tls_key.as_deref());
+    let tls = files.map(|(certificate, key)| tls_acceptor(certificate, key)).transpose()?;
     ensure!(
         upstream.is_some() || args.listen.is_some(),
         "nothing to do: add --url to follow a CrowdSec server, or --listen to serve bouncers"
@@ -206,23 +214,6 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         ended = tasks.join_next() => bail!("a task ended: {ended:?}"),
     }
     Ok(())
-}
-
-impl Args {
-    /// Returns the CrowdSec server to follow.
-    fn upstream(&self) -> anyhow::Result<Option<Upstream>> {
-        let (Some(url), Some(path)) = (&self.url, &self.key_file) else { return Ok(None) };
-        let client = Client::new("--url", url, "--ca", self.ca.as_deref())?;
-        Ok(Some(Upstream { client, key: read_key(path, "").context("--key-file")? }))
-    }
-
-    /// Returns the keys of bouncers, and TLS for them.
-    fn bouncer_access(&self) -> anyhow::Result<(Option<BouncerKeys>, Option<TlsAcceptor>)> {
-        let keys = self.bouncer_keys.as_deref().map(BouncerKeys::read).transpose().context("--bouncer-keys")?;
-        let files = self.tls_cert.as_deref().zip(self.tls_key.as_deref());
-        let tls = files.map(|(certificate, key)| tls_acceptor(certificate, key)).transpose()?;
-        Ok((keys, tls))
-    }
 }
 
 /// What the follower and the server of bouncers share.

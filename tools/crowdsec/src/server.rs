@@ -205,7 +205,7 @@ impl BouncerServer {
         let after = if filter.is_startup { 0 } else { self.bouncers.lock().position(&bouncer) };
         let (through, is_late) = {
             let journal = self.journal.lock();
-            (journal.last_change(), !journal.remembers_since(after))
+            (journal.last_change, !journal.remembers_since(after))
         };
         if is_late {
             static LATE: LogThrottle = LogThrottle::new();
@@ -270,7 +270,7 @@ impl BouncerServer {
             Err(error) if updated == 0 => return Err(error),
             Err(error) => {
                 static FAILED: LogThrottle = LogThrottle::new();
-                let (divvy, error) = (self.shared.divvy.client.address(), format!("{error:#}"));
+                let (divvy, error) = (&self.shared.divvy.client.address, format!("{error:#}"));
                 let error = Escaped::error(&error);
                 FAILED.say(
                     |more| tracing::warn!(divvy, %error, more, "cannot follow the blocks: bouncers get the known ones"),

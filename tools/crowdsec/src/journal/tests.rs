@@ -40,7 +40,7 @@ fn advance(journal: &mut Journal, now: Timestamp) {
 fn changes(journal: &Journal, after: u64, now: Timestamp) -> String {
     let list = |list| {
         let mut out = Vec::new();
-        for entry in journal.changes(list, after, journal.last_change()) {
+        for entry in journal.changes(list, after, journal.last_change) {
             let is_in_force = list == DecisionList::New;
             entry.write(&entry.reasons[0], is_in_force, now, !out.is_empty(), &mut out);
         }
@@ -58,14 +58,14 @@ fn changes(journal: &Journal, after: u64, now: Timestamp) -> String {
 fn bouncer_gets_what_has_changed_since() {
     let mut journal = Journal::default();
     update(&mut journal, at(0), &[("192.0.2.1", Some(1), "a"), ("10.0.0.0/8", None, "b")]);
-    let first = journal.last_change();
+    let first = journal.last_change;
     let all = "10.0.0.0/8 168h0m0s b, 192.0.2.1 1h0m0s a; ";
     assert_eq!(changes(&journal, 0, at(0)), all);
     assert_eq!(changes(&journal, first, at(0)), "; ");
     update(&mut journal, at(0), &[("192.0.2.1", Some(1), "a"), ("10.0.0.0/8", None, "b")]);
     assert_eq!(changes(&journal, first, at(0)), "; ", "an update without changes");
     update(&mut journal, at(0), &[("192.0.2.1", Some(2), "a"), ("2001:db8::/32", Some(3), "c")]);
-    let second = journal.last_change();
+    let second = journal.last_change;
     let expected = "192.0.2.1 2h0m0s a, 2001:db8::/32 3h0m0s c; 10.0.0.0/8 0s b";
     assert_eq!(changes(&journal, first, at(0)), expected);
     assert_eq!(changes(&journal, 0, at(0)), expected, "a bouncer that starts may have kept what has ended");
@@ -80,7 +80,7 @@ fn bouncer_gets_what_has_changed_since() {
 fn rounded_end_is_no_change() {
     let mut journal = Journal::default();
     update(&mut journal, at(0), &[("192.0.2.1", Some(1), "a"), ("192.0.2.1", Some(2), "b")]);
-    let first = journal.last_change();
+    let first = journal.last_change;
     let later = Reason { ends: Some(at(2).plus(NANOS_PER_SECOND)), ..reason(None, "b") };
     journal.replace(network("192.0.2.1"), vec![reason(Some(1), "a"), later], at(0));
     assert_eq!(changes(&journal, first, at(0)), "; ", "a second is a matter of rounding");
@@ -92,7 +92,7 @@ fn block_that_ends_last_decides() {
     let blocks = [("192.0.2.1", Some(1), "a"), ("192.0.2.1", None, "b"), ("192.0.2.1", Some(3), "c")];
     update(&mut journal, at(0), &blocks);
     assert_eq!(changes(&journal, 0, at(0)), "192.0.2.1 168h0m0s b; ");
-    let known = journal.last_change();
+    let known = journal.last_change;
     update(&mut journal, at(0), &[blocks[2], blocks[1], blocks[0]]);
     assert_eq!(changes(&journal, known, at(0)), "; ", "the order does not matter");
     update(&mut journal, at(0), &[blocks[0], blocks[2]]);
@@ -114,9 +114,9 @@ fn bouncer_gets_the_reason_that_it_wants() {
     assert_eq!(entry(&journal, "scenarios_not_containing=long"), ("short".to_owned(), none()));
     assert_eq!(entry(&journal, "origins=crowdsec"), (none(), none()));
     // The wanted one ends. The decision stays, and this bouncer must delete it.
-    let known = journal.last_change();
+    let known = journal.last_change;
     advance(&mut journal, at(2));
-    assert!(journal.last_change() > known);
+    assert!(journal.last_change > known);
     assert_eq!(entry(&journal, "scenarios_not_containing=long"), (none(), "long".to_owned()));
     assert_eq!(entry(&journal, ""), ("long".to_owned(), none()));
 }
@@ -125,7 +125,7 @@ fn bouncer_gets_the_reason_that_it_wants() {
 fn block_that_has_ended_leaves_nothing_behind() {
     let mut journal = Journal::default();
     update(&mut journal, at(2), &[("192.0.2.1", Some(1), "a")]);
-    assert_eq!((journal.last_change(), journal.entries.len()), (0, 0));
+    assert_eq!((journal.last_change, journal.entries.len()), (0, 0));
 }
 
 #[test]
@@ -134,11 +134,11 @@ fn ended_decisions_are_forgotten() {
     let texts: Vec<String> = (0..MAX_ENDED as u32 + 10).map(|n| Ipv4Addr::from_bits(n).to_string()).collect();
     let blocks: Vec<_> = texts.iter().map(|text| (text.as_str(), Some(1), "a")).collect();
     update(&mut journal, at(0), &blocks);
-    let known = journal.last_change();
+    let known = journal.last_change;
     assert!(journal.remembers_since(known));
     advance(&mut journal, at(1));
     assert_eq!((journal.in_force.len(), journal.ended.len(), journal.entries.len()), (0, MAX_ENDED, MAX_ENDED));
-    assert!(!journal.remembers_since(known) && journal.remembers_since(journal.last_change()));
+    assert!(!journal.remembers_since(known) && journal.remembers_since(journal.last_change));
     assert!(journal.remembers_since(0), "a bouncer that starts lacks nothing");
     advance(&mut journal, at(26));
     assert_eq!((journal.ended.len(), journal.entries.len(), journal.ends.len()), (0, 0, 0));
@@ -149,12 +149,12 @@ fn long_blocks_are_announced_again_before_bouncers_drop_them() {
     let mut journal = Journal::default();
     let blocks = [("192.0.2.1", None, "a"), ("192.0.2.2", Some(400), "a"), ("192.0.2.3", Some(80), "a")];
     update(&mut journal, at(0), &blocks);
-    let known = journal.last_change();
+    let known = journal.last_change;
     advance(&mut journal, at(83));
     assert_eq!(changes(&journal, known, at(83)), "; 192.0.2.3 0s a");
     advance(&mut journal, at(85));
     assert_eq!(changes(&journal, known, at(85)), "192.0.2.1 168h0m0s a, 192.0.2.2 168h0m0s a; 192.0.2.3 0s a");
-    let known = journal.last_change();
+    let known = journal.last_change;
     advance(&mut journal, at(170));
     assert_eq!(changes(&journal, known, at(399)), "192.0.2.1 168h0m0s a, 192.0.2.2 1h0m0s a; ");
 }
@@ -248,7 +248,7 @@ fn bouncer_has_the_changes_once_it_took_all_of_them() {
     let (journal, bouncers) = (long_journal(), Arc::new(Mutex::new(Bouncers::default())));
     let bouncer = Bouncer::new(None, Ipv4Addr::LOCALHOST.into(), b"test");
     let answer = |query: &str, after: u64| {
-        let through = journal.lock().last_change();
+        let through = journal.lock().last_change;
         let (bouncers, bouncer) = (Arc::clone(&bouncers), bouncer.clone());
         let done = move || bouncers.lock().advance(bouncer.clone(), through);
         write_changes(Arc::clone(&journal), filter(query), Timestamp::EPOCH, after..through, done)
@@ -324,13 +324,13 @@ proptest! {
             if !asks {
                 continue;
             }
-            for entry in journal.changes(DecisionList::Deleted, known, journal.last_change()) {
+            for entry in journal.changes(DecisionList::Deleted, known, journal.last_change) {
                 bouncer.remove(&entry.network.to_string());
             }
-            for entry in journal.changes(DecisionList::New, known, journal.last_change()) {
+            for entry in journal.changes(DecisionList::New, known, journal.last_change) {
                 bouncer.insert(entry.network.to_string());
             }
-            known = journal.last_change();
+            known = journal.last_change;
             let in_force = blocks.iter().filter(|(_, ends, _)| ends.is_none_or(|ends| at(ends) > now));
             let in_force: BTreeSet<_> = in_force.map(|(text, _, _)| (*text).to_owned()).collect();
             prop_assert_eq!(&bouncer, &in_force);
