@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::client::{Request, ServerArgs};
 use super::terminal::{count_of, printable};
 use super::values::{Choices, Pair, choice};
-use divvy_core::config::{self, Format, Problem, Serving};
+use divvy_core::config::{self, Format, Problem, Report, Serving};
 use divvy_core::rules::diff::{Change, CounterChange, diff, find_abandoned, find_origins, would_keep_if_named};
 use divvy_core::rules::explain::{ActorExceptions, Explanation, explain};
 use divvy_core::rules::setting_name::COMMENT;
@@ -28,20 +28,27 @@ use divvy_server::http::CheckOperation;
 /// # Errors
 /// Standard error cannot be written.
 pub fn load_rules(path: &Path, serving: &Serving, compares: bool) -> io::Result<Option<RuleSet>> {
-    match config::load_for(path, serving) {
-        Ok(loaded) => {
-            print_problems(&loaded.warnings, "warning")?;
-            if compares {
-                print_problems(&loaded.differences, "warning")?;
-            }
-            Ok(Some(loaded.rules))
-        }
+    let loaded = report_problems(config::load_for(path, serving), |loaded| &loaded.warnings)?;
+    if let Some(loaded) = loaded.as_ref().filter(|_| compares) {
+        print_problems(&loaded.differences, "warning")?;
+    }
+    Ok(loaded.map(|loaded| loaded.rules))
+}
+
+/// Prints the warnings about a file that was loaded, or the problems of one that was not. Returns its content.
+///
+/// # Errors
+/// Standard error cannot be written.
+pub fn report_problems<T>(loaded: Result<T, Report>, warnings: impl FnOnce(&T) -> &[Problem]) -> io::Result<Option<T>> {
+    let warnings = match &loaded {
+        Ok(loaded) => warnings(loaded),
         Err(report) => {
             print_problems(&report.errors, "error")?;
-            print_problems(&report.warnings, "warning")?;
-            Ok(None)
+            &report.warnings
         }
-    }
+    };
+    print_problems(warnings, "warning")?;
+    Ok(loaded.ok())
 }
 
 /// Prints a line for each of `problems` on standard error.
@@ -181,11 +188,8 @@ fn compare(rules: &RuleSet, path: &Path, other: &Path, server: &ServerArgs) -> a
         } else {
             String::new()
         };
-        writeln!(
-            out,
-            "{}",
-            printable(&format!("starts afresh: the counters of [{rule}], line {}{advice}", rule.line))
-        )?;
+        let text = format!("starts afresh: the counters of [{rule}], line {}{advice}", rule.line);
+        writeln!(out, "{}", printable(&text))?;
     }
     out.flush()?;
     Ok(if abandoned.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(ABANDONED) })
@@ -225,7 +229,7 @@ fn rules_of(server: &ServerArgs, path: &Path) -> anyhow::Result<RuleSet> {
 /// A field is given twice, or standard output cannot be written.
 pub fn explain_file(file: &Path, pairs: &[Pair]) -> anyhow::Result<ExitCode> {
     let mut operation = Operation::new();
-    for (field, value) in pairs.iter().map(Pair::as_strs) {
+    for (field, value) in pairs {
         ensure!(operation.set(field, value), "the field '{field}' is given twice");
     }
     let serving = Serving { spellings: CheckOperation::default().spellings(), ..Serving::default() };

@@ -46,7 +46,10 @@ pub fn convert(args: ConvertArgs) -> anyhow::Result<ExitCode> {
     if args.strict && !is_complete {
         bail!("{} is not written: with --strict, everything must be converted", args.output.display());
     }
-    let text = config::write(&rules, format).with_context(|| names(&args.inputs))?;
+    let text = config::write(&rules, format).with_context(|| {
+        let names: Vec<_> = args.inputs.iter().map(|path| path.display().to_string()).collect();
+        names.join(", ")
+    })?;
     // Lists are found from the directory of the output.
     config::parse_as(&text, format, &args.output).context("these rules cannot be served")?;
     write_file(&args.output, &text, args.force)?;
@@ -74,11 +77,6 @@ fn import(inputs: &[PathBuf]) -> anyhow::Result<Option<(Vec<Rule>, bool)>> {
     print_problems(&errors, if import.is_some() { "not converted" } else { "error" })?;
     print_problems(&warnings, "warning")?;
     Ok(import.map(|rules| (rules, is_complete)))
-}
-
-fn names(paths: &[PathBuf]) -> String {
-    let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
-    names.join(", ")
 }
 
 /// Write a rules file for a common purpose, and its test cases
@@ -139,16 +137,12 @@ pub fn init(args: InitArgs) -> anyhow::Result<ExitCode> {
     }
     write_file(&file, rules_text, force)?;
     write_file(&cases, cases_text, force)?;
-    print_next_steps(&file, &cases)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn print_next_steps(file: &Path, cases: &Path) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "wrote {} and {}", file.display(), cases.display())?;
     let file = quote(&file.display().to_string());
     writeln!(out, "test the rules: divvy test {file}")?;
-    writeln!(out, "serve them:     divvy serve {file}")
+    writeln!(out, "serve them:     divvy serve {file}")?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Writes `text` to the file at `path`, which must not exist unless `force`.

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use clap::ArgMatches;
+use clap::parser::ValueSource;
 use hyper::{Method, StatusCode};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
@@ -14,7 +16,7 @@ use tokio::time::timeout;
 
 use super::client::{Refusal, Request, ServerArgs, explain_silence, tls_hint};
 use super::terminal::{printable, quote};
-use super::values::{GivenFlags, Pair, operation_of};
+use super::values::{Pair, operation_of, pair};
 use divvy_access::DEFAULT_USER;
 use divvy_core::units::{self, Time};
 use divvy_server::protocol::line::{ErrorCode, Reply, format_auth, format_hit, is_welcome, parse_reply};
@@ -39,9 +41,7 @@ pub enum HitCommand {
     #[command(after_help = "Example:\n  divvy hit --cost 5 api=search user=ann")]
     Hit {
         #[command(flatten)]
-        given: GivenFlags,
-        #[command(flatten)]
-        call: CallArgs,
+        operation: PairArgs,
         /// Speak the line protocol with this address, instead of HTTP with --server [default: 127.0.0.1:8321]
         #[arg(long, env = "DIVVY_ADDR", value_name = "HOST:PORT")]
         addr: Option<String>,
@@ -55,8 +55,6 @@ pub enum HitCommand {
         /// Exit with 3 when the hit is denied
         #[arg(long)]
         exit_code: bool,
-        #[command(flatten)]
-        operation: PairArgs,
     },
     /// Print the answer that a hit would have now, without taking credits
     ///
@@ -65,15 +63,13 @@ pub enum HitCommand {
     #[command(after_help = "Example:\n  divvy peek --cost 5 api=search user=ann")]
     Peek {
         #[command(flatten)]
-        call: CallArgs,
+        operation: PairArgs,
         /// Credits that the hit would take, regardless of the rule's costField
         #[arg(long, value_name = "N", value_parser = units::count::<u64>(0..=i64::MAX as u64))]
         cost: Option<u64>,
         /// Exit with 3 when the hit would be denied
         #[arg(long)]
         exit_code: bool,
-        #[command(flatten)]
-        operation: PairArgs,
     },
     /// Count credits that an operation has used already, even if fewer are left, and print the balance
     ///
@@ -93,7 +89,7 @@ pub enum HitCommand {
     #[command(after_help = "Example:\n  divvy reserve --amount 500 --ttl 30 api=chat user=ann")]
     Reserve {
         #[command(flatten)]
-        call: CallArgs,
+        operation: PairArgs,
         /// Number of credits to reserve, all or none, or of leases to take
         #[arg(long, value_name = "N", value_parser = units::count::<u64>(1..=i64::MAX as u64))]
         amount: u64,
@@ -106,8 +102,6 @@ pub enum HitCommand {
         /// Exit with 3 when the reservation is denied
         #[arg(long)]
         exit_code: bool,
-        #[command(flatten)]
-        operation: PairArgs,
     },
     /// Count the used credits of a reservation, and release the rest
     ///
@@ -116,12 +110,10 @@ pub enum HitCommand {
     #[command(after_help = "Example:\n  divvy commit --cost 350 \"$id\"")]
     Commit {
         #[command(flatten)]
-        call: CallArgs,
+        reservation: ReservationArgs,
         /// Credits that were used
         #[arg(long, value_name = "N", value_parser = units::count::<u64>(0..=i64::MAX as u64))]
         cost: u64,
-        #[command(flatten)]
-        reservation: ReservationArgs,
     },
     /// Release a reservation or a lease
     ///
@@ -129,12 +121,10 @@ pub enum HitCommand {
     #[command(after_help = "Example:\n  divvy release \"$id\"")]
     Release {
         #[command(flatten)]
-        call: CallArgs,
+        reservation: ReservationArgs,
         /// Exit with 3 if nothing was reserved anymore
         #[arg(long)]
         exit_code: bool,
-        #[command(flatten)]
-        reservation: ReservationArgs,
     },
     /// Extend a reservation or a lease
     ///
@@ -142,7 +132,7 @@ pub enum HitCommand {
     #[command(after_help = "Example:\n  divvy renew --ttl 30 \"$id\"")]
     Renew {
         #[command(flatten)]
-        call: CallArgs,
+        reservation: ReservationArgs,
         /// How long the reservation lasts from now, in seconds or as in 1m. A lease lasts as long as its rule says [default: its
         /// original time]
         #[arg(long, value_name = "SECONDS", value_parser = units::seconds(1..=u64::from(u32::MAX)))]
@@ -150,8 +140,6 @@ pub enum HitCommand {
         /// Exit with 3 if the reservation does not exist anymore
         #[arg(long)]
         exit_code: bool,
-        #[command(flatten)]
-        reservation: ReservationArgs,
     },
 }
 
@@ -165,16 +153,20 @@ pub struct CallArgs {
     json: bool,
 }
 
-/// The operation of a hit or a reservation on the command line.
+/// The operation of a hit or a reservation on the command line, and where to send it.
 #[derive(clap::Args)]
 pub struct PairArgs {
+    #[command(flatten)]
+    call: CallArgs,
     /// The operation: each argument is one pair, split at its first `=`
-    #[arg(value_name = "KEY=VALUE")]
+    #[arg(value_name = "KEY=VALUE", value_parser = pair)]
     pairs: Vec<Pair>,
 }
 
 #[derive(clap::Args)]
 pub struct ReservationArgs {
+    #[command(flatten)]
+    call: CallArgs,
     /// The reservation's id, as `divvy reserve` prints it
     #[arg(value_name = "ID")]
     id: String,
@@ -183,7 +175,7 @@ pub struct ReservationArgs {
 #[derive(clap::Args)]
 pub struct CorrectionArgs {
     #[command(flatten)]
-    call: CallArgs,
+    operation: PairArgs,
     /// Number of credits, regardless of the rule's costField
     #[arg(long, value_name = "N", value_parser = units::count::<u64>(0..=i64::MAX as u64))]
     cost: Option<u64>,
@@ -191,59 +183,60 @@ pub struct CorrectionArgs {
     /// answer
     #[arg(long, value_name = "TEXT")]
     id: Option<String>,
-    #[command(flatten)]
-    operation: PairArgs,
 }
 
 impl HitCommand {
-    /// Runs the subcommand.
+    /// Runs the subcommand, whose arguments are `given`.
     ///
     /// # Errors
     /// There is no answer, or it is an error.
-    pub fn run(&self) -> anyhow::Result<ExitCode> {
+    pub fn run(&self, given: &ArgMatches) -> anyhow::Result<ExitCode> {
+        let is_typed = |flag| given.value_source(flag) == Some(ValueSource::CommandLine);
         match self {
             // A flag takes precedence over a variable. Of the variables, DIVVY_ADDR takes precedence, because it is older.
-            Self::Hit { given, call, addr: Some(address), cost, id, exit_code, operation }
-                if given.is_typed("addr") || !given.is_typed("server") =>
+            Self::Hit { addr: Some(address), cost, id, exit_code, operation }
+                if is_typed("addr") || !is_typed("server") =>
             {
                 ensure!(
-                    !given.is_typed("server"),
+                    !is_typed("server"),
                     "--server (HTTP) and --addr (the line protocol) exclude each other: give one of them"
                 );
-                let has_user = call.server.user.as_ref().is_some_and(|user| user != DEFAULT_USER);
+                let server = &operation.call.server;
+                let has_user = server.user.as_ref().is_some_and(|user| user != DEFAULT_USER);
                 ensure!(
                     cost.is_none() && id.is_none() && !has_user,
                     "--cost, --id and --user (or DIVVY_USER) need HTTP, because the line protocol of --addr (or DIVVY_ADDR) does \
                      not support them: use --server"
                 );
-                let answer = hit_over_line_protocol(&call.server, &operation.pairs, address)?;
+                let answer = hit_over_line_protocol(server, &operation.pairs, address)?;
                 let advice = || "denied; to see by which rule, use --server instead of --addr\n".to_owned();
-                call.print(&answer, VERDICT, *exit_code, advice)
+                operation.call.print(&answer, VERDICT, *exit_code, advice)
             }
-            Self::Hit { call, cost, id, exit_code, operation, .. } => {
+            Self::Hit { cost, id, exit_code, operation, .. } => {
                 let request = operation.request("/v1/hit", *cost)?.with_key(id.as_deref())?;
-                call.run(request, VERDICT, *exit_code, &operation.pairs)
+                operation.run(request, VERDICT, *exit_code)
             }
-            Self::Peek { call, cost, exit_code, operation } => {
-                call.run(operation.request("/v1/peek", *cost)?, VERDICT, *exit_code, &operation.pairs)
+            Self::Peek { cost, exit_code, operation } => {
+                operation.run(operation.request("/v1/peek", *cost)?, VERDICT, *exit_code)
             }
             Self::Charge(args) => args.run("/v1/charge"),
             Self::Refund(args) => args.run("/v1/refund"),
-            Self::Reserve { call, amount, ttl, id, exit_code, operation } => {
+            Self::Reserve { amount, ttl, id, exit_code, operation } => {
                 let request = operation.request("/v1/reservations", None)?.with("amount", *amount);
                 let request = request.with_some("ttl", ttl.map(Time::whole_seconds)).with_some("id", id.as_deref());
-                call.run(request, &[VERDICT, &["id"]].concat(), *exit_code, &operation.pairs)
+                operation.run(request, &[VERDICT, &["id"]].concat(), *exit_code)
             }
-            Self::Commit { call, cost, reservation } => {
+            Self::Commit { cost, reservation } => {
                 let request = reservation.request(Method::POST, "/commit").with("cost", *cost);
-                call.run(request, &[BALANCE, &["status"]].concat(), false, &[])
+                reservation.call.run(request, &[BALANCE, &["status"]].concat(), false, &[])
             }
-            Self::Renew { call, ttl, exit_code, reservation } => {
+            Self::Renew { ttl, exit_code, reservation } => {
                 let request = reservation.request(Method::POST, "/renew").with_body();
-                call.run(request.with_some("ttl", ttl.map(Time::whole_seconds)), &["expiresIn"], *exit_code, &[])
+                let request = request.with_some("ttl", ttl.map(Time::whole_seconds));
+                reservation.call.run(request, &["expiresIn"], *exit_code, &[])
             }
-            Self::Release { call, exit_code, reservation } => {
-                call.run(reservation.request(Method::DELETE, ""), &["released"], *exit_code, &[])
+            Self::Release { exit_code, reservation } => {
+                reservation.call.run(reservation.request(Method::DELETE, ""), &["released"], *exit_code, &[])
             }
         }
     }
@@ -252,7 +245,7 @@ impl HitCommand {
 impl CorrectionArgs {
     fn run(&self, path: &str) -> anyhow::Result<ExitCode> {
         let request = self.operation.request(path, self.cost)?.with_key(self.id.as_deref())?;
-        self.call.run(request, BALANCE, false, &self.operation.pairs)
+        self.operation.run(request, BALANCE, false)
     }
 }
 
@@ -260,6 +253,10 @@ impl PairArgs {
     fn request(&self, path: &str, cost: Option<u64>) -> anyhow::Result<Request> {
         let request = Request::new(Method::POST, path).with("operation", operation_of(&self.pairs)?);
         Ok(request.with_some("cost", cost))
+    }
+
+    fn run(&self, request: Request, shown: &[&str], reports_refusal: bool) -> anyhow::Result<ExitCode> {
+        self.call.run(request, shown, reports_refusal, &self.pairs)
     }
 }
 
@@ -329,7 +326,7 @@ fn describe_denial(answer: &Value, pairs: &[Pair]) -> String {
         return format!("denied by {rule}: this actor is blocked{lasts}{}\n", reason.unwrap_or_default());
     }
     if rule == DEFAULT_RULE && all.len() < 2 {
-        let operation: Vec<_> = pairs.iter().map(|pair| quote(&pair.to_string())).collect();
+        let operation: Vec<_> = pairs.iter().map(|(field, value)| quote(&format!("{field}={value}"))).collect();
         return format!(
             "denied by {rule}: no other rule answers this operation; to see why, run: divvy explain {}\n",
             operation.join(" ")
@@ -343,7 +340,7 @@ fn describe_denial(answer: &Value, pairs: &[Pair]) -> String {
 /// # Errors
 /// The server cannot be reached, answers with an error, or does not speak the protocol.
 fn hit_over_line_protocol(server: &ServerArgs, pairs: &[Pair], address: &str) -> anyhow::Result<Value> {
-    let request = format_hit(pairs.iter().map(Pair::as_strs))?;
+    let request = format_hit(pairs.iter().map(|(field, value)| (field.as_str(), value.as_str())))?;
     let unreachable =
         || format!("cannot reach {address}; is `divvy serve` running there? --addr names another address");
     let password = server.password(None)?;
@@ -396,7 +393,7 @@ mod tests {
 
     #[test]
     fn denial_names_the_rules_and_the_block() {
-        let pairs = ["api=serch", "user=a b", "q=it's"].map(|pair| pair.parse().unwrap());
+        let pairs = ["api=serch", "user=a b", "q=it's"].map(|text| pair(text).unwrap());
         for (answer, expected) in [
             (json!({ "rule": "search" }), "denied by search\n"),
             (json!({ "rule": "burst", "violatedPolicies": ["burst"] }), "denied by burst\n"),

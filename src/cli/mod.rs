@@ -23,7 +23,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::error::ContextKind;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use divvy_core::suggestion::nearest;
 
@@ -40,6 +40,9 @@ ms, s, m, h, d and w, as in 250ms or 1h30m. A number without a unit is in the un
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// The arguments of the subcommand, which also say where each value comes from.
+    #[arg(skip)]
+    given: ArgMatches,
 }
 
 /// Lets the parser of each value see negative numbers. clap would take them for unknown flags, and the parser's error names
@@ -139,7 +142,10 @@ impl Cli {
     /// Parses a command line, which begins with the program's name.
     fn parse_line(line: Vec<OsString>) -> Result<Self, clap::Error> {
         let matches = accept_negative_numbers(Self::command()).try_get_matches_from(line);
-        let parsed = matches.and_then(|matches| Self::from_arg_matches(&matches));
+        let parsed = matches.and_then(|matches| {
+            let given = matches.subcommand().map(|(_, given)| given.clone()).unwrap_or_default();
+            Ok(Self { given, ..Self::from_arg_matches(&matches)? })
+        });
         parsed.map_err(|error| {
             let mut error = error.format(&mut Self::command());
             // It shows every option that the environment sets as if it was required.
@@ -163,13 +169,13 @@ impl Cli {
             }
         }
         match self.command {
-            Command::Serve(args) => serve::run(*args, &unknown_settings),
+            Command::Serve(args) => serve::run(*args, &self.given, &unknown_settings),
             Command::Init(args) => convert::init(args),
             Command::Check(args) => check::check(args),
             Command::Access(args) => users::access(&args),
             Command::Token(args) => users::token(args),
             Command::Test(args) => test::run(args),
-            Command::Hit(command) => command.run(),
+            Command::Hit(command) => command.run(&self.given),
             Command::Convert(args) => convert::convert(args),
             Command::Operation(args) => args.run(),
             Command::Restore(args) => restore::run(args),

@@ -21,7 +21,7 @@ use self::printer::{COLUMNS_OF_RULES, Printer};
 use super::check::{describe_explanation, explain_file};
 use super::client::Request;
 use super::terminal::accept_closed_pipe;
-use super::values::{Pair, operation_of};
+use super::values::operation_of;
 use divvy_api::{ENDPOINTS, Edit, Endpoint, Inspection, Kind, Shape, Task};
 use divvy_core::rules::operation;
 
@@ -78,7 +78,7 @@ impl OperationArgs {
         let last = loop {
             let reply = client.ask(request).map_err(|error| match shape {
                 Shape::Page { name, of: Shape::Number, .. } => {
-                    error.context(format!("{} {name}, perhaps not all", printer.count()))
+                    error.context(format!("{} {name}, perhaps not all", printer.count))
                 }
                 _ => error,
             })?;
@@ -94,7 +94,7 @@ impl OperationArgs {
         printer.finish(shape)?;
         let is_missing = match self.endpoint.task {
             Task::Change(Edit::RemoveException(_), _) => last.get("removed") == Some(&Value::Bool(false)),
-            Task::Read(Inspection::Status) => printer.count() == 0,
+            Task::Read(Inspection::Status) => printer.count == 0,
             _ => false,
         };
         if is_missing {
@@ -112,12 +112,12 @@ impl OperationArgs {
         for (field, given) in &self.given {
             let value: Value = match given {
                 Argument::Pairs(pairs) if field.kind == Kind::Rule => {
-                    let text = operation::write(pairs.iter().map(Pair::as_strs));
+                    let text = operation::write(pairs.iter().map(|(field, value)| (field.as_str(), value.as_str())));
                     text.context("--operation is not that of a rule")?.into()
                 }
                 Argument::Pairs(pairs) if field.is_in_body => operation_of(pairs)?.into(),
                 Argument::Pairs(pairs) => {
-                    query.extend_pairs(pairs.iter().map(Pair::as_strs));
+                    query.extend_pairs(pairs);
                     continue;
                 }
                 Argument::Value(Value::String(name)) if matches!(self.endpoint.task, Task::Change(Edit::BackUp, _)) => {
@@ -125,14 +125,11 @@ impl OperationArgs {
                 }
                 Argument::Value(value) => value.clone(),
             };
-            match (field.is_in_body, value) {
-                (true, value) => body.push((field.name, value)),
-                (false, Value::String(text)) => {
-                    query.append_pair(field.name, &text);
-                }
-                (false, value) => {
-                    query.append_pair(field.name, &value.to_string());
-                }
+            if field.is_in_body {
+                body.push((field.name, value));
+            } else {
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                query.append_pair(field.name, &text);
             }
         }
         if matches!(row.reply, Shape::Page { .. }) {

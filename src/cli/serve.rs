@@ -9,6 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
+use clap::ArgMatches;
+use sd_notify::NotifyState;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -17,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use self::access::{AccessArgs, load_given, warn_of_open_fronts};
 use self::http::HttpArgs;
 use self::limiter::LimiterArgs;
-use self::listen::{InheritedSockets, LimitArgs, ListenArgs, notify_ready, notify_stopping, raise_open_files_limit};
+use self::listen::{LimitArgs, ListenArgs, inherited_sockets, notify, raise_open_files_limit};
 use self::logs::LogArgs;
 use self::reload::ReloadedFiles;
 use self::rules::RulesFile;
@@ -89,7 +91,7 @@ pub struct ServeArgs {
     drain_timeout: Time,
 }
 
-pub fn run(args: ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCode> {
+pub fn run(args: ServeArgs, given: &ArgMatches, unknown_settings: &[String]) -> anyhow::Result<ExitCode> {
     // Dropping the guard writes the last log lines.
     let _log = args.logs.start(|name| std::env::var(name).ok())?;
     for line in unknown_settings {
@@ -101,7 +103,7 @@ pub fn run(args: ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitC
         .thread_keep_alive(server::BLOCKING_KEEP_ALIVE)
         .build()
         .context("cannot start")?;
-    let served = runtime.block_on(serve(&args));
+    let served = runtime.block_on(serve(&args, given));
     // A pending name lookup for statsd must not delay the exit.
     runtime.shutdown_background();
     // The error goes to the log, because a program may parse every line of the output.
@@ -121,26 +123,26 @@ fn minimize_kept_memory() {
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
-async fn serve(args: &ServeArgs) -> anyhow::Result<ExitCode> {
+async fn serve(args: &ServeArgs, given: &ArgMatches) -> anyhow::Result<ExitCode> {
     let variable = |name: &str| std::env::var(name).ok();
     args.http.check()?;
-    let choice = args.store.choose(variable)?;
+    let choice = args.store.choose(given, variable)?;
     // Loaded before the store is opened, so that a mistake in the rules leaves no data directory behind.
     let load_rules = |path: &Path| RulesFile::load(path, choice.counter_names(), args.http.spellings());
     let Some(rules) = load_given(args.config.as_deref(), load_rules) else { return Ok(ExitCode::FAILURE) };
     let Some(users) = args.access.read()? else { return Ok(ExitCode::FAILURE) };
-    let (metrics_path, statsd) = (args.logs.metrics_path(variable)?, args.logs.statsd(variable)?);
+    let (metrics_path, statsd) = (args.logs.metrics_path(variable)?, args.logs.statsd(given, variable)?);
     let limits = args.limits.limits();
     raise_open_files_limit(limits.max_connections);
     minimize_kept_memory();
-    let inherited = InheritedSockets::from_env()?;
+    let inherited = inherited_sockets()?;
     let metrics = Metrics::new();
     metrics.show(
         "divvy_log_lines_dropped_total",
         "Log lines dropped because standard error did not accept them.",
         logging::dropped_lines,
     );
-    let StopSignals { draining, at_once } = StopSignals::on_signal()?;
+    let (draining, at_once) = stop_signals()?;
     let reloads = args.http.has_page(&metrics_path)?.then(RecentReloads::new);
     if reloads.is_some() {
         metrics.hits.count_each_rule();
@@ -149,7 +151,8 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let secured = args.access.secured(reloader.as_ref());
     let clock = Clock::system();
     let audit = args.logs.start_audit(clock, &metrics, draining.clone())?;
-    let hangups = reload::hangups()?;
+    // SIGHUP would end the process otherwise.
+    let hangups = signal(SignalKind::hangup()).context("cannot listen to SIGHUP")?;
     // Bound before the store is opened. So connections wait, instead of being refused, while another process still uses
     // the store.
     let fronts = args.listen.bind(inherited).await?;
@@ -197,7 +200,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         () = health.first() => {}
         () = draining.cancelled() => {}
     }
-    notify_ready();
+    notify(&[NotifyState::Ready]);
     let served = tokio::select! {
         served = server::run(Arc::clone(&limiter), fronts, settings, page, Arc::clone(&health), draining) => served,
         () = at_once.cancelled() => Ok(()),
@@ -245,12 +248,7 @@ fn announce(args: &ServeArgs, fronts: &Fronts, store: &StoreChoice, rules: Optio
         (Some(rules), Some(path)) => writeln!(lines, "rules: {} from {}", rules.rules().len(), path.display())?,
         _ => writeln!(lines, "rules: none; HIT needs rules: divvy serve CONFIG")?,
     }
-    print(lines);
-    Ok(())
-}
-
-/// Prints on standard output. A separate thread does this, so that a full or closed pipe does not stop the server.
-fn print(lines: String) {
+    // A thread of its own prints them, so that a full or closed pipe does not stop the server.
     let write = move || {
         if let Err(error) = io::stdout().write_all(lines.as_bytes()) {
             tracing::warn!(%error, "cannot print the listen addresses to standard output");
@@ -259,42 +257,32 @@ fn print(lines: String) {
     if let Err(error) = thread::Builder::new().name("divvy-print".into()).spawn(write) {
         tracing::warn!(%error, "cannot print the listen addresses");
     }
+    Ok(())
 }
 
-/// Requests to stop, from SIGTERM and SIGINT.
-#[derive(Debug, Clone)]
-struct StopSignals {
-    /// Cancelled by the first signal, which asks for an orderly shutdown.
-    draining: CancellationToken,
-    /// Cancelled by the second signal, which asks for an immediate exit.
-    at_once: CancellationToken,
-}
-
-impl StopSignals {
-    /// Starts to listen for the signals.
-    ///
-    /// # Errors
-    /// The system refuses it.
-    fn on_signal() -> anyhow::Result<Self> {
-        let stop = Self { draining: CancellationToken::new(), at_once: CancellationToken::new() };
-        let signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
-        // A write beyond the limit of a file's size fails then, as it does when the disk is full. The signal would end the
-        // server. Its handler stays.
-        drop(signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
-        tokio::spawn(stop.clone().wait(signals));
-        Ok(stop)
-    }
-
-    /// Waits for signals. Each takes effect before it is logged.
-    async fn wait(self, mut signals: [Signal; 2]) {
+/// Starts to listen for SIGTERM and SIGINT. The first signal cancels the first token, and asks for an orderly shutdown. The
+/// second one cancels the second token, and asks for an immediate exit.
+///
+/// # Errors
+/// The system refuses it.
+fn stop_signals() -> anyhow::Result<(CancellationToken, CancellationToken)> {
+    let (draining, at_once) = (CancellationToken::new(), CancellationToken::new());
+    let mut signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
+    // A write beyond the limit of a file's size fails then, as it does when the disk is full. The signal would end the
+    // server. Its handler stays.
+    drop(signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
+    let tokens = (draining.clone(), at_once.clone());
+    // Each signal takes effect before it is logged.
+    tokio::spawn(async move {
         receive_either(&mut signals).await;
-        self.draining.cancel();
-        notify_stopping();
+        draining.cancel();
+        notify(&[NotifyState::Stopping]);
         tracing::info!("stopping: answering requests already received; a second signal stops the process immediately");
         receive_either(&mut signals).await;
-        self.at_once.cancel();
+        at_once.cancel();
         tracing::warn!("stopping immediately: closing all connections");
-    }
+    });
+    Ok(tokens)
 }
 
 async fn receive_either([one, other]: &mut [Signal; 2]) {

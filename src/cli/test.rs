@@ -102,7 +102,7 @@ async fn run_cases<'a>(
 
 /// Runs a case, and returns its failures.
 async fn run_case<'a>(case: &'a Case, simulation: &mut Simulation<'a>) -> anyhow::Result<Vec<Failure<'a>>> {
-    let policy = simulation.policy().context(IN_USE)?;
+    let policy = simulation.limiter.active_rules().context(IN_USE)?;
     let (mut failures, mut at) = (Vec::new(), Time(Duration::ZERO));
     for (number, Object(step)) in (1..).zip(&case.steps) {
         at = step.at.unwrap_or(at);

@@ -8,9 +8,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 
-use super::check::print_problems;
+use super::check::report_problems;
 use super::terminal::count_of;
-use super::values::Pair;
+use super::values::{Pair, pair};
 use divvy_access::{
     self as access, AccessFile, Digest, MAX_PASSWORD_BYTES, MAX_TOKEN_TTL, SlowHash, TokenGrant, TokenKeys,
     check_password,
@@ -64,13 +64,8 @@ pub fn access(args: &AccessArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn check(file: &Path) -> anyhow::Result<ExitCode> {
-    let (users, errors, warnings) = match access::load(file, None) {
-        Ok(AccessFile { users, warnings }) => (Some(users), Vec::new(), warnings),
-        Err(report) => (None, report.errors, report.warnings),
-    };
-    print_problems(&errors, "error")?;
-    print_problems(&warnings, "warning")?;
-    let Some(users) = users else { return Ok(ExitCode::FAILURE) };
+    let loaded = report_problems(access::load(file, None), |file| &file.warnings)?;
+    let Some(AccessFile { users, .. }) = loaded else { return Ok(ExitCode::FAILURE) };
     let mut out = io::BufWriter::new(io::stdout().lock());
     writeln!(out, "{}: {}, no errors", file.display(), count_of(users.len(), "user", "users"))?;
     users.iter().try_for_each(|user| writeln!(out, "{user}"))?;
@@ -110,7 +105,7 @@ pub struct TokenArgs {
     #[command(subcommand)]
     action: Option<TokenAction>,
     /// The fields of the actor, with their values. The token is for requests with exactly these fields
-    #[arg(long, value_name = "FIELD=VALUE", required = true, num_args = 1..)]
+    #[arg(long, value_name = "FIELD=VALUE", value_parser = pair, required = true, num_args = 1..)]
     actor: Vec<Pair>,
     /// Show only rules whose label matches this pattern (* stands for any text). Give the flag several times for
     /// several patterns [default: all rules]
@@ -151,16 +146,10 @@ fn make(args: &TokenArgs) -> anyhow::Result<Option<String>> {
     let path = args.token_key_file.as_ref().context("--token-key-file is missing")?;
     let ttl = args.ttl.context("--ttl is missing")?;
     let mut actor = BTreeMap::new();
-    for (field, value) in args.actor.iter().map(Pair::as_strs) {
-        ensure!(actor.insert(field.to_owned(), value.to_owned()).is_none(), "--actor has the field {field:?} twice");
+    for (field, value) in &args.actor {
+        ensure!(actor.insert(field.clone(), value.clone()).is_none(), "--actor has the field {field:?} twice");
     }
-    let keys = match TokenKeys::load(path) {
-        Ok(keys) => keys,
-        Err(report) => {
-            print_problems(&report.errors, "error")?;
-            return Ok(None);
-        }
-    };
+    let Some(keys) = report_problems(TokenKeys::load(path), |_| &[])? else { return Ok(None) };
     if let Some(warning) = warn_if_public(path) {
         writeln!(io::stderr(), "warning: {warning}")?;
     }

@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Args, Command, Error, FromArgMa
 use serde_json::Value;
 
 use crate::cli::client::ServerArgs;
-use crate::cli::values::Pair;
+use crate::cli::values::{Pair, pair};
 use divvy_api::{ENDPOINTS, Edit, Endpoint, Field, Inspection, Kind, Place, Shape, Task};
 use divvy_core::rules::MAX_RESET_SECONDS;
 use divvy_core::units::{self, Time};
@@ -67,7 +67,8 @@ impl OperationArgs {
             Argument::Value(value) => value.as_str(),
             Argument::Pairs(_) => None,
         });
-        let pairs = || self.pairs().iter().map(Pair::to_string).collect::<Vec<_>>().join(" ");
+        let text = |(field, value): &Pair| format!("{field}={value}");
+        let pairs = || self.pairs().iter().map(text).collect::<Vec<_>>().join(" ");
         name.map_or_else(|| format!("the rule [{}]", pairs()), |name| format!("the rule {name}"))
     }
 
@@ -199,7 +200,7 @@ fn flag(name: &'static str) -> &'static str {
 
 /// Parses a pair.
 fn parse_pair(text: &str) -> Result<Pair, String> {
-    text.parse().map_err(|error: String| match text.ends_with(".ini") || text.ends_with(".json") {
+    pair(text).map_err(|error| match text.ends_with(".ini") || text.ends_with(".json") {
         true => format!("it is not a pair; to read a rules file in place of asking a server, write --file {text}"),
         false => error,
     })

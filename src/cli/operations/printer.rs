@@ -19,17 +19,12 @@ pub struct Printer<W> {
     columns: &'static [&'static str],
     has_header: bool,
     /// Number of entries so far, or the sum of the pages' numbers.
-    count: u64,
+    pub count: u64,
 }
 
 impl<W: Write> Printer<W> {
     pub fn new(out: W, as_json: bool, columns: &'static [&'static str]) -> Self {
         Self { out, as_json, columns, has_header: as_json, count: 0 }
-    }
-
-    /// Returns the number of entries so far, or the sum of the pages' numbers.
-    pub fn count(&self) -> u64 {
-        self.count
     }
 
     /// Writes text as it is.
@@ -100,23 +95,17 @@ impl<W: Write> Printer<W> {
         match entry {
             _ if self.as_json => writeln!(self.out, "{value}"),
             Shape::Row(members) | Shape::Map(members) => {
-                let members = self.columns_of(members);
+                let of_name = |name: &&str| members.iter().find(|member| member.name == *name);
+                let members: Vec<_> = match self.columns {
+                    [] => members.iter().collect(),
+                    columns => columns.iter().filter_map(of_name).collect(),
+                };
                 if !std::mem::replace(&mut self.has_header, true) {
                     self.print_cells(&members, |member| member.name.to_owned())?;
                 }
                 self.print_cells(&members, |member| cell(member.name, value.get(member.name).unwrap_or(&Value::Null)))
             }
             _ => writeln!(self.out, "{}", cell("", value)),
-        }
-    }
-
-    /// Returns the members of an entry that have columns.
-    fn columns_of<'a>(&self, members: &'a [Member]) -> Vec<&'a Member> {
-        let of_name = |name: &&str| members.iter().find(|member| member.name == *name);
-        if self.columns.is_empty() {
-            members.iter().collect()
-        } else {
-            self.columns.iter().filter_map(of_name).collect()
         }
     }
 

@@ -338,32 +338,21 @@ impl<T: Credentials> WatchedFile<T> {
         Some(Self { watch, has_failed: false, in_force })
     }
 
-    fn reload(&mut self, reason: Reason, authority: &Authority, audit: &Arc<AuditLog>, metrics: &Metrics) {
-        if let Some(loaded) = self.watch.load(reason, |path| self.in_force.read(path), |_| &[]) {
-            self.take(loaded, reason, authority, audit, metrics);
-        }
-    }
-
     /// Records that the previous content stays in force. `reason` is `None` if the log has it already.
     fn refuse(&mut self, reason: Option<&str>, metrics: &Metrics) {
         self.has_failed = true;
         metrics.access.access_reloads_failed.inc();
-        let (file, what) = (self.watch.path().display(), T::WHAT);
+        let (file, what) = (self.watch.path.display(), T::WHAT);
         tracing::error!(reason, "{file}: not loaded; the previous {what} stay in force");
     }
 
-    /// Puts the result of a load in force, or logs why it failed.
-    fn take(
-        &mut self,
-        loaded: Result<(T, Vec<Problem>), Report>,
-        reason: Reason,
-        authority: &Authority,
-        audit: &Arc<AuditLog>,
-        metrics: &Metrics,
-    ) {
+    /// Loads the file if it has changed, or if an operator asks for it. Puts the result in force, or logs why it failed.
+    fn reload(&mut self, reason: Reason, authority: &Authority, audit: &Arc<AuditLog>, metrics: &Metrics) {
+        let loaded = self.watch.load(reason, |path| self.in_force.read(path), |_| &[]);
+        let Some(loaded) = loaded else { return };
         let was_bad = mem::replace(&mut self.has_failed, loaded.is_err());
-        let change = Change::new(T::ACTION).with("file", self.watch.path().to_string_lossy());
-        let file = self.watch.path().display().to_string();
+        let change = Change::new(T::ACTION).with("file", self.watch.path.to_string_lossy());
+        let file = self.watch.path.display().to_string();
         let before = State::of(T::WHAT, self.in_force.entries().len());
         if loaded.as_ref().is_ok_and(|(new, _)| *new == self.in_force) {
             if was_bad || reason == Reason::Asked {
@@ -392,7 +381,7 @@ impl<T: Credentials> WatchedFile<T> {
         let changed = names.into_iter().filter(|name| old.get(name) != new_entries.get(name));
         pending.complete(Some(before), Some(State::of(T::WHAT, count).with_changed(changed)));
         self.in_force = new;
-        log_if_public(self.watch.path());
+        log_if_public(&self.watch.path);
         tracing::info!(count, "{file}: reloaded; the new {} are in force", T::WHAT);
     }
 }

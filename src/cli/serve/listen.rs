@@ -3,6 +3,7 @@
 //!
 //! The service manager's sockets stay open while the service restarts. New connections wait in their queues.
 
+use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::str::FromStr;
 use std::time::Duration;
@@ -16,9 +17,6 @@ use tokio::net::TcpListener;
 
 use divvy_core::units::{self, Bytes, MAX_IN_MEMORY, MAX_SECONDS, Time};
 use divvy_server::{self as server, Fronts, Limits, Timeouts};
-
-const DEFAULT_LISTEN: &str = "127.0.0.1:8321";
-const DEFAULT_HTTP_LISTEN: &str = "127.0.0.1:8322";
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Listeners")]
@@ -88,14 +86,14 @@ impl ListenArgs {
     ///
     /// # Errors
     /// A variable of Button's Divvy is not a port number, an address cannot be bound, or all of them are `none`.
-    pub async fn bind(&self, mut inherited: InheritedSockets) -> anyhow::Result<Fronts> {
-        let line = address(&self.listen, "PORT", DEFAULT_LISTEN)?;
-        let http = address(&self.http_listen, "HTTP_SERVICE_PORT", DEFAULT_HTTP_LISTEN)?;
+    pub async fn bind(&self, mut inherited: HashMap<&'static str, TcpListener>) -> anyhow::Result<Fronts> {
+        let line = address(&self.listen, "PORT", "127.0.0.1:8321")?;
+        let http = address(&self.http_listen, "HTTP_SERVICE_PORT", "127.0.0.1:8322")?;
         let fronts = Fronts {
-            line: self.front(inherited.take("line")?, "--listen", &line).await?,
-            resp: self.front(inherited.take("resp")?, "--resp-listen", &self.resp_listen).await?,
-            http: self.front(inherited.take("http")?, "--http-listen", &http).await?,
-            grpc: self.front(inherited.take("grpc")?, "--grpc-listen", &self.grpc_listen).await?,
+            line: self.front(inherited.remove("line"), "--listen", &line).await?,
+            resp: self.front(inherited.remove("resp"), "--resp-listen", &self.resp_listen).await?,
+            http: self.front(inherited.remove("http"), "--http-listen", &http).await?,
+            grpc: self.front(inherited.remove("grpc"), "--grpc-listen", &self.grpc_listen).await?,
         };
         if [&fronts.line, &fronts.resp, &fronts.http, &fronts.grpc].into_iter().all(Option::is_none) {
             bail!("every listen address is `none`: no client could reach the server");
@@ -127,45 +125,28 @@ impl ListenArgs {
 /// Names of the sockets in `FileDescriptorName=`, and the order of sockets without such names.
 const FRONTS: [&str; 4] = ["line", "resp", "http", "grpc"];
 
-/// Sockets received from the service manager, by the name of their listener.
-#[derive(Debug, Default)]
-pub struct InheritedSockets {
-    sockets: Vec<(&'static str, std::net::TcpListener)>,
-}
-
-impl InheritedSockets {
-    /// Takes the sockets described by `LISTEN_FDS`, `LISTEN_PID` and `LISTEN_FDNAMES`.
-    ///
-    /// # Errors
-    /// A socket is not a listening TCP socket, or cannot be assigned to a listener.
-    pub fn from_env() -> anyhow::Result<Self> {
-        let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
-        let mut received = ListenFd::from_env();
-        let fronts = assign(&names, received.len())?;
-        let mut sockets = Vec::new();
-        for (index, front) in fronts.into_iter().enumerate() {
-            let socket = received
-                .take_tcp_listener(index)
-                .with_context(|| format!("cannot use the service manager's socket for {front}"))?
-                .filter(|socket| SockRef::from(socket).is_listener().unwrap_or(false));
-            match socket {
-                Some(socket) => sockets.push((front, socket)),
-                None => bail!("the service manager's socket for {front} does not listen: divvy needs Accept=no"),
-            }
-        }
-        Ok(Self { sockets })
-    }
-
-    /// Returns the socket named `front`, if there is one.
-    ///
-    /// # Errors
-    /// The system reports an error.
-    pub fn take(&mut self, front: &str) -> anyhow::Result<Option<TcpListener>> {
-        let Some(at) = self.sockets.iter().position(|(name, _)| *name == front) else { return Ok(None) };
-        let (_, socket) = self.sockets.swap_remove(at);
+/// Takes the sockets from the service manager that `LISTEN_FDS`, `LISTEN_PID` and `LISTEN_FDNAMES` describe, by the name of their
+/// listener.
+///
+/// # Errors
+/// A socket is not a listening TCP socket, or cannot be assigned to a listener.
+pub fn inherited_sockets() -> anyhow::Result<HashMap<&'static str, TcpListener>> {
+    let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let mut received = ListenFd::from_env();
+    let fronts = assign(&names, received.len())?;
+    let mut sockets = HashMap::new();
+    for (index, front) in fronts.into_iter().enumerate() {
+        let socket = received
+            .take_tcp_listener(index)
+            .with_context(|| format!("cannot use the service manager's socket for {front}"))?
+            .filter(|socket| SockRef::from(socket).is_listener().unwrap_or(false))
+            .with_context(|| {
+                format!("the service manager's socket for {front} does not listen: divvy needs Accept=no")
+            })?;
         socket.set_nonblocking(true)?;
-        Ok(Some(TcpListener::from_std(socket)?))
+        sockets.insert(front, TcpListener::from_std(socket)?);
     }
+    Ok(sockets)
 }
 
 /// Assigns each of `count` sockets to a listener: by their names, which colons separate, or by their order if no name
@@ -186,11 +167,6 @@ fn assign(names: &str, count: usize) -> anyhow::Result<Vec<&'static str>> {
     }
 }
 
-/// Reports that the server is ready.
-pub fn notify_ready() {
-    send(&[NotifyState::Ready]);
-}
-
 /// A reload that an operator asked for. Reports the reload, and that the server is ready again when the last owner is done.
 #[derive(Debug)]
 pub struct AskedReload(());
@@ -200,7 +176,7 @@ impl AskedReload {
     pub fn begin() -> Self {
         match NotifyState::monotonic_usec_now() {
             // Since systemd 253, the time is required.
-            Ok(now) => send(&[NotifyState::Reloading, now]),
+            Ok(now) => notify(&[NotifyState::Reloading, now]),
             Err(error) => {
                 tracing::warn!(%error, "cannot notify the service manager of the reload: cannot read the clock");
             }
@@ -211,16 +187,12 @@ impl AskedReload {
 
 impl Drop for AskedReload {
     fn drop(&mut self) {
-        notify_ready();
+        notify(&[NotifyState::Ready]);
     }
 }
 
-/// Reports that the server is stopping.
-pub fn notify_stopping() {
-    send(&[NotifyState::Stopping]);
-}
-
-fn send(states: &[NotifyState]) {
+/// Reports these states to the service manager.
+pub fn notify(states: &[NotifyState]) {
     // A missing service manager is not an error.
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, "cannot notify the service manager: check NOTIFY_SOCKET");

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use clap::ValueEnum;
+use clap::{ArgMatches, ValueEnum};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::values::GivenFlags;
+use crate::cli::values::is_given;
 use divvy_access::audit::AuditLog;
 use divvy_core::clock::Clock;
 use divvy_core::units;
@@ -19,9 +19,6 @@ use divvy_server::{self as server, DEFAULT_METRICS_PATH};
 use divvy_telemetry::logging::{self, Format, Log};
 use divvy_telemetry::metrics::{Metrics, StatsdOptions, Transport};
 
-/// This program's name in `DEBUG`, and the log directive that it implies.
-const DEBUG_NAME: &str = "divvy";
-const DEBUG_DIRECTIVE: &str = "divvy=debug";
 /// The HTTP/2 library logs a line for each client that exceeds a bound, so clients could flood the log.
 const HTTP_2_DIRECTIVE: &str = "h2=error";
 /// Changes by operators are logged at any level, unless the operator says otherwise.
@@ -32,8 +29,6 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(clap::Args)]
 #[command(next_help_heading = "Metrics and logs")]
 pub struct LogArgs {
-    #[command(flatten)]
-    given: GivenFlags,
     /// Path of the metrics on the HTTP listener. PROMETHEUS_METRICS_PATH also sets it [default: /metrics]
     #[arg(long, value_name = "PATH")]
     metrics_path: Option<String>,
@@ -101,7 +96,7 @@ impl LogArgs {
     fn filter(&self, variable: impl Fn(&str) -> Option<String>) -> String {
         let set = |name| variable(name).filter(|value| !value.is_empty());
         let mut directives = [self.log_level.as_str(), HTTP_2_DIRECTIVE, AUDIT_DIRECTIVE].map(str::to_owned).to_vec();
-        directives.extend(set("DEBUG").filter(|names| names_divvy(names)).map(|_| DEBUG_DIRECTIVE.to_owned()));
+        directives.extend(set("DEBUG").filter(|names| names_divvy(names)).map(|_| "divvy=debug".to_owned()));
         directives.extend(set("RUST_LOG"));
         directives.join(",")
     }
@@ -150,15 +145,19 @@ impl LogArgs {
         Ok(path)
     }
 
-    /// Returns the statsd server to send to, if any.
+    /// Returns the statsd server to send to, if any. `given` has the flags.
     ///
     /// # Errors
     /// A flag is invalid or lacks the host, or STATSD_PORT is not a port number.
-    pub fn statsd(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<StatsdOptions>> {
+    pub fn statsd(
+        &self,
+        given: &ArgMatches,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> anyhow::Result<Option<StatsdOptions>> {
         let Some(host) = flag_or_variable(&self.statsd_host, "STATSD_HOST", &variable) else {
             // Variables of Button's Divvy are ignored without a host.
-            if let Some(flag) = ["statsd_port", "statsd_prefix", "statsd_tcp"].iter().find(|flag| self.given.has(flag))
-            {
+            let others = ["statsd_port", "statsd_prefix", "statsd_tcp"];
+            if let Some(flag) = others.iter().find(|flag| is_given(given, flag)) {
                 bail!(
                     "--{} (or its DIVVY_ variable) has no effect without --statsd-host: add it",
                     flag.replace('_', "-")
@@ -192,7 +191,7 @@ fn allows_colors(variable: impl Fn(&str) -> Option<String>) -> bool {
 
 /// Returns whether `DEBUG`, a list of names as in Node's `debug` package, includes this program.
 fn names_divvy(names: &str) -> bool {
-    names.split([',', ' ']).any(|name| name == DEBUG_NAME || name == "*")
+    names.split([',', ' ']).any(|name| name == "divvy" || name == "*")
 }
 
 /// Returns the value of a flag, or else of Button's Divvy's variable. Empty values count as missing.
@@ -206,7 +205,7 @@ fn flag_or_variable(
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use clap::{CommandFactory, FromArgMatches, Parser};
 
     use super::*;
 
@@ -252,7 +251,9 @@ mod tests {
     }
 
     fn statsd(flags: &[&str], variables: &[(&str, &str)]) -> Result<Option<StatsdOptions>, String> {
-        args(flags).statsd(|name| lookup(variables, name)).map_err(|error| format!("{error:#}"))
+        let given = Line::command().get_matches_from([&["divvy"], flags].concat());
+        let logs = Line::from_arg_matches(&given).unwrap().logs;
+        logs.statsd(&given, |name| lookup(variables, name)).map_err(|error| format!("{error:#}"))
     }
 
     fn lookup(variables: &[(&str, &str)], name: &str) -> Option<String> {

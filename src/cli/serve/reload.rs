@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::Signal;
 use tokio_util::sync::CancellationToken;
 
 use super::access::WatchedAccess;
@@ -32,14 +32,6 @@ pub struct ReloadedFiles {
 
 /// Loads the files of one kind if they have changed, or if an operator asks for it.
 type Reload = dyn FnMut(Reason, &Arc<AuditLog>, &Metrics) + Send;
-
-/// Starts to handle SIGHUP, which would otherwise end the process.
-///
-/// # Errors
-/// The system refuses it.
-pub fn hangups() -> anyhow::Result<Signal> {
-    signal(SignalKind::hangup()).context("cannot listen to SIGHUP")
-}
 
 /// Checks the files at each interval: keeps the limiter's rules, the users and the certificate up to date with these files until `draining` is cancelled.
 /// Reloads are recorded in `audit`.

@@ -58,30 +58,20 @@ impl RulesFile {
         ActiveRules::new(rules, metrics, self.names)
     }
 
-    pub fn path(&self) -> &Path {
-        self.watch.path()
-    }
-
-    /// Loads the file if it has changed, or if an operator asks for it.
-    pub fn reload(&mut self, reason: Reason, limiter: &Weak<Limiter>, audit: &Arc<AuditLog>) {
-        if let Some(loaded) = self.read(reason) {
-            self.take(loaded, limiter, audit, reason);
-        }
-    }
-
     fn read(&mut self, reason: Reason) -> Option<Result<Loaded, Report>> {
         self.watch.load(reason, |path| config::load_for(path, &self.serving), |loaded| &loaded.lists)
     }
 
-    /// Puts the result of a load in force, or logs why it failed. A load that the audit log refuses is not tried again until
-    /// the file changes, or an operator asks for it.
-    fn take(&mut self, loaded: Result<Loaded, Report>, limiter: &Weak<Limiter>, audit: &Arc<AuditLog>, reason: Reason) {
+    /// Loads the file if it has changed, or if an operator asks for it. Puts the result in force, or logs why it failed. A load
+    /// that the audit log refuses is not tried again until the file changes, or an operator asks for it.
+    pub fn reload(&mut self, reason: Reason, limiter: &Weak<Limiter>, audit: &Arc<AuditLog>) {
+        let Some(loaded) = self.read(reason) else { return };
         // The limiter is gone if the server has stopped.
         let Some(limiter) = limiter.upgrade() else { return };
         let Some(before) = limiter.active_rules() else { return };
         let was_bad = mem::replace(&mut self.has_failed, loaded.is_err());
-        let change = || audit::Change::new(Action::RulesReload).with("file", self.path().to_string_lossy());
-        let file = self.path().display();
+        let change = || audit::Change::new(Action::RulesReload).with("file", self.watch.path.to_string_lossy());
+        let file = self.watch.path.display();
         if loaded.as_ref().is_ok_and(|loaded| loaded.rules.rules() == before.rules().rules()) {
             limiter.metrics().config.confirmed(limiter.now().as_nanos());
             if was_bad || reason == Reason::Asked {

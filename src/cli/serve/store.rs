@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use clap::ValueEnum;
+use clap::{ArgMatches, ValueEnum};
 use url::{Position, Url};
 
-use crate::cli::values::{Choices, GivenFlags, choice};
+use crate::cli::values::{Choices, choice, is_given};
 use divvy_core::clock::Clock;
 use divvy_core::units::{self, Bytes, MAX_SECONDS, Time};
 use divvy_limiter::CounterNames;
@@ -22,7 +22,8 @@ use divvy_limiter::store::{
     RedisSentinel, RedisStore, RedisTls, RocksOptions, RocksStore, WhenFull,
 };
 
-/// Flags of the rocksdb store, of the stores that divvy keeps itself, and of the redis store.
+/// Flags of the rocksdb store, of the stores that divvy keeps itself, and of the redis store, without those that require one of
+/// these.
 const ROCKSDB_FLAGS: &[&str] =
     &["data_dir", "durability", "backup_dir", "wait_for_lock", "cache_memory", "max_journal", "max_disk"];
 const OWN_FLAGS: &[&str] = &["max_counters", "when_full", "max_reservations", "max_idempotency_keys"];
@@ -31,10 +32,8 @@ const REDIS_FLAGS: &[&str] = &[
     "denial_cache",
     "redis_url",
     "redis_sentinel_master",
-    "redis_sentinel_auth",
     "redis_ca",
     "redis_cert",
-    "redis_key",
     "redis_timeout",
 ];
 
@@ -66,8 +65,6 @@ const DEFAULT_REDIS_PORT: u16 = 6379;
 #[derive(clap::Args)]
 #[command(next_help_heading = "Store")]
 pub struct StoreArgs {
-    #[command(flatten)]
-    given: GivenFlags,
     /// Where counters are kept [default: rocksdb, or memory in a build without it; redis with --redis-url, REDIS_HOST
     /// or REDIS_PORT]
     #[arg(long, value_enum)]
@@ -191,18 +188,19 @@ pub enum StoreChoice {
 }
 
 impl StoreArgs {
-    /// Returns the store that the flags and the variables of Button's Divvy select. `variable` reads the environment.
+    /// Returns the store that the flags and the variables of Button's Divvy select. `given` has the flags, and `variable` reads
+    /// the environment.
     ///
     /// # Errors
     /// A flag does not apply to the selected store, or REDIS_PORT is relevant and not a port number.
-    pub fn choose(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<StoreChoice> {
+    pub fn choose(&self, given: &ArgMatches, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<StoreChoice> {
         // The operator's choice takes precedence over variables that others may have set.
         let names_redis = !self.redis_url.is_empty();
         let has_chosen = names_redis || self.store.is_some_and(|kind| kind != StoreKind::Redis);
         let inherited = if has_chosen { None } else { inherited_url(variable)? };
         let is_redis_meant = names_redis || inherited.is_some();
         let kind = self.store.unwrap_or(if is_redis_meant { StoreKind::Redis } else { StoreKind::DEFAULT });
-        self.check_flags(kind)?;
+        Self::check_flags(given, kind)?;
         if kind == StoreKind::Rocksdb && !HAS_ROCKSDB {
             return Err(NoRocksDb.into());
         }
@@ -228,14 +226,14 @@ impl StoreArgs {
         })
     }
 
-    fn check_flags(&self, kind: StoreKind) -> anyhow::Result<()> {
+    fn check_flags(given: &ArgMatches, kind: StoreKind) -> anyhow::Result<()> {
         for (flags, owners) in [
             (ROCKSDB_FLAGS, &[StoreKind::Rocksdb][..]),
             (OWN_FLAGS, &[StoreKind::Rocksdb, StoreKind::Memory]),
             (REDIS_FLAGS, &[StoreKind::Redis]),
         ] {
-            let given = flags.iter().find(|flag| self.given.has(flag));
-            if let Some(flag) = given.filter(|_| !owners.contains(&kind)) {
+            let found = flags.iter().find(|flag| is_given(given, flag));
+            if let Some(flag) = found.filter(|_| !owners.contains(&kind)) {
                 let owners = owners.iter().map(|owner| owner.name()).collect::<Vec<_>>().join(" or ");
                 bail!(
                     "--{} (or its DIVVY_ variable) is for the {owners} store, but the store is {}: leave it out, or choose \
@@ -342,7 +340,12 @@ impl StoreChoice {
                     FailurePolicy::Error => "answered with an error",
                     FailurePolicy::Local { .. } => "counted locally",
                 };
-                format!("redis at {} (while it fails, hits are {on_error})", describe_redis(options))
+                let urls = options.urls.iter().map(|url| masked(url)).collect::<Vec<_>>().join(", ");
+                let place = match &options.sentinel {
+                    Some(sentinel) => format!("master {} by sentinels {urls}", sentinel.master),
+                    None => urls,
+                };
+                format!("redis at {place} (while it fails, hits are {on_error})")
             }
         }
     }
@@ -357,38 +360,23 @@ impl StoreKind {
     }
 }
 
-/// Describes the Redis server for people, with passwords masked.
-pub fn describe_redis(options: &RedisOptions) -> String {
-    let urls: Vec<_> = options.urls.iter().map(|url| masked(url)).collect();
-    let urls = urls.join(", ");
-    match &options.sentinel {
-        Some(sentinel) => format!("master {} by sentinels {urls}", sentinel.master),
-        None => urls,
-    }
-}
-
 /// Returns the server named by REDIS_HOST and REDIS_PORT, if at least one of them is set. `variable` reads the
 /// environment.
 ///
 /// # Errors
 /// REDIS_PORT is not a port number.
-pub fn inherited_url(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<String>> {
+fn inherited_url(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<String>> {
     let set = |name| variable(name).filter(|value| !value.is_empty());
     let host = set("REDIS_HOST");
-    let is_link = |port: &String| host.is_none() && port.starts_with(SERVICE_LINK);
-    let port = set("REDIS_PORT").filter(|port| {
-        if is_link(port) {
+    let port = match set("REDIS_PORT") {
+        None if host.is_none() => return Ok(None),
+        None => DEFAULT_REDIS_PORT,
+        Some(link) if host.is_none() && link.starts_with(SERVICE_LINK) => {
             tracing::info!(
                 "ignoring REDIS_PORT: it is an address that Kubernetes sets for a Service, not a port number"
             );
+            return Ok(None);
         }
-        !is_link(port)
-    });
-    if host.is_none() && port.is_none() {
-        return Ok(None);
-    }
-    let port = match port {
-        None => DEFAULT_REDIS_PORT,
         Some(text) => text.parse().with_context(|| format!("REDIS_PORT is {text:?}, but must be a port number"))?,
     };
     Ok(Some(build_url(host.as_deref().unwrap_or(DEFAULT_REDIS_HOST), port)))

@@ -70,7 +70,7 @@ impl FileState {
 /// A file and the files that it names, and their last known states.
 #[derive(Debug)]
 pub struct Watch {
-    path: PathBuf,
+    pub path: PathBuf,
     /// The files that it names.
     others: Vec<PathBuf>,
     changes: ChangeDetector<Vec<FileState>>,
@@ -106,20 +106,16 @@ impl Watch {
             return Some(loaded).filter(|loaded| !has_others && self.record_read(unread(loaded)));
         }
         for _ in 0..MAX_READS {
-            let Some(loaded) = self.read_at_rest(&read, pause) else { break };
+            let Some(loaded) = self.read_at_rest(&read, || thread::sleep(PAUSE)) else { break };
             if !lists(&loaded).is_some_and(|lists| self.follow(&lists)) {
                 self.record_read(unread(&loaded));
                 return Some(loaded);
             }
         }
-        Some(Err(self.being_written()))
-    }
-
-    fn being_written(&self) -> Report {
         let what = "it is being written, or a file that it names".to_owned();
         let (file, fix) = (self.path.display().to_string().into(), "load it again when that is done".to_owned());
         let problem = Problem { file, line: None, operation: None, what, fix };
-        Report { errors: vec![problem], ..Report::default() }
+        Some(Err(Report { errors: vec![problem], ..Report::default() }))
     }
 
     /// Watches the files that the file names, in place of those that it named before. Returns whether they are others: then
@@ -154,20 +150,11 @@ impl Watch {
         std::iter::once(&self.path).chain(&self.others).map(|path| FileState::at(path)).collect()
     }
 
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Checks the file. Returns true if it has changed since the last `note`, and is not being written.
-    fn has_changed(&mut self) -> bool {
-        let states = self.states();
-        self.changes.see(states)
-    }
-
     /// Reads the file if it has changed and is not being written. If it was written while it was read, returns `None`, too:
     /// a later check will notice the end of that.
     fn read_if_changed<T>(&mut self, read: impl FnOnce(&Path) -> T) -> Option<T> {
-        let read = self.has_changed().then(|| read(&self.path));
+        let states = self.states();
+        let read = self.changes.see(states).then(|| read(&self.path));
         read.filter(|_| self.is_at_rest())
     }
 
@@ -196,11 +183,6 @@ impl Watch {
 /// Returns why a file could not be read, if it could not.
 fn unread<T>(loaded: &Result<T, Report>) -> Option<String> {
     loaded.as_ref().err().filter(|report| report.is_unread).map(ToString::to_string)
-}
-
-/// Waits for the next look at a file that has changed.
-fn pause() {
-    thread::sleep(PAUSE);
 }
 
 /// Logs the first errors and warnings of a load, each on its own line, and the number of the others.
@@ -294,7 +276,8 @@ mod tests {
         longer();
         assert_eq!(watch.read_at_rest(read, longer), None);
         longer();
-        assert!(!watch.has_changed() && watch.has_changed(), "the next checks notice the end");
+        let mut is_read = || watch.read_if_changed(|_| ()).is_some();
+        assert!(!is_read() && is_read(), "the next checks notice the end");
         // Written while it is read.
         let reads = Cell::new(0);
         let during = |path: &Path| {

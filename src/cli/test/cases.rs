@@ -27,24 +27,16 @@ const DEFAULT_START: Timestamp = Timestamp::from_nanos(1_767_225_600_000_000_000
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaseFile {
-    #[serde(rename = "version")]
-    _version: Version,
+    #[serde(rename = "version", deserialize_with = "version")]
+    _version: (),
     pub cases: Vec<Object<Case>>,
 }
 
-/// The version of the format. It comes first in a file, because another version may have other fields.
-#[derive(Debug, Deserialize)]
-#[serde(try_from = "u64")]
-struct Version;
-
-impl TryFrom<u64> for Version {
-    type Error = String;
-
-    fn try_from(version: u64) -> Result<Self, String> {
-        match version {
-            VERSION => Ok(Self),
-            _ => Err(format!("version {version} is unknown: this divvy reads version {VERSION}")),
-        }
+/// Reads the version of the format. It comes first in a file, because another version may have other fields.
+fn version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
+    match u64::deserialize(deserializer)? {
+        VERSION => Ok(()),
+        other => Err(D::Error::custom(format!("version {other} is unknown: this divvy reads version {VERSION}"))),
     }
 }
 

@@ -11,14 +11,14 @@ use divvy_core::units::Time;
 use divvy_limiter::exceptions::{ExceptionTarget, ExceptionTerms};
 use divvy_limiter::store::{Backend, MemoryStore};
 use divvy_limiter::{
-    ActiveRules, Intent, Jitter, Limiter, LimiterError, Plan, PlanBuilder, ReservationId, Reserve, Scope, Settlement,
-    Standing, Verdict,
+    ActiveRules, Intent, Jitter, Limiter, Plan, PlanBuilder, ReservationId, Reserve, Scope, Settlement, Standing,
+    Verdict,
 };
-use divvy_server::http;
+use divvy_server::http::describe_error;
 use divvy_telemetry::metrics::Metrics;
 
 pub struct Simulation<'a> {
-    limiter: Limiter,
+    pub limiter: Limiter,
     start: Timestamp,
     /// The reservations by their names in the case; `None` if the reservation was denied.
     reservations: HashMap<&'a str, Option<ReservationId>>,
@@ -39,11 +39,6 @@ impl<'a> Simulation<'a> {
         Arc::into_inner(policy?)
     }
 
-    /// Returns the rules in force.
-    pub fn policy(&self) -> Option<Arc<ActiveRules>> {
-        self.limiter.active_rules()
-    }
-
     /// Runs a step at this time since the start, and returns its answer.
     ///
     /// # Errors
@@ -60,7 +55,7 @@ impl<'a> Simulation<'a> {
                 }
                 None => self.limiter.remove_exception(target, None, everything).await.map(drop),
             };
-            return changed.map(|()| Answer::default()).map_err(|error| describe(&error));
+            return changed.map(|()| Answer::default()).map_err(|error| describe_error(&error));
         }
         let cost = cost.as_ref().map(|WholeNumber(cost)| *cost);
         let ttl_seconds = ttl.map(|ttl| u32::try_from(ttl.whole_seconds()).unwrap_or(u32::MAX));
@@ -71,7 +66,7 @@ impl<'a> Simulation<'a> {
             StepIntent::Reserve => {
                 let reserve = Reserve { credits: cost.unwrap_or(1), ttl_seconds, id: None };
                 let applied = self.apply(now, |builder| builder.add_reservation(&operation, reserve)).await;
-                let reserved = applied.report().reserved(0).map_err(|refusal| describe(&refusal))?;
+                let reserved = applied.report().reserved(0).map_err(|refusal| describe_error(&refusal))?;
                 self.reservations.insert(id, reserved.id);
                 return answer(&applied);
             }
@@ -106,7 +101,7 @@ impl<'a> Simulation<'a> {
                 report.settled(0).map(|settled| Answer::of_change(settled.lasts_seconds(ttl_seconds).is_some()))
             }
         };
-        answer.map_err(|refusal| describe(&refusal))
+        answer.map_err(|refusal| describe_error(&refusal))
     }
 
     async fn apply(&self, now: Timestamp, add: impl FnOnce(&mut PlanBuilder)) -> Plan {
@@ -123,11 +118,7 @@ impl<'a> Simulation<'a> {
 
 /// Returns the answer to the first request, by the rule that decides it.
 fn answer(plan: &Plan) -> Result<Answer, String> {
-    plan.report().standing(0).map(Answer::of_rule).map_err(|refusal| describe(&refusal))
-}
-
-fn describe(error: &impl LimiterError) -> String {
-    http::describe_error(error)
+    plan.report().standing(0).map(Answer::of_rule).map_err(|refusal| describe_error(&refusal))
 }
 
 /// An answer. Fields that the step's intent does not have are `None`.

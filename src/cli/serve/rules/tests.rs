@@ -36,7 +36,7 @@ impl Fixture {
     fn write(&self, text: &str) {
         let other = self.dir.path().join("other");
         fs::write(&other, text).unwrap();
-        fs::rename(other, self.file.path()).unwrap();
+        fs::rename(other, &self.file.watch.path).unwrap();
     }
 
     fn reload_if_changed(&mut self) {

@@ -1,4 +1,4 @@
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches, Parser};
 
 use super::*;
 
@@ -13,9 +13,10 @@ const LINK: (&str, &str) = ("REDIS_PORT", "tcp://10.0.0.1:6379");
 
 fn choose(flags: &str, environment: &[(&str, &str)]) -> Result<String, String> {
     let words = ["divvy"].into_iter().chain(flags.split_whitespace());
-    let flags = Flags::try_parse_from(words).map_err(|error| error.to_string())?;
+    let given = Flags::command().try_get_matches_from(words).map_err(|error| error.to_string())?;
+    let flags = Flags::from_arg_matches(&given).map_err(|error| error.to_string())?;
     let variable = |name: &str| environment.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-    flags.store.choose(variable).map(|choice| choice.describe()).map_err(|error| error.to_string())
+    flags.store.choose(&given, variable).map(|choice| choice.describe()).map_err(|error| error.to_string())
 }
 
 #[cfg(feature = "rocksdb")]
