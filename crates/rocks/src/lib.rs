@@ -80,7 +80,7 @@ impl RocksStore {
         if is_empty {
             core.engine.table.noted_records();
         } else {
-            core.engine.context.counters.estimated(core.estimate().unwrap_or_default());
+            core.engine.table.counters.estimated(core.estimate().unwrap_or_default());
         }
         let mut threads = vec![
             spawn("divvy-write-back", &core, StoreCore::write_back_loop)?,
@@ -180,7 +180,7 @@ impl Store for RocksStore {
         // The estimate falls when RocksDB's own compactions drop expired counters, but it includes all versions of a
         // counter until they are merged. So the lower number is closer.
         let estimate = self.core.estimate().unwrap_or(u64::MAX);
-        Ok(estimate.min(engine.context.counters.count()))
+        Ok(estimate.min(engine.table.counters.count()))
     }
 
     /// Waits for a commit, to detect a disk that hangs as well as one that fails.
@@ -231,7 +231,7 @@ impl Engine<Database> {
                     Ok(record) if record.until <= now => {}
                     Ok(record) => {
                         decoder.note_record(&key, &record);
-                        self.table.load_record(self.table.hasher.hash_of(&key), record, &self.context.records);
+                        self.table.load_record(self.table.hasher.hash_of(&key), record);
                     }
                     Err(error) => self.damage.note_record(&key, &error),
                 }

@@ -122,7 +122,7 @@ impl StoreCore {
     /// The disk refuses writes.
     pub fn shut_down(&self, mut threads: Vec<JoinHandle<()>>) -> Result<(), StoreError> {
         let engine = &self.engine;
-        engine.context.commits.close();
+        engine.table.commits.close();
         *self.stopping.lock() = true;
         self.stop.notify_all();
         let bound = threads.pop();
@@ -159,8 +159,8 @@ impl StoreCore {
             counter("divvy_failed_reads_total", "Failed reads of counters.", load(&engine.damage.reads)),
             counter("divvy_damaged_records_total", "Reads of damaged records.", load(&engine.damage.records)),
         ];
-        metrics.extend(engine.context.counters.metrics());
-        metrics.extend(engine.context.records.metrics());
+        metrics.extend(engine.table.counters.metrics());
+        metrics.extend(engine.table.records.metrics());
         // There are no numbers while the database is being reopened.
         metrics.extend(engine.with_disk(|database| Ok(rocksdb_metrics(database))).into_iter().flatten());
         if let Ok(bytes) = directory::size(&self.path, |_| true) {
@@ -206,7 +206,7 @@ impl StoreCore {
         let mut synced = 0;
         let mut outage = Outage::of("fsyncs", "acknowledged hits are not on stable storage");
         while !self.stopped_within(HOUSEKEEPING_INTERVAL) {
-            let done = engine.context.commits.done();
+            let done = engine.table.commits.done();
             if !engine.is_well() || done == synced {
                 continue;
             }
@@ -290,7 +290,7 @@ impl StoreCore {
 
     #[expect(clippy::disallowed_methods, reason = "paces a thread of its own")]
     pub fn bound_loop(&self) {
-        let counters = &self.engine.context.counters;
+        let counters = &self.engine.table.counters;
         let mut room_log = RoomLog::default();
         let mut outage =
             Outage::of("loading the counters", "they are looked up when they are needed, and not reclaimed");
@@ -322,12 +322,12 @@ impl StoreCore {
         let Ok(files) = files else { return };
         let unrecorded = u64::try_from(self.engine.table.usage().unrecorded).unwrap_or(0).saturating_mul(RECORD_BYTES);
         let bytes = files.saturating_add(unrecorded).saturating_add(log.saturating_sub(WAL_ALLOWANCE));
-        self.engine.context.counters.disk_is_full.store(bytes >= self.bounds.max_disk, Relaxed);
+        self.engine.table.counters.disk_is_full.store(bytes >= self.bounds.max_disk, Relaxed);
     }
 
     /// Returns whether a bound is near or reached.
     fn is_room_short(&self) -> bool {
-        let counters = &self.engine.context.counters;
+        let counters = &self.engine.table.counters;
         counters.is_nearly_full() || counters.disk_is_full.load(Relaxed)
     }
 
@@ -358,7 +358,7 @@ impl StoreCore {
     /// Counts the counters. While there is no write-back, the table knows the number of counters without a record, and
     /// an iterator fixes the records to count.
     fn count(&self, database: &Database) -> Result<(), StoreError> {
-        let (engine, counters) = (&self.engine, &self.engine.context.counters);
+        let (engine, counters) = (&self.engine, &self.engine.table.counters);
         let start = || (counters.begun(), engine.table.usage().unrecorded, database.records());
         let (begun, unrecorded, records) = engine.without_write_backs(start);
         let mut counted = 0u64;

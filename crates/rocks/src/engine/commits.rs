@@ -18,9 +18,9 @@ impl<D: Disk> Engine<D> {
     /// # Errors
     /// The commit fails. The change stays in the table, and may become durable later.
     pub async fn wait_until_durable(self: &Arc<Self>, number: u64) -> Result<(), StoreError> {
-        let Some(leader) = self.context.commits.wait_for(number).await? else { return Ok(()) };
+        let Some(leader) = self.table.commits.wait_for(number).await? else { return Ok(()) };
         if self.durability == Durability::Sync {
-            self.gathering.wait(&self.context.commits, &self.clock).await;
+            self.gathering.wait(&self.table.commits, &self.clock).await;
         }
         let number = leader.begin();
         if let Some(result) = self.commit_quickly(number) {
@@ -39,15 +39,15 @@ impl<D: Disk> Engine<D> {
     /// # Errors
     /// Hits cannot be answered at present.
     pub async fn check(self: &Arc<Self>) -> Result<(), StoreError> {
-        match self.context.health.fault() {
+        match self.table.health.fault() {
             Some(fault) => Err(fault),
-            None => self.wait_until_durable(self.context.commits.open()).await,
+            None => self.wait_until_durable(self.table.commits.open()).await,
         }
     }
 
     /// Makes the commit on this thread. Returns `None` if it may take long.
     fn commit_quickly(&self, number: u64) -> Option<Result<(), StoreError>> {
-        let is_quick = match self.context.health.condition() {
+        let is_quick = match self.table.health.condition() {
             // A write to the page cache takes less time than a handover to another thread.
             Condition::Well => {
                 self.durability == Durability::Wal && !self.is_write_back_overdue() && !self.unsynced.lock().is_full()
@@ -60,7 +60,7 @@ impl<D: Disk> Engine<D> {
 
     /// Makes a commit, unless a leader exists. The calling thread may block.
     pub fn commit_unless_led(&self) {
-        if let Some(leader) = self.context.commits.try_lead() {
+        if let Some(leader) = self.table.commits.try_lead() {
             // The waiters and the log get the result.
             let _ = self.finish(&leader, leader.begin());
         }
@@ -71,10 +71,10 @@ impl<D: Disk> Engine<D> {
     /// # Errors
     /// The disk refuses writes.
     pub fn commit_rest(&self) -> Result<(), StoreError> {
-        match self.context.commits.try_lead() {
+        match self.table.commits.try_lead() {
             Some(leader) => self.finish(&leader, leader.begin()),
             // The leader's thread has ended, so it makes no commit. No hit changes anything anymore.
-            None => self.commit_patiently(self.context.commits.begin_for_absent_leader()),
+            None => self.commit_patiently(self.table.commits.begin_for_absent_leader()),
         }
     }
 
@@ -96,12 +96,12 @@ impl<D: Disk> Engine<D> {
         let begun = self.clock.now();
         let barrier = self.table.wait_for_groups();
         self.table.take_journal(&barrier, &mut committer.packer, &mut committer.record);
-        let result = match self.context.health.condition() {
+        let result = match self.table.health.condition() {
             Condition::Well => {
                 drop(barrier);
                 self.append(number, &committer.record, patience)?
             }
-            Condition::Broken => Err(self.context.health.last_fault()),
+            Condition::Broken => Err(self.table.health.last_fault()),
             Condition::Reopened => self.catch_up(number, &committer.record, barrier),
         };
         committer.outage.note(&result);
@@ -125,7 +125,7 @@ impl<D: Disk> Engine<D> {
         let result = appended.unwrap_or_else(|error| Some(Err(error)))?;
         match &result {
             Ok(()) => self.note_appended(number, record),
-            Err(error) => self.context.health.broke(error),
+            Err(error) => self.table.health.broke(error),
         }
         Some(result)
     }
@@ -188,7 +188,7 @@ impl<D: Disk> Engine<D> {
     /// Reopens a database that has failed, once the disk `is_usable`. The next commit then writes what the disk lacks.
     /// Called periodically; does nothing while the database is well.
     pub fn heal(&self, is_usable: impl FnOnce() -> bool, open: impl FnOnce() -> Result<D, StoreError>) {
-        let health = &self.context.health;
+        let health = &self.table.health;
         if health.condition() == Condition::Broken && is_usable() {
             match self.reopen(open) {
                 Ok(()) => health.reopened(),
@@ -227,10 +227,10 @@ impl<D: Disk> Engine<D> {
             disk.sync()
         });
         match &caught_up {
-            Ok(()) => self.context.health.caught_up(),
+            Ok(()) => self.table.health.caught_up(),
             Err(error) => {
                 self.unsynced.lock().put_back(unsynced);
-                self.context.health.broke(error);
+                self.table.health.broke(error);
             }
         }
         caught_up

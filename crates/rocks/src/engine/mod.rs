@@ -17,17 +17,15 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use super::disk::{self, Disk, Reach};
-use super::group_commit::{Gathering, GroupCommit};
-use super::health::{Damage, Health, durations};
-use super::hot_table::{ActionResult, CacheYield, ChangeContext, CounterRecord, HotTable, Lookups};
+use super::group_commit::Gathering;
+use super::health::{Damage, durations};
+use super::hot_table::{ActionResult, CacheYield, CounterRecord, HotTable, Lookups};
 use super::journal::{Packer, Segments, UnsyncedRecords};
 use super::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::sync::{Mutex, RwLock, run_blocking};
 use divvy_core::algorithm::Limit;
 use divvy_core::clock::{Clock, Timestamp};
-use divvy_store::{
-    Batch, CounterBudget, Durability, Entry, Outage, RecordBudgets, RecordCount, RocksOptions, StoreError, was_set_back,
-};
+use divvy_store::{Batch, Durability, Entry, Outage, RecordCount, RocksOptions, StoreError, was_set_back};
 use divvy_telemetry::metrics::Histogram;
 
 /// Share of the memory for counters that write-backs use: one byte in this many.
@@ -44,7 +42,6 @@ pub struct Engine<D> {
     /// `None` while the database is being reopened.
     disk: RwLock<Option<D>>,
     pub table: HotTable,
-    pub context: ChangeContext,
     gathering: Gathering,
     /// Time of the last sweep of records (nanoseconds).
     records_swept_at: AtomicU64,
@@ -78,15 +75,10 @@ struct Committer {
 impl<D: Disk> Engine<D> {
     /// Creates the engine. `last_commit` is the number of the last commit in the journal; 0 if it is empty.
     pub fn new(disk: D, last_commit: u64, options: &RocksOptions) -> Self {
-        let table = HotTable::new(options.cache_memory - options.cache_memory / WRITE_BACK_SHARE);
+        let memory = options.cache_memory - options.cache_memory / WRITE_BACK_SHARE;
+        let table = HotTable::new(memory, last_commit, options.bounds);
         Self {
             disk: RwLock::new(Some(disk)),
-            context: ChangeContext {
-                commits: GroupCommit::new(last_commit),
-                health: Health::default(),
-                counters: CounterBudget::new(options.bounds),
-                records: RecordBudgets::new(options.bounds),
-            },
             gathering: Gathering::default(),
             records_swept_at: AtomicU64::new(0),
             damage: Damage::default(),
@@ -115,7 +107,7 @@ impl<D: Disk> Engine<D> {
 
     /// Returns whether the database can be read and written.
     pub fn is_well(&self) -> bool {
-        self.context.health.is_well()
+        self.table.health.is_well()
     }
 
     /// Calls `ask` with the database.
@@ -126,16 +118,16 @@ impl<D: Disk> Engine<D> {
         match self.disk.try_read().as_deref() {
             Some(Some(disk)) => ask(disk),
             // The database is being reopened after this fault.
-            Some(None) | None => Err(self.context.health.last_fault()),
+            Some(None) | None => Err(self.table.health.last_fault()),
         }
     }
 
     /// Calls `work` with the database if it is healthy. After an error, the database must be reopened.
     fn on_well_disk<T>(&self, work: impl FnOnce(&D) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        if let Some(fault) = self.context.health.fault() {
+        if let Some(fault) = self.table.health.fault() {
             return Err(fault);
         }
-        self.with_disk(work).inspect_err(|error| self.context.health.broke(error))
+        self.with_disk(work).inspect_err(|error| self.table.health.broke(error))
     }
 
     /// Applies the batch: see [`Store::apply`](divvy_store::Store::apply).
@@ -144,7 +136,7 @@ impl<D: Disk> Engine<D> {
             Box::pin(self.make_room_ahead()).await;
         }
         let now = batch.now();
-        let durable = self.context.commits.done();
+        let durable = self.table.commits.done();
         let mut durable_after = 0;
         let mut not_durable = std::mem::take(&mut batch.not_durable);
         let mut lookups = Lookups::default();
@@ -167,7 +159,7 @@ impl<D: Disk> Engine<D> {
                     }
                     _ => {
                         let load = |member, evictions| self.record_for(member, now, &mut lookups, evictions);
-                        self.table.act_together(unit, now, &self.context, &mut decisions, outcomes, load)
+                        self.table.act_together(unit, now, &mut decisions, outcomes, load)
                     }
                 };
                 match acted {
@@ -207,13 +199,13 @@ impl<D: Disk> Engine<D> {
         lookups: &mut Lookups,
     ) -> Result<Option<ActionResult>, StoreError> {
         let load = |evictions| self.record_for((index, key, entry), now, lookups, evictions);
-        self.table.act(key, entry, now, &self.context, load)
+        self.table.act(key, entry, now, load)
     }
 
     /// Forgets the reservations and answers that have ended by `now`.
     pub fn sweep_records(&self, now: Timestamp) {
         let before = Timestamp::from_nanos(self.records_swept_at.swap(now.as_nanos(), Relaxed));
-        if self.context.records.remembered() != RecordCount::default() {
+        if self.table.records.remembered() != RecordCount::default() {
             self.table.sweep_records(now, was_set_back(before, now));
         }
     }

@@ -13,7 +13,7 @@ use crate::disk::{Decoder, Disk};
 use crate::hot_table::maintenance::{ReplayedChange, ReplayedValue};
 use crate::hot_table::{HotTable, stripes};
 use crate::journal::{self, Change, SortedChanges};
-use divvy_store::{RecordBudgets, StoreError, record_key, value};
+use divvy_store::{StoreError, record_key, value};
 
 /// Maximum number of records that wait for each thread. A record may have a megabyte.
 const RECORDS_AHEAD: usize = 4;
@@ -34,8 +34,7 @@ impl<D: Disk> Engine<D> {
     /// The journal cannot be read, or is damaged.
     pub fn replay(&self) -> Result<(), StoreError> {
         let threads = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
-        let mut replays: Vec<_> =
-            (0..threads).map(|part| Replay::new(&self.table, &self.context.records, (part, threads))).collect();
+        let mut replays: Vec<_> = (0..threads).map(|part| Replay::new(&self.table, (part, threads))).collect();
         thread::scope(|scope| {
             let started = replays.iter_mut().map(|replay| {
                 let (sender, records) = sync_channel::<SegmentRecord>(RECORDS_AHEAD);
@@ -71,7 +70,6 @@ impl<D: Disk> Engine<D> {
 /// Loads the changes of one part of the table.
 struct Replay<'a> {
     table: &'a HotTable,
-    budgets: &'a RecordBudgets,
     part: usize,
     parts: usize,
     decoder: Decoder,
@@ -84,9 +82,9 @@ struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    fn new(table: &'a HotTable, budgets: &'a RecordBudgets, (part, parts): (usize, usize)) -> Self {
+    fn new(table: &'a HotTable, (part, parts): (usize, usize)) -> Self {
         let pending = (0..stripes()).map(|_| Vec::new()).collect();
-        Self { table, budgets, part, parts, decoder: Decoder::default(), pending, count: 0, undecoded: Vec::new() }
+        Self { table, part, parts, decoder: Decoder::default(), pending, count: 0, undecoded: Vec::new() }
     }
 
     fn read(&mut self, segment: u32, record: &[u8]) -> Result<(), StoreError> {
@@ -130,7 +128,7 @@ impl<'a> Replay<'a> {
     fn load(&mut self) {
         self.count = 0;
         for (stripe, changes) in self.pending.iter_mut().enumerate() {
-            self.table.replay(stripe, changes.drain(..), self.budgets);
+            self.table.replay(stripe, changes.drain(..));
         }
     }
 }

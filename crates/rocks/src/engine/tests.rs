@@ -142,7 +142,7 @@ async fn leader_that_leaves_keeps_leadership_until_its_commit_is_made() {
             tokio::task::yield_now().await;
         }
     }
-    assert!(engine.context.commits.try_lead().is_none(), "its commit is under way");
+    assert!(engine.table.commits.try_lead().is_none(), "its commit is under way");
     let stays = tokio::spawn({
         let engine = Arc::clone(&engine);
         async move { hit(&engine, "a").await }
@@ -168,7 +168,7 @@ async fn hit_dropped_at_any_await_delays_no_other_hit() {
                 let mut waits = pin!(hit(&engine, "a"));
                 let mut leaves = pin!(hit(&engine, "b"));
                 if inherits {
-                    let leader = engine.context.commits.try_lead().unwrap();
+                    let leader = engine.table.commits.try_lead().unwrap();
                     assert!(waits.as_mut().poll(&mut context).is_pending());
                     assert!(leaves.as_mut().poll(&mut context).is_pending());
                     drop(leader);
@@ -331,7 +331,7 @@ async fn commits_keep_the_journal_within_its_bound() {
     }
     // Their windows ended long ago, so they are forgotten, except for a few in the stripe of the waiting commit.
     let written = disk.counters.lock().values().filter(|value| !value.is_empty()).count();
-    assert!(written < 20 && engine.context.counters.count() < 500, "{written}");
+    assert!(written < 20 && engine.table.counters.count() < 500, "{written}");
 }
 
 /// Regression test: commits waited for the write-backs that large batches had made due, and so did small batches.

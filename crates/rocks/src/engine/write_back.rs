@@ -90,7 +90,7 @@ impl<D: Disk> Engine<D> {
                 // No commit is under way: every change is in the journal, in this record, or pending.
                 let committer = self.committer.lock();
                 // The changes of a commit that has just failed are in none of them.
-                if let Some(fault) = self.context.health.fault() {
+                if let Some(fault) = self.table.health.fault() {
                     return Err(fault);
                 }
                 (self.close_segment(), committer.record.clone(), self.pending_record())
@@ -167,7 +167,7 @@ impl<D: Disk> Engine<D> {
                 journal::each_change(record, |change| {
                     let is_late = |hash| late.contains(&hash);
                     let due = (segment.number, now);
-                    forgotten += u64::from(table.write_back(&change, due, &self.context, is_late, &mut changes));
+                    forgotten += u64::from(table.write_back(&change, due, is_late, &mut changes));
                 })
             })?;
         }

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 
 use super::stripe::Stripe;
-use super::{ChangeContext, CounterRecord, HotTable, KeyHash};
+use super::{CounterRecord, HotTable, KeyHash};
 use crate::journal;
 use crate::sync::MutexGuard;
 use divvy_core::algorithm::{RecordChange, State};
@@ -52,7 +52,6 @@ impl HotTable {
         &self,
         group: Unit<'a>,
         now: Timestamp,
-        context: &ChangeContext,
         decisions: &mut Vec<EntryDecision>,
         outcomes: &mut Outcomes,
         mut load: impl FnMut((usize, &'a [u8], &'a Entry), u32) -> Result<Option<CounterRecord>, StoreError>,
@@ -79,7 +78,7 @@ impl HotTable {
             // A refused group has looked up its counters, too.
             stripe.acted += 1;
         }
-        let mut durable_after = stripes.decide(&mut members, context, decisions)?;
+        let mut durable_after = stripes.decide(self, &mut members, decisions)?;
         let mut has_added = false;
         // Decisions are large, so they stay in place.
         for (member, EntryDecision { outcome, change, record, share }) in members.iter_mut().zip(decisions) {
@@ -89,9 +88,9 @@ impl HotTable {
                 member.slot = stripe.slots.find(member.hash.high);
             }
             has_added |= member.slot.is_none();
-            durable_after = durable_after.max(self.make_change(stripe, member, change, now, context));
+            durable_after = durable_after.max(self.make_change(stripe, member, change, now));
             if let Some(key) = member.record_key {
-                durable_after = durable_after.max(self.make_record_change(stripe, key, *record, share.take(), context));
+                durable_after = durable_after.max(self.make_record_change(stripe, key, *record, share.take()));
             }
             outcomes.push(Ok(*outcome));
         }
@@ -100,19 +99,12 @@ impl HotTable {
 
     /// Makes the change of one counter. There must be room for it. Returns the commit that the change belongs to.
     #[inline]
-    fn make_change(
-        &self,
-        stripe: &mut Stripe,
-        member: &mut Member<'_>,
-        change: Change,
-        now: Timestamp,
-        context: &ChangeContext,
-    ) -> u64 {
+    fn make_change(&self, stripe: &mut Stripe, member: &mut Member<'_>, change: Change, now: Timestamp) -> u64 {
         let Member { key, entry, hash, slot, ref mut loaded, is_recorded, .. } = *member;
         let state = match (change, slot) {
             (Change::Set(state), _) => Some(state),
             (Change::Clear, _) => {
-                context.counters.forget();
+                self.counters.forget();
                 None
             }
             (Change::Keep, Some(index)) => {
@@ -126,7 +118,7 @@ impl HotTable {
                 return 0;
             }
         };
-        self.set((stripe, slot), (hash, key, entry), state, is_recorded, now, &context.commits);
+        self.set((stripe, slot), (hash, key, entry), state, is_recorded, now);
         stripe.changed_in
     }
 
@@ -138,10 +130,9 @@ impl HotTable {
         (key, hash): (&[u8], KeyHash),
         change: RecordChange,
         share: Option<Share>,
-        context: &ChangeContext,
     ) -> u64 {
         if change != RecordChange::Keep {
-            self.change(stripe, hash, &context.commits, false);
+            self.change(stripe, hash, false);
         }
         match change {
             RecordChange::Keep => {}
@@ -194,8 +185,8 @@ impl<'a> Stripes<'a> {
     #[expect(clippy::indexing_slicing, reason = "a member has the index of its stripe")]
     fn decide(
         &self,
+        HotTable { health, counters, records, .. }: &HotTable,
         members: &mut [Member<'_>],
-        ChangeContext { health, counters, records, .. }: &ChangeContext,
         decisions: &mut Vec<EntryDecision>,
     ) -> Result<u64, StoreError> {
         let (mut durable_after, mut needs_disk) = (0, false);

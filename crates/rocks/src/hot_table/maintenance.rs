@@ -10,13 +10,13 @@ use std::collections::HashSet;
 
 use super::slots::{Slot, Tags};
 use super::stripe::Stripe;
-use super::{ChangeContext, CounterRecord, GroupBarrier, HotTable, KeyHash};
+use super::{CounterRecord, GroupBarrier, HotTable, KeyHash};
 use crate::journal;
 use crate::journal::Mark;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use divvy_core::algorithm::Record;
 use divvy_core::clock::Timestamp;
-use divvy_store::{RecordBudgets, StoreError, record_key, value};
+use divvy_store::{StoreError, record_key, value};
 
 /// A change that was found in the journal when the store was opened.
 pub struct ReplayedChange {
@@ -48,14 +48,14 @@ pub struct Usage {
 }
 
 impl HotTable {
-    /// Makes changes of one stripe that were found in the journal when the store was opened. `budgets` count the records.
-    pub fn replay(&self, stripe: usize, changes: impl Iterator<Item = ReplayedChange>, budgets: &RecordBudgets) {
+    /// Makes changes of one stripe that were found in the journal when the store was opened.
+    pub fn replay(&self, stripe: usize, changes: impl Iterator<Item = ReplayedChange>) {
         let mut stripe = self.stripe(stripe);
         for ReplayedChange { hash, value, segment } in changes {
             let counter = match value {
                 ReplayedValue::Counter(counter) => counter,
                 ReplayedValue::Record(record) => {
-                    stripe.load_record(hash.high, record, budgets);
+                    stripe.load_record(hash.high, record, &self.records);
                     continue;
                 }
             };
@@ -135,7 +135,6 @@ impl HotTable {
         &self,
         change: &journal::Change<'_>,
         (through, now): (u32, Timestamp),
-        context: &ChangeContext,
         is_late: impl FnOnce(KeyHash) -> bool,
         changes: &mut Vec<u8>,
     ) -> bool {
@@ -158,7 +157,7 @@ impl HotTable {
         if self.marks.is_clean(tags.mark) {
             return false;
         }
-        if stripe.durable_after(index) > context.commits.done() {
+        if stripe.durable_after(index) > self.commits.done() {
             // The counter has a later change that is not committed. Of the changes in this pass, the last one wins. A
             // later segment may have yet another one.
             journal::stage(changes, key, |out| out.extend_from_slice(change.value));
@@ -177,14 +176,14 @@ impl HotTable {
         let is_late = slot.is_live() && is_late(hash);
         let may_have_record = tags.recorded || !self.knows_records();
         if slot.is_live() {
-            context.counters.forget();
+            self.counters.forget();
         }
         // This includes late counters: from now on, their tags say that they have no record.
         if may_have_record {
             journal::stage(changes, key, |_| ());
         }
         if is_late {
-            let tags = self.change(stripe, hash, &context.commits, false);
+            let tags = self.change(stripe, hash, false);
             stripe.clear(index, Tags { used: false, ..tags });
             stripe.stage(hash.high, index, key);
         } else {
@@ -253,9 +252,9 @@ impl HotTable {
         }
     }
 
-    /// Loads a record while the store opens. `budgets` count it, regardless of the bounds.
-    pub fn load_record(&self, hash: KeyHash, record: Record, budgets: &RecordBudgets) {
-        self.stripe(hash.stripe()).load_record(hash.high, Some(record), budgets);
+    /// Loads a record while the store opens. It counts, regardless of the bounds.
+    pub fn load_record(&self, hash: KeyHash, record: Record) {
+        self.stripe(hash.stripe()).load_record(hash.high, Some(record), &self.records);
     }
 
     /// Drops the records that may be forgotten at `now`, which is earlier than before if the clock `was_set_back`.

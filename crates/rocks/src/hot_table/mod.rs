@@ -33,7 +33,7 @@ use super::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use super::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard, is_modeled};
 use divvy_core::algorithm::{Limit, Outcome, State};
 use divvy_core::clock::Timestamp;
-use divvy_store::{Change, CounterBudget, Entry, RecordBudgets, StoreError, record_key};
+use divvy_store::{Bounds, Change, CounterBudget, Entry, RecordBudgets, StoreError, record_key};
 
 const WORD_BITS: usize = u64::BITS as usize;
 
@@ -68,12 +68,18 @@ pub struct HotTable {
     /// Bytes beyond `memory`, taken by counters whose records are not current.
     excess: AtomicUsize,
     pub hasher: KeyHasher,
+    /// These decide which changes are admitted, and which commit they belong to. Each change needs a commit, a disk that takes
+    /// writes, and room.
+    pub commits: Arc<GroupCommit>,
+    pub health: Health,
+    pub counters: CounterBudget,
+    pub records: RecordBudgets,
 }
 
 impl HotTable {
     /// Creates a table that takes up to `memory` bytes, and more only for counters whose records in RocksDB are not
-    /// current.
-    pub fn new(memory: usize) -> Self {
+    /// current. The first commit follows number `last_commit`.
+    pub fn new(memory: usize, last_commit: u64, bounds: Bounds) -> Self {
         Self {
             stripes: (0..stripes()).map(|_| Mutex::new(Stripe::new(memory / stripes()))).collect(),
             pending: (0..stripes().div_ceil(WORD_BITS)).map(|_| AtomicU64::new(0)).collect(),
@@ -84,6 +90,10 @@ impl HotTable {
             memory,
             excess: AtomicUsize::new(0),
             hasher: KeyHasher::new(),
+            commits: GroupCommit::new(last_commit),
+            health: Health::default(),
+            counters: CounterBudget::new(bounds),
+            records: RecordBudgets::new(bounds),
         }
     }
 
@@ -98,7 +108,6 @@ impl HotTable {
         key: &[u8],
         entry: &Entry,
         now: Timestamp,
-        ChangeContext { commits, health, counters, .. }: &ChangeContext,
         load: impl FnOnce(u32) -> Result<Option<CounterRecord>, StoreError>,
     ) -> Result<Option<ActionResult>, StoreError> {
         let hash = self.hasher.hash(key);
@@ -116,11 +125,11 @@ impl HotTable {
         if is_new {
             // A refused entry leaves no trace, and evicts no other counter. Counters that could not be written would fill the memory.
             if !entry.action.gives_back()
-                && let Some(fault) = health.fault()
+                && let Some(fault) = self.health.fault()
             {
                 return Err(fault);
             }
-            if let Some(refusal) = counters.refusal(entry) {
+            if let Some(refusal) = self.counters.refusal(entry) {
                 return refusal.map(|outcome| Some(ActionResult { outcome, durable_after: 0 }));
             }
         }
@@ -138,19 +147,19 @@ impl HotTable {
         };
         // Nothing changes while the disk refuses writes: a change that cannot be written must not cost credit, be
         // acknowledged in `lazy` mode, or wait in memory.
-        if let Some(fault) = health.fault() {
+        if let Some(fault) = self.health.fault() {
             return Err(fault);
         }
         match (is_new, state.is_some()) {
             // A counter in another stripe may have taken the last room just now.
-            (true, true) if !counters.begin() => {
-                return counters.refuse(entry).map(|outcome| Some(ActionResult { outcome, durable_after: 0 }));
+            (true, true) if !self.counters.begin() => {
+                return self.counters.refuse(entry).map(|outcome| Some(ActionResult { outcome, durable_after: 0 }));
             }
-            (false, false) => counters.forget(),
+            (false, false) => self.counters.forget(),
             _ => {}
         }
         let is_recorded = index.is_some_and(|index| stripe.slots.at(index).tags().recorded);
-        self.set((stripe, index), (hash, key, entry), state, is_recorded, now, commits);
+        self.set((stripe, index), (hash, key, entry), state, is_recorded, now);
         Ok(Some(ActionResult { outcome, durable_after: stripe.changed_in }))
     }
 
@@ -165,12 +174,11 @@ impl HotTable {
         state: Option<State>,
         is_recorded: bool,
         now: Timestamp,
-        commits: &GroupCommit,
     ) {
         if index.is_none() {
             self.make_room(stripe);
         }
-        let tags = self.change(stripe, hash, commits, is_recorded);
+        let tags = self.change(stripe, hash, is_recorded);
         let expires = match &state {
             // The general computation would also return the window's end.
             Some(State::FixedWindow(window)) => window.ends,
@@ -243,13 +251,13 @@ impl HotTable {
     }
 
     /// Begins a change in the stripe, which the caller holds. Returns the tags of the counter that changes.
-    fn change(&self, stripe: &mut Stripe, hash: KeyHash, commits: &GroupCommit, recorded: bool) -> Tags {
+    fn change(&self, stripe: &mut Stripe, hash: KeyHash, recorded: bool) -> Tags {
         if stripe.staged.is_empty() {
             self.mark_pending(hash.stripe());
         }
         // Both are read under the stripe's lock, after the stripe is marked as pending. So either that commit has not
         // taken this stripe's changes yet, or the next one will.
-        stripe.changed_in = commits.open();
+        stripe.changed_in = self.commits.open();
         Tags { used: true, recorded, epoch: stripe.epoch(), mark: self.marks.open() as Mark }
     }
 
@@ -265,15 +273,6 @@ impl HotTable {
     fn mark_pending(&self, stripe: usize) {
         self.pending[stripe / WORD_BITS].fetch_or(1 << (stripe % WORD_BITS), AcqRel);
     }
-}
-
-/// Decides which changes of counters and records are admitted, and which commit they belong to. Each change needs a commit, a disk
-/// that takes writes, and room.
-pub struct ChangeContext {
-    pub commits: Arc<GroupCommit>,
-    pub health: Health,
-    pub counters: CounterBudget,
-    pub records: RecordBudgets,
 }
 
 /// Returns the number of stripes, a power of two. The model checker finds more with only a few of them.

@@ -73,7 +73,7 @@ fn until(is_true: impl Fn() -> bool) {
 fn count(store: &RocksStore) -> u64 {
     until(|| store.core.engine.table.knows_records());
     store.core.survey().unwrap();
-    store.core.engine.context.counters.count()
+    store.core.engine.table.counters.count()
 }
 
 fn close(store: RocksStore) {
@@ -83,7 +83,7 @@ fn close(store: RocksStore) {
 /// Ends the store's threads and drops the database without storing anything, as the end of the process would.
 fn drop_without_closing(store: RocksStore) {
     *store.core.stopping.lock() = true;
-    store.core.engine.context.commits.close();
+    store.core.engine.table.commits.close();
     store.core.stop.notify_all();
     store.threads.lock().drain(..).for_each(|thread| thread.join().unwrap());
 }
@@ -115,7 +115,7 @@ fn killed_store_is_counted_in_the_background_without_refusing_hits() {
     store.core.engine.write_back().unwrap();
     drop_without_closing(store);
     let store = open(dir.path(), 90_000_000, 20);
-    let counters = &store.core.engine.context.counters;
+    let counters = &store.core.engine.table.counters;
     (100..110).for_each(|key| assert!(hit(&store, key, When::Now).is_some() || counters.is_counted()));
     until(|| counters.is_counted());
     assert!((30..=40).contains(&counters.count()), "{}", counters.count());
@@ -194,7 +194,7 @@ proptest! {
                     count(&store);
                 }
             }
-            let count = store.core.engine.context.counters.count();
+            let count = store.core.engine.table.counters.count();
             let counted = live.difference(&dropped).count();
             prop_assert!(count >= counted as u64, "{} of {:?} without {:?}", count, live, dropped);
         }

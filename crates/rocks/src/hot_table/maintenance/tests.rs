@@ -12,7 +12,7 @@ use divvy_core::algorithm::{Ask, Limit, Outcome, ReservationAsk, Resolution};
 use divvy_core::clock::{Clock, NANOS_PER_SECOND, Timestamp};
 use divvy_store::key::{Prefix, Space};
 use divvy_store::testing::{at, wait, window};
-use divvy_store::{Action, Batch, Bounds, RecordBudgets, RocksOptions, Store, StoreError, WhenFull};
+use divvy_store::{Action, Batch, Bounds, RocksOptions, Store, StoreError, WhenFull};
 
 const TEN: ReservationAsk = ReservationAsk::Reserve { credits: 10, ttl_seconds: 60 };
 const COMMIT: ReservationAsk = ReservationAsk::Commit { cost: 3, charges: false, run: None };
@@ -93,7 +93,7 @@ fn write_back(store: &RocksStore) {
 
 /// Returns the number of reservations that count toward the bound.
 fn remembered(store: &RocksStore) -> u64 {
-    store.core.engine.context.records.remembered().reservations
+    store.core.engine.table.records.remembered().reservations
 }
 
 #[test]
@@ -159,16 +159,16 @@ fn reservation_over_the_bound_leaves_no_trace() {
 /// No request arrives that would detect the change.
 #[test]
 fn clock_set_back_keeps_no_record_longer_in_idle_stripes() {
-    let (table, budgets) = (HotTable::new(1 << 20), RecordBudgets::new(Bounds::default()));
+    let table = HotTable::new(1 << 20, 0, Bounds::default());
     for key in [b"a", b"b", b"c"] {
         let reservation = Reservation { credits: 1, ttl_seconds: 60, run: None };
         let content = Content::Open { reservation, ends: at(10_060), generation: 1, capacity: 9 };
         let record = Record { until: at(10_060), content };
-        table.load_record(table.hasher.hash(key), record, &budgets);
+        table.load_record(table.hasher.hash(key), record);
     }
     let left = |seconds, was_set_back| {
         table.sweep_records(at(seconds), was_set_back);
-        budgets.remembered().reservations
+        table.records.remembered().reservations
     };
     assert_eq!((left(10_000, false), left(0, true)), (3, 3));
     assert_eq!((left(59, false), left(60, false)), (3, 0));
@@ -222,7 +222,7 @@ fn reservation_records_do_not_count_as_counters() {
         std::thread::yield_now();
     }
     store.core.survey().unwrap();
-    assert_eq!(store.core.engine.context.counters.count(), 1);
+    assert_eq!(store.core.engine.table.counters.count(), 1);
     assert_eq!(remembered(&store), 100);
 }
 
@@ -255,6 +255,6 @@ fn records_of_one_stripe_replaced_in_a_group_are_counted() {
             ],
             [Some(true); 2]
         );
-        assert_eq!(engine.context.records.remembered().reservations, 2);
+        assert_eq!(engine.table.records.remembered().reservations, 2);
     }
 }
