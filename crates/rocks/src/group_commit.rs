@@ -23,7 +23,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{self, AtomicBool, AtomicUsize};
+use std::sync::atomic::{self, AtomicBool};
+use std::thread::{self, ThreadId};
 
 use crate::sync::atomic::AtomicU64;
 use crate::sync::{Mutex, oneshot, yield_now};
@@ -69,10 +70,6 @@ enum Message {
     Committed(Result<(), StoreError>, Option<Relay>),
     Leading(Leader),
 }
-
-/// Identifies the thread of a waiter.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct ThreadId(usize);
 
 /// Waiters of one thread whose commit is complete. Dropping it releases them.
 ///
@@ -167,18 +164,8 @@ impl Queue {
             self.waiters.retain(|waiter| !waiter.release.is_closed());
         }
         let (release, released) = oneshot::channel();
-        self.waiters.push(Waiter { number, thread: ThreadId::current(), release });
+        self.waiters.push(Waiter { number, thread: thread::current().id(), release });
         released
-    }
-}
-
-impl ThreadId {
-    fn current() -> Self {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        thread_local! {
-            static CURRENT: ThreadId = ThreadId(NEXT.fetch_add(1, Relaxed));
-        }
-        CURRENT.with(|id| *id)
     }
 }
 

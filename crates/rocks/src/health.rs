@@ -14,7 +14,7 @@ use super::sync::atomic::AtomicU8;
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_store::StoreError;
 use divvy_telemetry::logging::{Escaped, LogThrottle};
-use divvy_telemetry::metrics::{Histogram, Unit};
+use divvy_telemetry::metrics::Histogram;
 
 /// How long the health check fails after a failed read.
 const RECENT_NS: u64 = 10 * NANOS_PER_SECOND;
@@ -136,7 +136,7 @@ impl Damage {
 
 /// Creates a histogram for the durations of commits or fsyncs.
 pub fn durations() -> Histogram {
-    Histogram::new(Unit::Seconds, &MICROS.map(|micros| micros * 1_000))
+    Histogram::new(NANOS_PER_SECOND, &MICROS.map(|micros| micros * 1_000))
 }
 
 #[cfg(test)]

@@ -183,16 +183,8 @@ fn length_of(bytes: &[u8]) -> [u8; LENGTH] {
 /// bytes, compared as one number, nearly always decide.
 pub struct SortedChanges<'a> {
     changes: &'a [u8],
-    order: Vec<SortKey>,
-}
-
-/// The position of a change in the order.
-#[derive(Debug, Clone, Copy)]
-struct SortKey {
-    /// The key's bytes after those that all keys share.
-    word: u64,
-    /// Offset of the change.
-    offset: usize,
+    /// For each change, the key's bytes after those that all keys share, and the change's offset.
+    order: Vec<(u64, usize)>,
 }
 
 impl<'a> SortedChanges<'a> {
@@ -201,16 +193,16 @@ impl<'a> SortedChanges<'a> {
         let (shared, count) = shared_by_all(changes);
         let (mut order, mut offset) = (Vec::with_capacity(count), 0);
         for Change { key, value } in staged(changes) {
-            order.push(SortKey { word: word_at(key, shared), offset });
+            order.push((word_at(key, shared), offset));
             offset += 2 * LENGTH + key.len() + value.len();
         }
         // The last change of each key comes first, and stays.
-        let key = |sort_key: &SortKey| change_at(changes, *sort_key).map(|change| change.key);
-        order.sort_unstable_by(|one, other| {
-            let by_key = one.word.cmp(&other.word).then_with(|| key(one).cmp(&key(other)));
-            by_key.then(other.offset.cmp(&one.offset))
+        let key = |offset| change_at(changes, offset).map(|change| change.key);
+        order.sort_unstable_by(|(word, at), (other_word, other_at)| {
+            let by_key = word.cmp(other_word).then_with(|| key(*at).cmp(&key(*other_at)));
+            by_key.then(other_at.cmp(at))
         });
-        order.dedup_by(|later, kept| later.word == kept.word && key(later) == key(kept));
+        order.dedup_by(|(word, at), (kept_word, kept_at)| word == kept_word && key(*at) == key(*kept_at));
         Self { changes, order }
     }
 
@@ -221,12 +213,12 @@ impl<'a> SortedChanges<'a> {
 
     /// Iterates over the changes, in order.
     pub fn iter(&self) -> impl Iterator<Item = Change<'a>> {
-        self.order.iter().filter_map(|sort_key| change_at(self.changes, *sort_key))
+        self.order.iter().filter_map(|(_, offset)| change_at(self.changes, *offset))
     }
 }
 
-fn change_at(changes: &[u8], sort_key: SortKey) -> Option<Change<'_>> {
-    staged(changes.get(sort_key.offset..)?).next()
+fn change_at(changes: &[u8], offset: usize) -> Option<Change<'_>> {
+    staged(changes.get(offset..)?).next()
 }
 
 /// Returns the number of leading bytes that all keys share, and the number of keys.

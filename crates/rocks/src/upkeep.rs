@@ -30,7 +30,7 @@ use rocksdb::properties::{
     ESTIMATE_PENDING_COMPACTION_BYTES, ESTIMATE_TABLE_READERS_MEM, IS_WRITE_STOPPED, LIVE_SST_FILES_SIZE,
 };
 
-use super::disk::database::{COUNTERS, Database, MAX_WAL_BYTES};
+use super::disk::database::{COUNTERS, DEFAULT, Database, MAX_WAL_BYTES};
 use super::disk::expiry_filter::Swept;
 use super::disk::{self, Decoder, directory};
 use super::engine::Engine;
@@ -171,9 +171,9 @@ impl StoreCore {
 }
 
 fn rocksdb_metrics(database: &Database) -> [Metric; 7] {
-    let number = |name, help, property| Metric::gauge(name, help, database.number(property));
+    let number = |name, help, property| Metric::gauge(name, help, database.number(DEFAULT, property));
     let sum = |name, help, property| Metric::gauge(name, help, database.sum(property));
-    let errors = database.number(BACKGROUND_ERRORS);
+    let errors = database.number(DEFAULT, BACKGROUND_ERRORS);
     [
         sum("divvy_rocksdb_block_cache_bytes", "Memory of RocksDB's block caches.", BLOCK_CACHE_USAGE),
         sum("divvy_rocksdb_write_buffer_bytes", "Memory of RocksDB's write buffers.", CUR_SIZE_ALL_MEM_TABLES),
@@ -318,7 +318,7 @@ impl StoreCore {
     fn measure(&self) {
         let is_log = |path: &Path| path.extension().is_some_and(|extension| extension == "log");
         let Ok(log) = directory::size(&self.path, is_log) else { return };
-        let files = self.engine.with_disk(|database| Ok(database.counters_number(LIVE_SST_FILES_SIZE)));
+        let files = self.engine.with_disk(|database| Ok(database.number(COUNTERS, LIVE_SST_FILES_SIZE)));
         let Ok(files) = files else { return };
         let unrecorded = u64::try_from(self.engine.table.usage().unrecorded).unwrap_or(0).saturating_mul(RECORD_BYTES);
         let bytes = files.saturating_add(unrecorded).saturating_add(log.saturating_sub(WAL_ALLOWANCE));
@@ -375,7 +375,7 @@ impl StoreCore {
 
     /// Estimates the number of counters from RocksDB's estimate.
     pub fn estimate(&self) -> Result<u64, StoreError> {
-        let entries = self.engine.with_disk(|database| Ok(database.counters_number(ESTIMATE_NUM_KEYS)))?;
+        let entries = self.engine.with_disk(|database| Ok(database.number(COUNTERS, ESTIMATE_NUM_KEYS)))?;
         Ok(entries.saturating_add_signed(self.engine.table.usage().unrecorded))
     }
 }

@@ -6,7 +6,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -59,11 +59,8 @@ impl PendingBackup {
     /// Makes the backup: `copy` writes the database into a directory.
     pub fn take(self, copy: impl FnOnce(&Path) -> Result<(), StoreError>) -> Result<PathBuf, BackupError> {
         let failed = |reason: String| BackupError::Failed(self.path.clone(), reason);
-        match directory::is_empty(&self.path) {
-            Ok(true) => {}
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Ok(false) => return Err(BackupError::Exists),
-            Err(error) => return Err(failed(error.to_string())),
+        if !directory::is_empty(&self.path).map_err(|error| failed(error.to_string()))? {
+            return Err(BackupError::Exists);
         }
         let copied = copy(&self.partial).map_err(|error| error.to_string());
         if let Err(reason) = copied.and_then(|()| self.finish().map_err(|error| error.to_string())) {
@@ -134,11 +131,9 @@ pub enum RestoreError {
 /// See [`RestoreError`].
 pub fn restore(backup: &Path, data_dir: &Path, clock: Clock) -> Result<u64, RestoreError> {
     check(backup)?;
-    match directory::is_empty(data_dir) {
-        Ok(true) => {}
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Ok(false) => return Err(RestoreError::Exists(data_dir.into())),
-        Err(reason) => return Err(RestoreError::Copy(backup.into(), data_dir.into(), reason)),
+    let is_free = directory::is_empty(data_dir);
+    if !is_free.map_err(|reason| RestoreError::Copy(backup.into(), data_dir.into(), reason))? {
+        return Err(RestoreError::Exists(data_dir.into()));
     }
     let restored = copy(backup, data_dir).and_then(|()| {
         let lock = directory::lock(data_dir);

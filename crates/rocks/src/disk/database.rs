@@ -34,7 +34,8 @@ use divvy_store::{
 /// The family of counters, exceptions, and records of reservations and answers.
 pub const COUNTERS: &str = "counters";
 const JOURNAL: &str = "journal";
-const DEFAULT: &str = "default";
+/// The empty family.
+pub const DEFAULT: &str = "default";
 /// All families. Even in the smallest one, data that is only in memory keeps its write-ahead log alive, and all later ones.
 pub const FAMILIES: [&str; 3] = [DEFAULT, JOURNAL, COUNTERS];
 
@@ -129,9 +130,9 @@ impl Database {
             let mut batch = WriteBatch::default();
             journal::each_change(record, |change| {
                 if change.value.is_empty() {
-                    batch.delete_cf(self.counters(), change.key);
+                    batch.delete_cf(self.family(COUNTERS), change.key);
                 } else {
-                    batch.put_cf(self.counters(), change.key, change.value);
+                    batch.put_cf(self.family(COUNTERS), change.key, change.value);
                 }
             })?;
             self.db.write(batch).map_err(|e| store_error("write counters", &e))
@@ -151,7 +152,7 @@ impl Database {
         // A listing of a million counters must not evict the busy ones from the cache.
         options.fill_cache(false);
         let start = IteratorMode::From(after.unwrap_or(prefix), Direction::Forward);
-        let entries = self.db.iterator_cf_opt(self.counters(), options, start);
+        let entries = self.db.iterator_cf_opt(self.family(COUNTERS), options, start);
         let is_wanted =
             move |entry: &Result<KeyAndValue, _>| entry.as_ref().map_or(true, |(key, _)| after != Some(&**key));
         entries.filter(is_wanted).map(|entry| entry.map_err(|e| store_error("read the counters", &e)))
@@ -171,7 +172,7 @@ impl Database {
     /// # Errors
     /// Fails if RocksDB refuses the write.
     pub fn write_exceptions(&self, changes: &[ExceptionChange], sync: bool) -> Result<(), StoreError> {
-        let (mut batch, family) = (WriteBatch::default(), self.counters());
+        let (mut batch, family) = (WriteBatch::default(), self.family(COUNTERS));
         for change in changes {
             match &change.value {
                 Some(exception) => batch.put_cf(family, exception_key(change), exception_value(exception)),
@@ -208,11 +209,6 @@ impl Database {
         Ok(ExceptionPage { changes, known, starts_over: after.is_none(), is_last })
     }
 
-    /// Returns a number that RocksDB keeps for the family of counters; 0 if it is unknown.
-    pub fn counters_number(&self, property: impl CStrLike) -> u64 {
-        self.number_of(COUNTERS, property)
-    }
-
     /// Copies everything that is written into the new directory `dir`. Files that never change are linked if the
     /// directory is on the same file system.
     pub fn checkpoint(&self, dir: &Path) -> Result<(), StoreError> {
@@ -221,18 +217,14 @@ impl Database {
             .map_err(|e| store_error("copy the database", &e))
     }
 
-    /// Returns a number that RocksDB keeps for the whole database; 0 if it is unknown.
-    pub fn number(&self, property: impl CStrLike) -> u64 {
-        self.number_of(DEFAULT, property)
+    /// Returns a number that RocksDB keeps for the family, or in any family for the whole database; 0 if it is unknown.
+    pub fn number(&self, family: &str, property: impl CStrLike) -> u64 {
+        self.db.property_int_value_cf(self.family(family), property).ok().flatten().unwrap_or_default()
     }
 
     /// Returns the sum of a number that RocksDB keeps for each column family.
     pub fn sum(&self, property: impl CStrLike + Copy) -> u64 {
-        FAMILIES.into_iter().map(|name| self.number_of(name, property)).sum()
-    }
-
-    fn number_of(&self, family: &str, property: impl CStrLike) -> u64 {
-        self.db.property_int_value_cf(self.family(family), property).ok().flatten().unwrap_or_default()
+        FAMILIES.into_iter().map(|name| self.number(name, property)).sum()
     }
 
     /// Rewrites these families, and drops expired counters and trimmed journal records. RocksDB's own compactions continue at the
@@ -249,14 +241,6 @@ impl Database {
 
     pub fn stop_background_work(&self) {
         self.db.cancel_all_background_work(true);
-    }
-
-    fn counters(&self) -> &ColumnFamily {
-        self.family(COUNTERS)
-    }
-
-    fn journal(&self) -> &ColumnFamily {
-        self.family(JOURNAL)
     }
 
     #[expect(clippy::expect_used, reason = "open() fails unless every column family is there")]
@@ -300,11 +284,11 @@ impl Disk for Database {
             Reach::Memory => {
                 let mut options = ReadOptions::default();
                 options.set_read_tier(ReadTier::BlockCache);
-                let read = |key| self.db.get_pinned_cf_opt(self.counters(), key, &options);
+                let read = |key| self.db.get_pinned_cf_opt(self.family(COUNTERS), key, &options);
                 keys.iter().enumerate().for_each(|(position, key)| give(position, read(key)));
             }
             Reach::Disk => {
-                let read = self.db.batched_multi_get_cf(self.counters(), keys, false);
+                let read = self.db.batched_multi_get_cf(self.family(COUNTERS), keys, false);
                 read.into_iter().enumerate().for_each(|(position, stored)| give(position, stored));
             }
         }
@@ -319,7 +303,7 @@ impl Disk for Database {
         options.set_no_slowdown(patience == Patience::None);
         // This write comes after all others, so its fsync covers at least those and the write itself.
         let covered = (patience == Patience::Fsync).then(|| self.db.latest_sequence_number() + 1);
-        match self.db.put_cf_opt(self.journal(), number.to_be_bytes(), record, &options) {
+        match self.db.put_cf_opt(self.family(JOURNAL), number.to_be_bytes(), record, &options) {
             Err(error) if error.kind() == rocksdb::ErrorKind::Incomplete => return None,
             Err(error) => return Some(Err(store_error("write the journal", &error))),
             Ok(()) => {}
@@ -337,7 +321,7 @@ impl Disk for Database {
         if let Some(after) = last.checked_add(1) {
             options.set_iterate_upper_bound(after.to_be_bytes());
         }
-        let mut records = self.db.raw_iterator_cf_opt(self.journal(), options);
+        let mut records = self.db.raw_iterator_cf_opt(self.family(JOURNAL), options);
         records.seek_to_first();
         while let Some((number, record)) = records.item() {
             let number = number.first_chunk().map(|number| u64::from_be_bytes(*number));
@@ -365,12 +349,12 @@ impl Disk for Database {
         writer.finish().map_err(failed)?;
         let mut ingestion = IngestExternalFileOptions::default();
         ingestion.set_move_files(true);
-        self.db.ingest_external_file_cf_opts(self.counters(), &ingestion, vec![&file]).map_err(failed)
+        self.db.ingest_external_file_cf_opts(self.family(COUNTERS), &ingestion, vec![&file]).map_err(failed)
     }
 
     fn clear_journal(&self, number: u64) -> Result<(), StoreError> {
         self.db
-            .delete_range_cf(self.journal(), 0u64.to_be_bytes(), number.saturating_add(1).to_be_bytes())
+            .delete_range_cf(self.family(JOURNAL), 0u64.to_be_bytes(), number.saturating_add(1).to_be_bytes())
             .map_err(|e| store_error("trim the journal", &e))
     }
 
@@ -378,7 +362,7 @@ impl Disk for Database {
         let change = self.db.latest_sequence_number();
         self.db.flush_wal(true).map_err(|e| store_error("fsync the write-ahead log", &e))?;
         // Linux reports a failed write of a page only once, and may have reported it to one of RocksDB's own fsyncs.
-        if self.number(properties::BACKGROUND_ERRORS) > 0 {
+        if self.number(DEFAULT, properties::BACKGROUND_ERRORS) > 0 {
             return Err(StoreError::new("cannot fsync the write-ahead log: RocksDB's background work has failed"));
         }
         self.synced.note(change);

@@ -13,7 +13,6 @@
 
 use std::fmt::Display;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::hash::Hasher;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -173,9 +172,12 @@ pub fn files_in(path: &Path) -> io::Result<Vec<PathBuf>> {
     fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect()
 }
 
-/// Returns whether the directory is empty.
+/// Returns whether the directory is empty, or does not exist.
 pub fn is_empty(path: &Path) -> io::Result<bool> {
-    Ok(fs::read_dir(path)?.next().is_none())
+    match fs::read_dir(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+        entries => Ok(entries?.next().is_none()),
+    }
 }
 
 /// Returns the size of those files in the directory that `is_counted` selects (bytes).
@@ -421,10 +423,7 @@ fn decode(bytes: &[u8; LENGTH]) -> Option<u64> {
 }
 
 fn checksum(sequence: u64) -> [u8; WORD] {
-    let mut hasher = sip::SipHasher13::new();
-    hasher.write(MAGIC);
-    hasher.write(&sequence.to_le_bytes());
-    hasher.finish().to_le_bytes()
+    sip::SipHasher13::new().hash(&[*MAGIC, sequence.to_le_bytes()].concat()).to_le_bytes()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Leadership passes on when its holder leaves, and every waiter is released.
 
 use std::pin::{Pin, pin};
+use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll, Waker};
 
 use super::*;

@@ -76,7 +76,10 @@ pub fn dropped_lines() -> u64 {
 /// `filter` is invalid, or the system refuses a thread.
 pub fn begin(format: Format, filter: &str) -> Result<Log, BeginError> {
     let filter = EnvFilter::builder().parse(filter)?;
-    let queue = Queue::start(Stderr::open()?, report_dropped)?;
+    let queue = Queue::start(Stderr::open()?, |lines| {
+        let total = dropped_lines();
+        tracing::warn!(lines, total, "log lines were dropped: the log could not be written fast enough");
+    })?;
     let lines = QUEUE.get_or_init(|| queue.clone());
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -89,10 +92,6 @@ pub fn begin(format: Format, filter: &str) -> Result<Log, BeginError> {
     }
     panic::set_hook(Box::new(log_panic));
     Ok(Log { queue })
-}
-
-fn report_dropped(lines: u64) {
-    tracing::warn!(lines, total = dropped_lines(), "log lines were dropped: the log could not be written fast enough");
 }
 
 /// Collects one event, which is queued as a whole.

@@ -3,6 +3,7 @@
 //! A line is queued or dropped immediately; logging never waits for a disk, a pipe or a terminal. Lines that do not fit
 //! or cannot be written are counted. The queue does not depend on their content.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
@@ -116,12 +117,8 @@ impl<W: Write> LineWriter<W> {
     /// # Errors
     /// The output's. A part of the line may have been written, which does not affect the next one.
     pub fn write(&mut self, line: &[u8]) -> io::Result<()> {
-        let separated;
-        let mut rest = line;
-        if self.is_torn {
-            separated = [b"\n", line].concat();
-            rest = &separated;
-        }
+        let line = if self.is_torn { Cow::Owned([b"\n", line].concat()) } else { Cow::Borrowed(line) };
+        let mut rest = &*line;
         while !rest.is_empty() {
             match self.out.write(rest) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),

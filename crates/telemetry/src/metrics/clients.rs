@@ -1,5 +1,5 @@
 //! The work of clients: their requests by front and kind, and the batches of these, their connections, and all that is refused: error
-//! replies, bounds that were exceeded, failed logins, and the files of TLS and of users.
+//! replies, bounds that were exceeded, failed logins, the files of TLS and of users, and the audit log.
 //!
 //! The name of the metric of errors and all codes but one are the original Divvy's. If a flag sets a bound, both have the
 //! same name.
@@ -8,7 +8,8 @@ use std::sync::{Arc, OnceLock};
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
-use super::registry::{Counts, Histogram, Registry, Unit, named_values};
+use super::registry::{Counts, Histogram, Registry, named_values};
+use divvy_core::clock::NANOS_PER_SECOND;
 
 named_values! {
     /// The kind of a request, the same for all fronts. The set is closed, so nothing that a client sends becomes a label.
@@ -76,10 +77,8 @@ pub struct FrontRequests {
 #[derive(Debug, Default)]
 pub struct RequestTally {
     by_kind: [u64; KINDS],
-    /// The kind of the last request, and the number of requests since one of another kind.
-    last: Option<(RequestKind, u64)>,
-    /// Whether a number is not 0.
-    has_others: bool,
+    /// A bit for each kind whose number is not 0.
+    seen: u32,
 }
 
 impl Requests {
@@ -101,15 +100,11 @@ impl FrontRequests {
     }
 
     /// Adds a session's tally, and resets it.
+    #[expect(clippy::indexing_slicing, reason = "there is a place for every kind")]
     pub fn take(&self, tally: &mut RequestTally) {
-        // Fast path: all requests are of one kind.
-        if let Some((kind, seen)) = tally.last.take() {
-            self.add(kind, seen);
-        }
-        if std::mem::take(&mut tally.has_others) {
-            for (kind, seen) in RequestKind::ALL.into_iter().zip(&mut tally.by_kind).filter(|(_, seen)| **seen > 0) {
-                self.add(kind, std::mem::take(seen));
-            }
+        while let Some(kind) = RequestKind::ALL.get(tally.seen.trailing_zeros() as usize) {
+            self.add(*kind, std::mem::take(&mut tally.by_kind[*kind as usize]));
+            tally.seen &= tally.seen - 1;
         }
     }
 
@@ -129,15 +124,8 @@ impl RequestTally {
     /// Adds one request. It appears in the metrics after [`FrontRequests::take`].
     #[expect(clippy::indexing_slicing, reason = "there is a place for every kind")]
     pub fn count(&mut self, kind: RequestKind) {
-        match &mut self.last {
-            Some((last, seen)) if *last == kind => *seen += 1,
-            last => {
-                if let Some((before, seen)) = last.replace((kind, 1)) {
-                    self.by_kind[before as usize] += seen;
-                    self.has_others = true;
-                }
-            }
-        }
+        self.by_kind[kind as usize] += 1;
+        self.seen |= 1 << kind as u32;
     }
 }
 
@@ -160,16 +148,11 @@ pub struct Batches {
 impl Batches {
     pub(super) fn new(registry: &Registry) -> Self {
         Self {
-            requests: registry.histogram(
-                "divvy_batch_requests",
-                "Requests answered together in one batch.",
-                Unit::Things,
-                &SIZES,
-            ),
+            requests: registry.histogram("divvy_batch_requests", "Requests answered together in one batch.", 1, &SIZES),
             store_duration: registry.histogram(
                 "divvy_store_duration_seconds",
                 "Time the store took to apply a batch.",
-                Unit::Seconds,
+                NANOS_PER_SECOND,
                 &DURATIONS.map(|micros| 1_000 * micros),
             ),
             store_errors: registry
@@ -377,5 +360,28 @@ impl Access {
         let [wrong_passwords, logins_refused, invalid_tokens, forbidden] =
             self.by_front.each_ref().map(|counters| counters.with_label_values(&[front]));
         FrontAccess { wrong_passwords, logins_refused, invalid_tokens, forbidden }
+    }
+}
+
+/// Lines that could not be written, and whether that is so now.
+pub struct Audit {
+    /// Number of lines that are not in the file.
+    pub lines_lost: IntCounter,
+    failing: IntGauge,
+}
+
+impl Audit {
+    pub(super) fn new(registry: &Registry) -> Self {
+        let help = "1 if the audit log could not be written the last time.";
+        Self {
+            lines_lost: registry
+                .counter("divvy_audit_lines_lost_total", "Lines that could not be written to the audit log."),
+            failing: registry.gauge("divvy_audit_log_failing", help),
+        }
+    }
+
+    /// Records whether the log could be written.
+    pub fn set_failing(&self, is_failing: bool) {
+        self.failing.set(is_failing.into());
     }
 }

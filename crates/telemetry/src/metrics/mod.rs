@@ -9,10 +9,9 @@
 //! To add a theme, write a struct that creates its metrics through [`Registry`] in `new`, and add a
 //! field to [`Metrics`]. The values of its labels are [`named_values`].
 
-mod background;
 mod clients;
-mod hits;
 mod registry;
+mod rules;
 mod statsd;
 
 use std::sync::Arc;
@@ -25,14 +24,13 @@ use rustix::param::page_size;
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-pub use self::background::{Audit, Config, RuleBlocks, Task};
 pub use self::clients::{
-    Access, Batches, Bound, Bounds, Connections, ErrorKind, FrontAccess, FrontConnections, FrontRequests,
+    Access, Audit, Batches, Bound, Bounds, Connections, ErrorKind, FrontAccess, FrontConnections, FrontRequests,
     OpenConnection, RequestKind, RequestTally, Requests,
 };
-pub use self::hits::{Hits, RuleCount, RuleHits};
 use self::registry::Registry;
-pub use self::registry::{Counts, Histogram, Metric, Unit, named_values};
+pub use self::registry::{Counts, Histogram, Metric, named_values};
+pub use self::rules::{Config, Hits, RuleBlocks, RuleCount, RuleHits};
 pub use self::statsd::{Statsd, StatsdOptions, Transport};
 use divvy_core::clock::{Clock, NANOS_PER_SECOND};
 
@@ -61,6 +59,30 @@ pub struct Metrics {
     pub rule_blocks: RuleBlocks,
     /// Restarts of background tasks.
     pub tasks: Counts<Task>,
+}
+
+named_values! {
+    /// A task that runs as long as the process does.
+    Task {
+        /// Accepts connections. Each front has one.
+        Accept = "accept",
+        /// Reloads the users and the keys of tokens.
+        Access = "access",
+        /// Keeps the limits of single actors up to date.
+        Limits = "limits",
+        /// Samples the counts of the rules for the live page.
+        Page = "page",
+        /// Counts denials, and blocks actors that a rule keeps denying.
+        Penalties = "penalties",
+        /// Checks whether the store can answer hits.
+        Probe = "probe",
+        /// Reloads the rules.
+        Rules = "rules",
+        /// Keeps the key for reservation ids up to date.
+        Seal = "seal",
+        /// Reloads the TLS files.
+        Tls = "tls",
+    }
 }
 
 impl fmt::Debug for Metrics {
@@ -113,7 +135,7 @@ impl Metrics {
     }
 
     fn numbers_of(mut families: Vec<MetricFamily>, others: Vec<Metric>) -> Vec<(String, f64)> {
-        families.extend(others.into_iter().map(Metric::into_family));
+        families.extend(others.into_iter().map(|metric| metric.0));
         let mut numbers = Vec::new();
         for family in &families {
             for metric in family.get_metric() {
@@ -137,7 +159,7 @@ impl Metrics {
     /// The format cannot represent a metric.
     pub fn render(&self, others: Vec<Metric>) -> Result<String, prometheus::Error> {
         let mut families = self.registry.gather();
-        families.extend(others.into_iter().map(Metric::into_family));
+        families.extend(others.into_iter().map(|metric| metric.0));
         TextEncoder::new().encode_to_string(&families)
     }
 }

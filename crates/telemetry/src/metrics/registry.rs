@@ -29,7 +29,7 @@ impl Registry {
     /// Returns all metrics but those by rule.
     pub fn gather_server(&self) -> Vec<proto::MetricFamily> {
         let mut families = self.inner.gather();
-        families.extend(self.read.lock().iter().flat_map(|read| read()).map(Metric::into_family));
+        families.extend(self.read.lock().iter().flat_map(|read| read()).map(|metric| metric.0));
         families
     }
 
@@ -80,9 +80,9 @@ impl Registry {
         register(&self.inner, IntGaugeVec::new(Opts::new(name, help), labels))
     }
 
-    /// Creates a histogram. `bounds` are ascending, in the unit of the observed values: see [`Unit`].
-    pub fn histogram(&self, name: &'static str, help: &'static str, unit: Unit, bounds: &[u64]) -> Histogram {
-        let histogram = Histogram::new(unit, bounds);
+    /// Creates a histogram: see [`Histogram::new`].
+    pub fn histogram(&self, name: &'static str, help: &'static str, per_unit: u64, bounds: &[u64]) -> Histogram {
+        let histogram = Histogram::new(per_unit, bounds);
         let shown = histogram.clone();
         self.read(move || vec![Metric::histogram(name, help, &shown)]);
         histogram
@@ -120,7 +120,7 @@ fn register<M: Collector + Clone + 'static>(registry: &prometheus::Registry, mad
 
 /// One metric: its name, its help text, and its current value.
 #[derive(Debug, Clone)]
-pub struct Metric(proto::MetricFamily);
+pub struct Metric(pub proto::MetricFamily);
 
 impl Metric {
     fn new(name: &str, help: &str, kind: proto::MetricType, metric: proto::Metric) -> Self {
@@ -165,29 +165,6 @@ impl Metric {
         self.0.mut_metric().iter_mut().for_each(|metric| metric.set_label(vec![pair.clone()]));
         self
     }
-
-    /// Returns the metric as the library has it.
-    pub fn into_family(self) -> proto::MetricFamily {
-        self.0
-    }
-}
-
-/// Unit of the observed values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
-    /// Values are observed in nanoseconds and shown in seconds.
-    Seconds,
-    /// Values are counts.
-    Things,
-}
-
-impl Unit {
-    fn shown(self, value: u64) -> f64 {
-        match self {
-            Self::Seconds => value as f64 / 1e9,
-            Self::Things => value as f64,
-        }
-    }
 }
 
 /// Observations in buckets. Clones share them.
@@ -196,7 +173,7 @@ pub struct Histogram(Arc<Core>);
 
 #[derive(Debug)]
 struct Core {
-    unit: Unit,
+    per_unit: u64,
     bounds: Box<[u64]>,
     /// Buckets, shard by shard. Each shard has one bucket more than there are bounds, for values beyond the last bound.
     buckets: Box<[Bucket]>,
@@ -219,10 +196,11 @@ pub struct BucketContents {
 }
 
 impl Histogram {
-    /// Creates a histogram. `bounds` are the largest value of each bucket, ascending.
-    pub fn new(unit: Unit, bounds: &[u64]) -> Self {
+    /// Creates a histogram. `bounds` are the largest value of each bucket, ascending. A value of `per_unit` is shown as 1, so that
+    /// nanoseconds can be shown as seconds.
+    pub fn new(per_unit: u64, bounds: &[u64]) -> Self {
         let buckets = (0..SHARDS * (bounds.len() + 1)).map(|_| Bucket::default()).collect();
-        Self(Arc::new(Core { unit, bounds: bounds.into(), buckets }))
+        Self(Arc::new(Core { per_unit, bounds: bounds.into(), buckets }))
     }
 
     /// Records `times` observations of `value`.
@@ -247,6 +225,7 @@ impl Histogram {
     }
 
     pub(super) fn to_proto(&self) -> proto::Metric {
+        let shown = |value: u64| value as f64 / self.0.per_unit as f64;
         let (mut count, mut sum) = (0, 0u64);
         let mut buckets = Vec::with_capacity(self.0.bounds.len());
         let mut bounds = self.0.bounds.iter();
@@ -256,13 +235,13 @@ impl Histogram {
             if let Some(bound) = bounds.next() {
                 let mut bucket = proto::Bucket::default();
                 bucket.set_cumulative_count(count);
-                bucket.set_upper_bound(self.0.unit.shown(*bound));
+                bucket.set_upper_bound(shown(*bound));
                 buckets.push(bucket);
             }
         }
         let mut histogram = proto::Histogram::default();
         histogram.set_sample_count(count);
-        histogram.set_sample_sum(self.0.unit.shown(sum));
+        histogram.set_sample_sum(shown(sum));
         histogram.set_bucket(buckets);
         let mut metric = proto::Metric::default();
         metric.set_histogram(histogram);

@@ -18,8 +18,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::hits::HitCount;
 use super::registry::BucketContents;
+use super::rules::HitCount;
 use super::{ErrorKind, Metrics};
 
 /// Timeout for the last report when the server shuts down.
@@ -56,7 +56,9 @@ impl Statsd {
     /// Starts the task on the current runtime.
     pub fn start(options: StatsdOptions, metrics: Arc<Metrics>) -> Self {
         let stop = CancellationToken::new();
-        let task = tokio::spawn(Sender::new(options, metrics).run(stop.clone()));
+        let reporter = Reporter::new(&options.prefix);
+        let sender = Sender { options, metrics, reporter, wire: None, reports: 0, outage: None };
+        let task = tokio::spawn(sender.run(stop.clone()));
         Self { stop, task }
     }
 
@@ -89,10 +91,6 @@ struct Sender {
 }
 
 impl Sender {
-    fn new(options: StatsdOptions, metrics: Arc<Metrics>) -> Self {
-        Self { reporter: Reporter::new(&options.prefix), options, metrics, wire: None, reports: 0, outage: None }
-    }
-
     async fn run(mut self, stop: CancellationToken) {
         let mut ticks = interval(INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -72,7 +72,7 @@ fn only_the_hash_of_the_current_rules_is_shown() {
 #[test]
 fn metrics_of_other_modules_are_included() {
     let metrics = Metrics::new();
-    let histogram = Histogram::new(Unit::Things, &[1]);
+    let histogram = Histogram::new(1, &[1]);
     histogram.observe(1, 1);
     let text = metrics
         .render(vec![

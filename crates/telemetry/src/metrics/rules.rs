@@ -1,16 +1,71 @@
-//! Hits: the answers of each rule, and their duration. Names and meaning are the original Divvy's. Also charges, refunds and
-//! reservations, which the original does not have.
+//! The rules: those in force and the reloads of their file, the answers of each, and the blocks that they set. Names and meaning of
+//! hits are the original Divvy's. It has no charges, refunds and reservations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use prometheus::core::Collector;
-use prometheus::{IntCounter, IntCounterVec};
+use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
-use super::registry::{Histogram, Registry, Unit};
+use super::registry::{Histogram, Registry};
+use divvy_core::clock::NANOS_PER_SECOND;
 
 /// Upper bounds in microseconds. The bounds from 1 ms up are the original's, but most hits take far less.
 const DURATIONS: [u64; 12] = [10, 25, 50, 100, 250, 500, 1_000, 2_000, 5_000, 10_000, 100_000, 500_000];
+
+/// The rules in force, and the outcome of their last load.
+pub struct Config {
+    info: IntGaugeVec,
+    version: IntGauge,
+    rules: IntGauge,
+    last_load_succeeded: IntGauge,
+    loaded_at: Gauge,
+    failed_at: Gauge,
+    failures: IntCounter,
+}
+
+impl Config {
+    pub(super) fn new(registry: &Registry) -> Self {
+        Self {
+            info: registry.gauges("divvy_config_info", "1, labeled with the hash of the rules in force.", &["hash"]),
+            version: registry.gauge("divvy_config_version", "Number of times rules were put in force since the start."),
+            rules: registry.gauge("divvy_config_rules", "Rules in force."),
+            last_load_succeeded: registry
+                .gauge("divvy_config_last_load_successful", "1 if the last load of the rules succeeded."),
+            loaded_at: registry.fraction(
+                "divvy_config_last_success_timestamp_seconds",
+                "When rules were last loaded without an error, in seconds since 1970; 0: never.",
+            ),
+            failed_at: registry.fraction(
+                "divvy_config_last_failure_timestamp_seconds",
+                "When rules were last refused, in seconds since 1970; 0: never.",
+            ),
+            failures: registry.counter("divvy_config_failures_total", "Failed loads of the rules."),
+        }
+    }
+
+    /// Records that rules with this hash came into force at `at` (nanoseconds since 1970).
+    pub fn loaded(&self, hash: &str, rules: usize, at: u64) {
+        self.info.reset();
+        self.info.with_label_values(&[hash]).set(1);
+        self.version.inc();
+        self.rules.set(i64::try_from(rules).unwrap_or(i64::MAX));
+        self.confirmed(at);
+    }
+
+    /// Records that a reload at `at` (nanoseconds since 1970) found the rules in force.
+    pub fn confirmed(&self, at: u64) {
+        self.last_load_succeeded.set(1);
+        self.loaded_at.set(at as f64 / NANOS_PER_SECOND as f64);
+    }
+
+    /// Records that a reload at `at` (nanoseconds since 1970) failed. The previous rules stay in force.
+    pub fn refused(&self, at: u64) {
+        self.last_load_succeeded.set(0);
+        self.failed_at.set(at as f64 / NANOS_PER_SECOND as f64);
+        self.failures.inc();
+    }
+}
 
 /// The hits of all rules.
 pub struct Hits {
@@ -92,7 +147,7 @@ impl Hits {
             duration: registry.histogram(
                 "divvy_hit_duration_seconds",
                 "Time from the arrival of a hit's batch to its answers.",
-                Unit::Seconds,
+                NANOS_PER_SECOND,
                 &DURATIONS.map(|micros| 1_000 * micros),
             ),
             stacks_denied: registry.counter(
@@ -168,5 +223,31 @@ impl RuleHits {
         let read =
             |own: &Arc<OwnHits>| RuleCount { allowed: own.allowed.load(Relaxed), denied: own.denied.load(Relaxed) };
         self.own.as_ref().map(read).unwrap_or_default()
+    }
+}
+
+/// The blocks of actors that rules set.
+pub struct RuleBlocks {
+    /// Number of blocks that were set.
+    pub set: IntCounter,
+    /// Number of blocks that could not be set.
+    pub failed: IntCounter,
+    /// Number of denials that did not count.
+    pub lost_denials: IntCounter,
+}
+
+impl RuleBlocks {
+    pub(super) fn new(registry: &Registry) -> Self {
+        Self {
+            set: registry.counter("divvy_rule_blocks_total", "Blocks of actors that rules set."),
+            failed: registry.counter(
+                "divvy_rule_blocks_failed_total",
+                "Blocks of actors that rules could not set: --max-blocks was reached, or the store failed.",
+            ),
+            lost_denials: registry.counter(
+                "divvy_rule_blocks_lost_denials_total",
+                "Denials that did not count for blocks: too many other actors were denied at the time, or the store failed.",
+            ),
+        }
     }
 }
