@@ -148,8 +148,7 @@ impl RedisStore {
             Call::command(&[b"INFO", b"server"]),
             Call::command(&[b"SCAN", position.as_bytes(), b"MATCH", &pattern, b"COUNT", count.as_bytes()]),
         ];
-        let replies = shard.client.ask_all(calls, deadline).await;
-        let [info, page] = replies.map_err(|failure| shard.locate(failure))?;
+        let [info, page] = shard.ask(calls, deadline).await?;
         let info: String = info.decode("INFO is not text")?;
         let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap_or_default();
         let process = FixedState::default().hash_one(run_id);

@@ -352,11 +352,6 @@ impl SegmentMarks {
         let number = self.number(mark);
         number <= self.clean() || number > self.open()
     }
-
-    /// Returns a mark for a counter whose own record is current.
-    pub fn clean_mark(&self) -> Mark {
-        self.clean() as Mark
-    }
 }
 
 /// A run of commits whose counters are written back together.

@@ -29,7 +29,6 @@ use redis::cluster_routing::Slot;
 
 use self::names::RESERVED;
 use super::topology::Layout;
-use super::topology::cluster::share_slot;
 use super::wire::{Call, Failure, Reply, Script};
 use divvy_core::algorithm::groups::{MAX_GROUPS, PARTS_OF_TTL, SHORTEST_STEP_MS};
 use divvy_core::algorithm::record::REMEMBERED_NS;
@@ -133,7 +132,7 @@ fn steps(unit: Unit<'_>, layout: Layout) -> Vec<Step> {
 
 /// Returns whether a cluster keeps the buckets in several slots.
 fn is_torn(step: &[BucketActions]) -> bool {
-    step.windows(2).any(|two| matches!(two, [one, next] if !share_slot(&one.key, &next.key)))
+    step.windows(2).any(|two| matches!(two, [one, next] if Slot::for_key(&one.key) != Slot::for_key(&next.key)))
 }
 
 /// Returns a call for each bucket, in the order of their first actions. Returns `None` if there are actions on a bucket

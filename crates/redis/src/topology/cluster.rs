@@ -21,8 +21,8 @@ use foldhash::fast::{FixedState, RandomState};
 use futures_util::future::{join_all, select_ok};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use redis::Value;
 use redis::cluster_routing::Slot;
-use redis::{ConnectionInfo, TlsCertificates, Value};
 use tokio::time::{Instant, timeout_at};
 
 use super::node_client::{NodeClient, Request};
@@ -42,11 +42,10 @@ const SLOTS: usize = 16_384;
 
 static TAGS: LazyLock<HashMap<Slot, u32, RandomState>> = LazyLock::new(|| {
     let mut tags = HashMap::with_capacity_and_hasher(SLOTS, RandomState::default());
-    for number in 0.. {
-        if tags.len() == SLOTS {
-            break;
-        }
+    let mut number = 0;
+    while tags.len() < SLOTS {
         tags.entry(Slot::for_key(itoa::Buffer::new().format(number))).or_insert(number);
+        number += 1;
     }
     tags
 });
@@ -61,23 +60,19 @@ pub struct Shard {
 }
 
 impl Shard {
-    pub async fn ask(&self, call: Call, deadline: Instant) -> Result<Reply, Failure> {
-        self.client.ask(call, deadline).await.map_err(|failure| self.locate(failure))
-    }
-
-    /// Adds the server's name to the failure, in a cluster.
-    pub fn locate(&self, failure: Failure) -> Failure {
-        match &self.name {
+    /// Makes calls in one round trip. If one fails, all fail.
+    pub async fn ask<const N: usize>(&self, calls: [Call; N], deadline: Instant) -> Result<[Reply; N], Failure> {
+        let replies = self.client.ask(calls, deadline).await;
+        replies.map_err(|failure| match &self.name {
             Some(name) => Failure::AtNode(Arc::clone(name), failure.into()),
             None => failure,
-        }
+        })
     }
 }
 
 pub struct Cluster {
     /// The first of the operator's URLs: user, password and TLS of all nodes.
-    template: ConnectionInfo,
-    certificates: Option<TlsCertificates>,
+    template: Endpoint,
     seeds: Vec<Address>,
     timeout: Duration,
     clients: Mutex<HashMap<Address, Arc<NodeClient>, RandomState>>,
@@ -90,25 +85,18 @@ pub struct Cluster {
 
 /// A call, and its node.
 struct RoutedCall<'a> {
-    call: &'a Call,
+    request: Request<'a>,
     /// Its index among the calls.
     index: usize,
     slot: Slot,
     /// The node that the call was sent or redirected to.
     node: Option<Address>,
-    asking: bool,
 }
 
 impl Cluster {
-    pub fn new(
-        template: ConnectionInfo,
-        certificates: Option<TlsCertificates>,
-        seeds: Vec<Address>,
-        timeout: Duration,
-    ) -> Self {
+    pub fn new(template: Endpoint, seeds: Vec<Address>, timeout: Duration) -> Self {
         Self {
             template,
-            certificates,
             seeds,
             timeout,
             clients: Mutex::default(),
@@ -128,7 +116,7 @@ impl Cluster {
         for ((index, call), reply) in calls.iter().enumerate().zip(&mut replies) {
             let slot = call.slot();
             if call.keys.iter().all(|key| Slot::for_key(key) == slot) {
-                routed.push(RoutedCall { call, index, slot, node: None, asking: false });
+                routed.push(RoutedCall { request: Request { call, asking: false }, index, slot, node: None });
             } else {
                 *reply = Err(Failure::ManySlots);
             }
@@ -181,8 +169,7 @@ impl Cluster {
             }
         }
         let sent = by_node.into_iter().map(|(node, routed)| async move {
-            let requests: Vec<_> =
-                routed.iter().map(|routed| Request { call: routed.call, asking: routed.asking }).collect();
+            let requests: Vec<_> = routed.iter().map(|routed| routed.request).collect();
             let results = self.client(&node).exchange(&requests, deadline).await;
             (node, routed, results)
         });
@@ -192,7 +179,7 @@ impl Cluster {
                     let other = failure.redirection().map(|(other, asking)| (Address::parse(other, &node), asking));
                     if let Some((node, asking)) = other.or(failure.was_not_done().then_some((None, false))) {
                         is_outdated |= !asking;
-                        again.push(RoutedCall { node, asking, ..call });
+                        again.push(RoutedCall { node, request: Request { asking, ..call.request }, ..call });
                     }
                     Failure::AtNode(node.to_string().into(), failure.into())
                 });
@@ -245,7 +232,7 @@ impl Cluster {
         nodes.truncate(NODES_ASKED);
         let answers = nodes.into_iter().map(|node| {
             Box::pin(async move {
-                let reply = self.client(node).ask(Call::command(&[b"CLUSTER", b"SLOTS"]), deadline).await?;
+                let [reply] = self.client(node).ask([Call::command(&[b"CLUSTER", b"SLOTS"])], deadline).await?;
                 SlotMap::read(&reply.value()?, node).ok_or(Failure::Foreign("CLUSTER SLOTS names no master"))
             })
         });
@@ -253,8 +240,7 @@ impl Cluster {
     }
 
     fn client(&self, node: &Address) -> Arc<NodeClient> {
-        let endpoint = || Endpoint::node(&self.template, self.certificates.clone(), (node.host.clone(), node.port));
-        let connect = || Arc::new(NodeClient::new(endpoint(), self.timeout));
+        let connect = || Arc::new(NodeClient::new(self.template.node(node.host.clone(), node.port), self.timeout));
         Arc::clone(self.clients.lock().entry(node.clone()).or_insert_with(connect))
     }
 }
@@ -352,11 +338,6 @@ fn read_range<'a>(range: &'a Value, answered_by: &Address) -> Option<(i64, i64, 
 pub fn tag_of(name: &[u8]) -> String {
     let number = TAGS.get(&Slot::for_key(name)).copied().unwrap_or_default();
     format!("{{{number}}}")
-}
-
-/// Returns whether a cluster keeps the two keys in one slot.
-pub fn share_slot(one: &[u8], other: &[u8]) -> bool {
-    Slot::for_key(one) == Slot::for_key(other)
 }
 
 #[cfg(test)]

@@ -42,14 +42,12 @@ impl Target {
         let name = infos.iter().map(|info| info.addr().to_string()).collect::<Vec<_>>().join(", ");
         let timeout = options.timeout;
         let one = |endpoint| Servers::One(Arc::new(NodeClient::new(endpoint, timeout)));
-        let servers = match (infos.as_slice(), &options.sentinel) {
-            ([], _) => return Err(InvalidRedisTarget::NoUrl),
-            ([first, ..], Some(sentinel)) => one(Endpoint::sentinel(&infos, first, sentinel, certificates)?),
-            ([only], None) => one(Endpoint::server(only.clone(), certificates)),
-            ([first, ..], None) => {
-                let seeds = seeds(&infos, first)?;
-                Servers::Cluster(Box::new(Cluster::new(first.clone(), certificates, seeds, timeout)))
-            }
+        let first = infos.first().ok_or(InvalidRedisTarget::NoUrl)?;
+        let endpoint = Endpoint::server(first.clone(), certificates);
+        let servers = match &options.sentinel {
+            Some(sentinel) => one(endpoint.behind(&infos, sentinel)?),
+            None if infos.len() == 1 => one(endpoint),
+            None => Servers::Cluster(Box::new(Cluster::new(endpoint, seeds(&infos, first)?, timeout))),
         };
         Ok(Self { name, servers })
     }
@@ -99,14 +97,15 @@ impl Target {
             return Err(Failure::NoNode);
         }
         let write = |shard: &Shard| Call::command(&[b"SET", &shard.probe, b"1", b"PX", b"1"]);
-        select_ok(shards.iter().map(|shard| Box::pin(shard.ask(write(shard), deadline)))).await.map(drop)
+        select_ok(shards.iter().map(|shard| Box::pin(shard.ask([write(shard)], deadline)))).await.map(drop)
     }
 
     /// Returns the number of keys, on all masters together.
     pub async fn count_keys(&self, deadline: Instant) -> Result<u64, Failure> {
         let shards = self.shards(deadline).await?.0;
-        let replies = try_join_all(shards.iter().map(|shard| shard.ask(Call::command(&[b"DBSIZE"]), deadline))).await?;
-        replies.iter().map(|reply| reply.decode::<u64>("the number of keys is not a number")).sum()
+        let replies = shards.iter().map(|shard| shard.ask([Call::command(&[b"DBSIZE"])], deadline));
+        let replies = try_join_all(replies).await?;
+        replies.iter().map(|[reply]| reply.decode::<u64>("the number of keys is not a number")).sum()
     }
 
     /// Returns whether there is a connection to any of the nodes.

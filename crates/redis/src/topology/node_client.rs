@@ -90,14 +90,8 @@ impl NodeClient {
         replies
     }
 
-    /// Makes one call.
-    pub async fn ask(&self, call: Call, deadline: Instant) -> Result<Reply, Failure> {
-        let [reply] = self.ask_all([call], deadline).await?;
-        Ok(reply)
-    }
-
     /// Makes calls in one round trip. If one fails, all fail.
-    pub async fn ask_all<const N: usize>(&self, calls: [Call; N], deadline: Instant) -> Result<[Reply; N], Failure> {
+    pub async fn ask<const N: usize>(&self, calls: [Call; N], deadline: Instant) -> Result<[Reply; N], Failure> {
         let requests = calls.each_ref().map(|call| Request { call, asking: false });
         let replies: Result<Vec<_>, _> = self.exchange(&requests, deadline).await.into_iter().collect();
         replies?.try_into().map_err(|_| TOO_FEW)
@@ -359,7 +353,7 @@ mod tests {
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("redis://{}", silent.local_addr().unwrap());
         let client = NodeClient::new(Endpoint::server(url.into_connection_info().unwrap(), None), TIMEOUT);
-        let ask = |time| client.ask(Call::command(&[b"DBSIZE"]), Instant::now() + time);
+        let ask = |time| client.ask([Call::command(&[b"DBSIZE"])], Instant::now() + time);
         assert!(ask(TIMEOUT / 10).await.is_err());
         assert!(client.server.breaker.admit(Instant::now(), TIMEOUT).is_ok());
         assert!(ask(TIMEOUT).await.is_err());

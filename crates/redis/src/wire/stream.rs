@@ -10,9 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
-use redis::{
-    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisConnectionInfo, RedisError, TlsCertificates, TlsMode,
-};
+use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisError, TlsCertificates, TlsMode};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -28,34 +26,24 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A server to connect to.
 pub struct Endpoint {
-    resolver: Resolver,
+    info: ConnectionInfo,
     certificates: Option<TlsCertificates>,
-}
-
-/// How the address of the server is found.
-enum Resolver {
-    Fixed(ConnectionInfo),
-    /// The sentinels are asked for the master at each connect. So after a failover, a new connection goes to the new
-    /// master.
-    Sentinel(tokio::sync::Mutex<SentinelClient>),
+    /// The sentinels that name the master, if there are any. They are asked at each connect. So after a failover, a new
+    /// connection goes to the new master.
+    sentinels: Option<tokio::sync::Mutex<SentinelClient>>,
 }
 
 impl Endpoint {
     pub fn server(info: ConnectionInfo, certificates: Option<TlsCertificates>) -> Self {
-        Self { resolver: Resolver::Fixed(info), certificates }
+        Self { info, certificates, sentinels: None }
     }
 
-    /// Returns the master that sentinels name. User, password, database and TLS of the first URL are the master's.
-    pub fn sentinel(
-        infos: &[ConnectionInfo],
-        first: &ConnectionInfo,
-        sentinel: &RedisSentinel,
-        certificates: Option<TlsCertificates>,
-    ) -> Result<Self, InvalidRedisTarget> {
+    /// Returns the master that these sentinels name, with this server's user, password, database and TLS.
+    pub fn behind(self, infos: &[ConnectionInfo], sentinel: &RedisSentinel) -> Result<Self, InvalidRedisTarget> {
         let addresses = infos.iter().map(|info| info.addr().clone());
         let builder = SentinelClientBuilder::new(addresses, &sentinel.master, SentinelServerType::Master);
         let mut builder = builder.map_err(InvalidRedisTarget::Sentinel)?;
-        let master = first.redis_settings();
+        let master = self.info.redis_settings();
         builder = builder.set_client_to_redis_db(master.db());
         if let Some(user) = master.username() {
             builder = builder.set_client_to_redis_username(user);
@@ -71,31 +59,31 @@ impl Endpoint {
                 builder = builder.set_client_to_sentinel_username(user);
             }
         }
-        if is_tls(first) {
+        if is_tls(&self.info) {
             builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
-            if let Some(certificates) = &certificates {
+            if let Some(certificates) = &self.certificates {
                 builder = builder.set_client_to_redis_certificates(certificates.clone());
             }
         }
         let client = builder.build().map_err(InvalidRedisTarget::Sentinel)?;
-        Ok(Self { resolver: Resolver::Sentinel(tokio::sync::Mutex::new(client)), certificates })
+        Ok(Self { sentinels: Some(tokio::sync::Mutex::new(client)), ..self })
     }
 
-    /// Returns a node of `template`'s cluster.
-    pub fn node(template: &ConnectionInfo, certificates: Option<TlsCertificates>, (host, port): (String, u16)) -> Self {
-        let addr = match template.addr() {
+    /// Returns another node of this server's cluster.
+    pub fn node(&self, host: String, port: u16) -> Self {
+        let addr = match self.info.addr() {
             ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
                 ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
             }
             _ => ConnectionAddr::Tcp(host, port),
         };
-        Self::server(template.clone().set_addr(addr), certificates)
+        Self::server(self.info.clone().set_addr(addr), self.certificates.clone())
     }
 
     pub async fn connect(&self) -> Result<Stream, RedisError> {
-        let info = match &self.resolver {
-            Resolver::Fixed(info) => info.clone(),
-            Resolver::Sentinel(client) => client.lock().await.async_get_client().await?.get_connection_info().clone(),
+        let info = match &self.sentinels {
+            None => self.info.clone(),
+            Some(client) => client.lock().await.async_get_client().await?.get_connection_info().clone(),
         };
         let stream = timeout(CONNECT_TIMEOUT, connect(&info, self.certificates.as_ref())).await;
         stream.unwrap_or_else(|_| Err(timed_out()))
@@ -125,7 +113,11 @@ pub async fn connect(info: &ConnectionInfo, certificates: Option<&TlsCertificate
         ConnectionAddr::Unix(path) => Box::pin(UnixStream::connect(path).await?),
         other => return Err(io::Error::new(io::ErrorKind::Unsupported, other.to_string()).into()),
     };
-    greet(stream, info.redis_settings()).await
+    // Lends the stream to the client library for the greetings.
+    let shared = Arc::new(Mutex::new(stream));
+    let config = AsyncConnectionConfig::new().set_response_timeout(None);
+    drop(MultiplexedConnection::new_with_config(info.redis_settings(), Lent(Arc::clone(&shared)), config).await?);
+    Arc::try_unwrap(shared).map(Mutex::into_inner).map_err(|_| closed())
 }
 
 async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
@@ -133,14 +125,6 @@ async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     // A write contains all commands that are ready, so waiting for more gains nothing.
     stream.set_nodelay(true)?;
     Ok(stream)
-}
-
-/// Lends the stream to the client library for the greetings.
-async fn greet(stream: Stream, settings: &RedisConnectionInfo) -> Result<Stream, RedisError> {
-    let shared = Arc::new(Mutex::new(stream));
-    let config = AsyncConnectionConfig::new().set_response_timeout(None);
-    drop(MultiplexedConnection::new_with_config(settings, Lent(Arc::clone(&shared)), config).await?);
-    Arc::try_unwrap(shared).map(Mutex::into_inner).map_err(|_| closed())
 }
 
 /// A stream that is given back after use.

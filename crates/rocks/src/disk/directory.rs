@@ -62,7 +62,15 @@ pub const FORMAT: u8 = 2;
 /// The directory is not divvy's, has another format, is damaged, or cannot be used.
 pub fn claim(path: &Path) -> Result<(), OpenError> {
     let unusable = |error: io::Error| OpenError::unusable(path, &error);
-    create(path)?;
+    match fs::create_dir(path) {
+        // Its name may be mistyped.
+        Ok(()) => tracing::warn!(
+            path = %path.display(),
+            "the data directory did not exist: created it, and all counters start afresh; if you expected existing counters, check --data-dir"
+        ),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(unusable(error)),
+    }
     if path.join(BACKUP_FILE).exists() {
         return Err(OpenError::IsBackup(path.into()));
     }
@@ -111,21 +119,6 @@ fn restore_manifest(path: &Path) -> io::Result<()> {
 /// Returns whether the directory has a database.
 pub fn has_database(path: &Path) -> bool {
     path.join(CURRENT).exists()
-}
-
-/// Creates the directory if it does not exist, and then logs a warning, because its name may be mistyped.
-fn create(path: &Path) -> Result<(), OpenError> {
-    match fs::create_dir(path) {
-        Ok(()) => {
-            tracing::warn!(
-                path = %path.display(),
-                "the data directory did not exist: created it, and all counters start afresh; if you expected existing counters, check --data-dir"
-            );
-            Ok(())
-        }
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(OpenError::unusable(path, &error)),
-    }
 }
 
 /// Locks a directory. While the lock exists, no other divvy process opens the directory. It is `None` on a file system without such

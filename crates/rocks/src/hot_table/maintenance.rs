@@ -91,7 +91,7 @@ impl HotTable {
         }
         match record {
             Some((state, expires)) if stripe.has_room() => {
-                let tags = stripe.loaded_tags(self.marks.clean_mark(), false);
+                let tags = stripe.loaded_tags(self.marks.clean() as Mark, false);
                 stripe.set(None, hash.high, Some(state), expires, tags);
             }
             _ => stripe.lacks_counters = true,

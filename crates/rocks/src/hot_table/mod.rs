@@ -193,7 +193,7 @@ impl HotTable {
     /// Adds a counter that was read. Returns its index.
     fn keep_loaded(&self, stripe: &mut Stripe, hash: KeyHash, state: State, expires: Timestamp) -> usize {
         self.make_room(stripe);
-        let tags = stripe.loaded_tags(self.marks.clean_mark(), true);
+        let tags = stripe.loaded_tags(self.marks.clean() as Mark, true);
         stripe.set(None, hash.high, Some(state), expires, tags)
     }
 

@@ -32,7 +32,7 @@ fn state(kind: Kind) -> State {
 }
 
 fn add(stripe: &mut Stripe, hash: u64, kind: Kind, marks: &SegmentMarks, is_clean: bool) {
-    let mark = if is_clean { marks.clean_mark() } else { marks.open() as Mark };
+    let mark = if is_clean { marks.clean() as Mark } else { marks.open() as Mark };
     stripe.make_room(marks);
     stripe.set(None, hash, Some(state(kind)), Timestamp::from_nanos(1), stripe.loaded_tags(mark, true));
 }
