@@ -301,17 +301,11 @@ const TABLE_TO_SEGMENT: u64 = 32;
 /// Length that a segment may have regardless of the table (bytes).
 const SHORTEST_SEGMENT: u64 = 64 << 10;
 
-/// The number of the open segment, and of the last one whose counters are all written back.
-#[derive(Debug)]
+/// The number of the last closed segment, and of the last one whose counters are all written back.
+#[derive(Debug, Default)]
 pub struct SegmentMarks {
-    open: AtomicU32,
+    closed: AtomicU32,
     clean: AtomicU32,
-}
-
-impl Default for SegmentMarks {
-    fn default() -> Self {
-        Self { open: AtomicU32::new(1), clean: AtomicU32::new(0) }
-    }
 }
 
 impl SegmentMarks {
@@ -321,12 +315,12 @@ impl SegmentMarks {
     /// stripe's changes before that, the change sees the segments that were closed by then. So no change is later than
     /// in the first commit after its segment.
     pub fn open(&self) -> u32 {
-        self.open.load(Acquire)
+        self.closed.load(Acquire).wrapping_add(1)
     }
 
     /// Closes the open segment, and returns its number.
     pub fn close(&self) -> u32 {
-        self.open.fetch_add(1, AcqRel)
+        self.closed.fetch_add(1, AcqRel).wrapping_add(1)
     }
 
     /// Returns the last segment that is written back: the own record of every counter whose last change is in this

@@ -27,9 +27,8 @@ use parking_lot::{Condvar, Mutex};
 
 use self::disk::backup;
 pub use self::disk::backup::{RestoreError, restore};
-use self::disk::database::{Database, FAMILIES};
+use self::disk::database::{Database, FAMILIES, Swept};
 pub use self::disk::directory::OpenError;
-use self::disk::expiry_filter::Swept;
 use self::disk::{Decoder, directory};
 use self::engine::Engine;
 use self::upkeep::{HEAL_INTERVAL, LAZY_INTERVAL, StoreCore};

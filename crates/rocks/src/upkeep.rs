@@ -30,8 +30,7 @@ use rocksdb::properties::{
     ESTIMATE_PENDING_COMPACTION_BYTES, ESTIMATE_TABLE_READERS_MEM, IS_WRITE_STOPPED, LIVE_SST_FILES_SIZE,
 };
 
-use super::disk::database::{COUNTERS, DEFAULT, Database, MAX_WAL_BYTES};
-use super::disk::expiry_filter::Swept;
+use super::disk::database::{COUNTERS, DEFAULT, Database, MAX_WAL_BYTES, Swept};
 use super::disk::{self, Decoder, directory};
 use super::engine::Engine;
 use divvy_store::{Bounds, Listing, Outage, Page, RoomLog, Seal, StoreError};

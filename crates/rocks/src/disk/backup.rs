@@ -130,7 +130,13 @@ pub enum RestoreError {
 /// # Errors
 /// See [`RestoreError`].
 pub fn restore(backup: &Path, data_dir: &Path, clock: Clock) -> Result<u64, RestoreError> {
-    check(backup)?;
+    if !backup.join(BACKUP_FILE).is_file() {
+        return Err(RestoreError::NotABackup(backup.into()));
+    }
+    let format = fs::read_to_string(backup.join(FORMAT_FILE)).unwrap_or_default();
+    if !directory::is_known(&format) {
+        return Err(RestoreError::UnknownFormat(backup.into(), format.trim().into()));
+    }
     let is_free = directory::is_empty(data_dir);
     if !is_free.map_err(|reason| RestoreError::Copy(backup.into(), data_dir.into(), reason))? {
         return Err(RestoreError::Exists(data_dir.into()));
@@ -149,18 +155,6 @@ pub fn restore(backup: &Path, data_dir: &Path, clock: Clock) -> Result<u64, Rest
         }
     }
     restored
-}
-
-/// Checks that this is a backup in the format that is read.
-fn check(backup: &Path) -> Result<(), RestoreError> {
-    if !backup.join(BACKUP_FILE).is_file() {
-        return Err(RestoreError::NotABackup(backup.into()));
-    }
-    let format = fs::read_to_string(backup.join(FORMAT_FILE)).unwrap_or_default();
-    if directory::is_known(&format) {
-        return Ok(());
-    }
-    Err(RestoreError::UnknownFormat(backup.into(), format.trim().into()))
 }
 
 /// Copies the database's files. The file that turns the copy into a data directory comes last.

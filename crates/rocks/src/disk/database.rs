@@ -11,24 +11,28 @@
 //!
 //! Reads evaluate a bucket's own state, so no outcome depends on a compaction.
 
+use std::ffi::CStr;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use rocksdb::checkpoint::Checkpoint;
+use rocksdb::compaction_filter::CompactionFilter;
+use rocksdb::compaction_filter_factory::{CompactionFilterContext, CompactionFilterFactory};
 use rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, BottommostLevelCompaction, CStrLike, Cache, ColumnFamily,
-    ColumnFamilyDescriptor, CompactOptions, DB, DBCompactionStyle, DBCompressionType, DBPinnableSlice, DBRecoveryMode,
-    DataBlockIndexType, Direction, IngestExternalFileOptions, IteratorMode, LogLevel, Options, PrefixRange,
-    ReadOptions, ReadTier, SstFileWriter, UniversalCompactOptions, WriteBatch, WriteOptions, properties,
+    ColumnFamilyDescriptor, CompactOptions, CompactionDecision, DB, DBCompactionStyle, DBCompressionType,
+    DBPinnableSlice, DBRecoveryMode, DataBlockIndexType, Direction, IngestExternalFileOptions, IteratorMode, LogLevel,
+    Options, PrefixRange, ReadOptions, ReadTier, SstFileWriter, UniversalCompactOptions, WriteBatch, WriteOptions,
+    properties,
 };
 
 use super::directory::{self, OpenError, SyncMark};
-use super::expiry_filter::{ExpiryFilterFactory, Swept};
 use super::{Disk, EachCounter, EachRecord, Patience, Reach};
 use crate::journal::{self, Change, SortedChanges};
 use divvy_core::clock::{Clock, Timestamp};
 use divvy_store::{
-    EXCEPTIONS_PER_PAGE, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, StoreError, record_key,
+    EXCEPTIONS_PER_PAGE, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, StoreError, record_key, value,
 };
 
 /// The family of counters, exceptions, and records of reservations and answers.
@@ -39,6 +43,8 @@ pub const DEFAULT: &str = "default";
 /// All families. Even in the smallest one, data that is only in memory keeps its write-ahead log alive, and all later ones.
 pub const FAMILIES: [&str; 3] = [DEFAULT, JOURNAL, COUNTERS];
 
+/// Name of the filter that drops expired counters.
+const FILTER_NAME: &CStr = c"divvy.expired";
 const MIB: usize = 1 << 20;
 /// Size of the write-ahead log beyond which RocksDB flushes the data that needs its oldest part (bytes).
 pub const MAX_WAL_BYTES: u64 = 64 << 20;
@@ -488,6 +494,61 @@ fn journal_options() -> Options {
     options.set_level_zero_slowdown_writes_trigger(64);
     options.set_level_zero_stop_writes_trigger(128);
     options
+}
+
+/// Counts of the records that compactions have processed since the store was opened.
+#[derive(Debug, Default)]
+pub struct Swept {
+    /// Expired counters that were dropped.
+    pub expired: AtomicU64,
+    /// Values that could not be read, and were kept.
+    pub unreadable: AtomicU64,
+}
+
+/// Creates a filter for each compaction, which reads the clock once. It keeps and counts the values that it cannot read. It never
+/// panics, because a panic there would end the process.
+struct ExpiryFilterFactory {
+    clock: Clock,
+    swept: Arc<Swept>,
+}
+
+impl CompactionFilterFactory for ExpiryFilterFactory {
+    type Filter = ExpiryFilter;
+
+    fn create(&mut self, _context: CompactionFilterContext) -> Self::Filter {
+        ExpiryFilter { now: self.clock.now(), swept: Arc::clone(&self.swept) }
+    }
+
+    fn name(&self) -> &CStr {
+        FILTER_NAME
+    }
+}
+
+/// Reclaims the space of expired counters.
+struct ExpiryFilter {
+    now: Timestamp,
+    swept: Arc<Swept>,
+}
+
+impl CompactionFilter for ExpiryFilter {
+    fn filter(&mut self, _level: u32, key: &[u8], value: &[u8]) -> CompactionDecision {
+        match value::expiry(value) {
+            Ok(expires) if expires <= self.now => {
+                // Records of reservations and answers are not counters, and neither are exceptions.
+                self.swept.expired.fetch_add(u64::from(record_key::is_counter(key)), Relaxed);
+                CompactionDecision::Remove
+            }
+            Ok(_) => CompactionDecision::Keep,
+            Err(_) => {
+                self.swept.unreadable.fetch_add(1, Relaxed);
+                CompactionDecision::Keep
+            }
+        }
+    }
+
+    fn name(&self) -> &CStr {
+        FILTER_NAME
+    }
 }
 
 #[cfg(test)]

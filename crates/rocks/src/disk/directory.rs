@@ -332,7 +332,8 @@ pub fn write_seal_key(key: SealKey, dir: &Path) -> io::Result<()> {
 
 fn to_text(key: SealKey) -> String {
     let content = format!("{VERSION} {}", key.to_text());
-    let check = check(&content);
+    // This detects damage. It need not detect forgery, because anyone who can write the file can read the key.
+    let check = sip128::SipHasher13::new_with_keys(0, 0).hash(content.as_bytes()).h1;
     format!("{content} {check:016x}\n")
 }
 
@@ -340,12 +341,6 @@ fn parse(text: &[u8]) -> Option<SealKey> {
     let text = std::str::from_utf8(text).ok()?;
     let key = text.strip_prefix(VERSION)?.split(' ').nth(1).and_then(SealKey::parse)?;
     (to_text(key) == text).then_some(key)
-}
-
-/// Returns a checksum that detects damage. It need not detect forgery, because anyone who can write the file can read
-/// the key.
-fn check(content: &str) -> u64 {
-    sip128::SipHasher13::new_with_keys(0, 0).hash(content.as_bytes()).h1
 }
 
 /// The mark of one data directory.

@@ -4,7 +4,6 @@
 pub mod backup;
 pub mod database;
 pub mod directory;
-pub mod expiry_filter;
 
 use super::journal::SortedChanges;
 use divvy_core::algorithm::{Limit, Record, State};

@@ -19,11 +19,11 @@ use tokio::sync::Semaphore;
 use super::disk::{self, Disk, Reach};
 use super::group_commit::Gathering;
 use super::health::{Damage, durations};
-use super::hot_table::{ActionResult, CacheYield, CounterRecord, HotTable, Lookups};
+use super::hot_table::{CacheYield, CounterRecord, HotTable, Lookups};
 use super::journal::{Packer, Segments, UnsyncedRecords};
 use super::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::sync::{Mutex, RwLock, run_blocking};
-use divvy_core::algorithm::Limit;
+use divvy_core::algorithm::{Limit, Outcome};
 use divvy_core::clock::{Clock, Timestamp};
 use divvy_store::{Batch, Durability, Entry, Outage, RecordCount, RocksOptions, StoreError, was_set_back};
 use divvy_telemetry::metrics::Histogram;
@@ -152,7 +152,7 @@ impl<D: Disk> Engine<D> {
                     [entry] if !entry.action.has_record() => {
                         let acted = self.act((unit.first, unit.key(entry), entry), now, &mut lookups);
                         acted.map(|acted| {
-                            let ActionResult { outcome, durable_after } = acted?;
+                            let (outcome, durable_after) = acted?;
                             outcomes.push(Ok(outcome));
                             Some(durable_after)
                         })
@@ -197,7 +197,7 @@ impl<D: Disk> Engine<D> {
         (index, key, entry): (usize, &[u8], &Entry),
         now: Timestamp,
         lookups: &mut Lookups,
-    ) -> Result<Option<ActionResult>, StoreError> {
+    ) -> Result<Option<(Outcome, u64)>, StoreError> {
         let load = |evictions| self.record_for((index, key, entry), now, lookups, evictions);
         self.table.act(key, entry, now, load)
     }

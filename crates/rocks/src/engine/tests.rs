@@ -102,6 +102,12 @@ fn started_on(disk: &Arc<TestDisk>) -> TestEngine {
     engine_on(disk, Durability::Wal, MEMORY, 1 << 20)
 }
 
+/// The result of an action on a counter.
+struct ActionResult {
+    outcome: Outcome,
+    durable_after: u64,
+}
+
 /// Applies the action to the counter of `key`, with a limit of 1,000 credits.
 fn act(engine: &TestEngine, key: &str, action: Action) -> Result<ActionResult, StoreError> {
     let entry = Entry::new(0..0, window(1_000, 60), action, at(0));
@@ -110,7 +116,8 @@ fn act(engine: &TestEngine, key: &str, action: Action) -> Result<ActionResult, S
 
 fn apply(engine: &TestEngine, key: &[u8], entry: &Entry) -> Result<ActionResult, StoreError> {
     let acted = engine.act((0, key, entry), at(0), &mut Lookups::exhausted())?;
-    Ok(acted.expect("a counter that is not in the table is read"))
+    let (outcome, durable_after) = acted.expect("a counter that is not in the table is read");
+    Ok(ActionResult { outcome, durable_after })
 }
 
 async fn hit(engine: &TestEngine, key: &str) -> Result<u64, StoreError> {

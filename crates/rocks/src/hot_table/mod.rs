@@ -40,13 +40,6 @@ const WORD_BITS: usize = u64::BITS as usize;
 /// A counter's record, if it has one: its state and its expiry.
 pub type CounterRecord = Option<(State, Timestamp)>;
 
-/// The result of an action on a counter.
-pub struct ActionResult {
-    pub outcome: Outcome,
-    /// The commit that makes the state behind this outcome durable; 0 if it has been durable for a long time.
-    pub durable_after: u64,
-}
-
 /// Proof that no group is changing counters: see [`HotTable::wait_for_groups`].
 pub type GroupBarrier<'a> = RwLockWriteGuard<'a, ()>;
 
@@ -98,7 +91,8 @@ impl HotTable {
     }
 
     /// Applies `entry` to the counter with `key`, if the counter exists or there is room for it. `load` returns the
-    /// counter's record, given the number of evictions in its group. If it returns `None`, so does this function, and
+    /// counter's record, given the number of evictions in its group. Returns the outcome, and the commit that makes the
+    /// state behind it durable; 0 if that has long been durable. If `load` returns `None`, so does this function, and
     /// nothing changes.
     ///
     /// # Errors
@@ -109,7 +103,7 @@ impl HotTable {
         entry: &Entry,
         now: Timestamp,
         load: impl FnOnce(u32) -> Result<Option<CounterRecord>, StoreError>,
-    ) -> Result<Option<ActionResult>, StoreError> {
+    ) -> Result<Option<(Outcome, u64)>, StoreError> {
         let hash = self.hasher.hash(key);
         let mut guard = self.stripe(hash.stripe());
         let stripe = &mut *guard;
@@ -130,7 +124,7 @@ impl HotTable {
                 return Err(fault);
             }
             if let Some(refusal) = self.counters.refusal(entry) {
-                return refusal.map(|outcome| Some(ActionResult { outcome, durable_after: 0 }));
+                return refusal.map(|outcome| Some((outcome, 0)));
             }
         }
         let (outcome, change) = entry.decide(found.as_deref());
@@ -140,7 +134,7 @@ impl HotTable {
                     stripe.touch(index);
                     stripe.durable_after(index)
                 });
-                return Ok(Some(ActionResult { outcome, durable_after }));
+                return Ok(Some((outcome, durable_after)));
             }
             Change::Set(state) => Some(state),
             Change::Clear => None,
@@ -153,14 +147,14 @@ impl HotTable {
         match (is_new, state.is_some()) {
             // A counter in another stripe may have taken the last room just now.
             (true, true) if !self.counters.begin() => {
-                return self.counters.refuse(entry).map(|outcome| Some(ActionResult { outcome, durable_after: 0 }));
+                return self.counters.refuse(entry).map(|outcome| Some((outcome, 0)));
             }
             (false, false) => self.counters.forget(),
             _ => {}
         }
         let is_recorded = index.is_some_and(|index| stripe.slots.at(index).tags().recorded);
         self.set((stripe, index), (hash, key, entry), state, is_recorded, now);
-        Ok(Some(ActionResult { outcome, durable_after: stripe.changed_in }))
+        Ok(Some((outcome, stripe.changed_in)))
     }
 
     /// Sets a counter's state in its stripe, and stages it for the next commit. The index is `None` if the counter is

@@ -174,16 +174,9 @@ impl Slots {
 
     /// Returns the index of the slot with this hash. It is valid until a slot is inserted or removed.
     pub fn find(&self, hash: u64) -> Option<usize> {
-        let start = self.home(hash);
-        for (index, slot) in self.slots.iter().enumerate().skip(start) {
-            if slot.is_empty() || slot.hash > hash {
-                return None;
-            }
-            if slot.hash == hash {
-                return Some(index);
-            }
-        }
-        None
+        let mut from_start = self.slots.iter().enumerate().skip(self.home(hash));
+        let (index, slot) = from_start.find(|(_, slot)| slot.is_empty() || slot.hash >= hash)?;
+        (!slot.is_empty() && slot.hash == hash).then_some(index)
     }
 
     /// Returns the slot at an index from [`Slots::find`] or [`Slots::insert`].
