@@ -36,12 +36,8 @@ pub fn change(change: &ExceptionChange, replaces: &Replaces, now: Timestamp) -> 
 /// Returns the outcome of the change in this reply to [`change`].
 pub fn changed(reply: &Reply) -> Result<Changed, Failure> {
     const WRONG: &str = "the reply to a changed exception is not in the format of divvy's script";
-    match reply.decode::<i64>(WRONG)? {
-        0 => Ok(Changed::Added),
-        1 => Ok(Changed::Replaced),
-        2 => Ok(Changed::Kept),
-        _ => Err(Failure::Foreign(WRONG)),
-    }
+    let outcomes = [Changed::Added, Changed::Replaced, Changed::Kept];
+    outcomes.into_iter().nth(reply.decode(WRONG)?).ok_or(Failure::Foreign(WRONG))
 }
 
 /// Returns the call that asks for the next page.

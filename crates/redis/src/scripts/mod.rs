@@ -106,13 +106,12 @@ pub fn plan_calls(batch: &Batch, layout: Layout) -> Vec<CallPlan> {
         return vec![CallPlan::of_bucket(BucketActions::of_entry(0, entry.key_in(&batch.keys), entry))];
     }
     let without_groups = if batch.groups.is_empty() { by_bucket(batch.units(0).flat_map(step)) } else { None };
+    let plan_set = |steps: Vec<Step>| {
+        let are_single = steps.iter().all(|step| step.len() == 1);
+        let by_bucket = if are_single { by_bucket(steps.iter().flatten().cloned()) } else { None };
+        by_bucket.unwrap_or_else(|| in_parts(steps))
+    };
     without_groups.unwrap_or_else(|| sets(batch, layout).into_iter().flat_map(plan_set).collect())
-}
-
-fn plan_set(steps: Vec<Step>) -> Vec<CallPlan> {
-    let are_single = steps.iter().all(|step| step.len() == 1);
-    let by_bucket = if are_single { by_bucket(steps.iter().flatten().cloned()) } else { None };
-    by_bucket.unwrap_or_else(|| in_parts(steps))
 }
 
 fn step(unit: Unit<'_>) -> Step {
@@ -322,15 +321,6 @@ fn reservation_text(ask: ReservationAsk, at: &str, generation: u64) -> String {
     }
 }
 
-/// The resolutions as the scripts write them.
-const RESOLUTIONS: [(&str, Resolution); 5] = [
-    ("done", Resolution::Done),
-    ("late", Resolution::Late),
-    ("repeated", Resolution::Repeated),
-    ("gone", Resolution::Gone),
-    ("different", Resolution::Different),
-];
-
 /// Reads the outcome of the entry: `allowed before balance reset_ns retry_ns session`. `-` stands for no retry and no session. If
 /// the entry has a record, its resolution may follow, and the run of a reservation that was made or found.
 fn read_outcome(entry: &Entry, text: &str) -> Option<Outcome> {
@@ -353,9 +343,13 @@ fn read_outcome(entry: &Entry, text: &str) -> Option<Outcome> {
         retry_ns: optional(words.next()?)?,
         session: Timestamp::from_nanos(optional(words.next()?)?.unwrap_or(0)),
         resolution: match words.next() {
-            Some(word) if entry.action.has_record() => RESOLUTIONS.into_iter().find(|(known, _)| *known == word)?.1,
+            Some(_) if !entry.action.has_record() => return None,
+            None | Some("done") => Resolution::Done,
+            Some("late") => Resolution::Late,
+            Some("repeated") => Resolution::Repeated,
+            Some("gone") => Resolution::Gone,
+            Some("different") => Resolution::Different,
             Some(_) => return None,
-            None => Resolution::Done,
         },
         run: match words.next() {
             Some(word) => Some(word.parse::<Run>().ok().filter(|_| !word.starts_with('+'))?),

@@ -121,10 +121,8 @@ impl Cluster {
                 *reply = Err(Failure::ManySlots);
             }
         }
-        for _ in 0..=MAX_REDIRECTS {
-            if routed.is_empty() {
-                break;
-            }
+        let mut tries = 0..=MAX_REDIRECTS;
+        while !routed.is_empty() && tries.next().is_some() {
             routed = self.dispatch(routed, &mut replies, deadline).await;
         }
         replies

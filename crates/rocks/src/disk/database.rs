@@ -14,7 +14,7 @@
 use std::ffi::CStr;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock};
 
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::compaction_filter::CompactionFilter;
@@ -50,6 +50,9 @@ const MIB: usize = 1 << 20;
 pub const MAX_WAL_BYTES: u64 = 64 << 20;
 /// Memory for the files, indexes and filters of counters (bytes). The hot counters are in the table.
 const BLOCK_CACHE_BYTES: usize = 48 * MIB;
+/// The cache of the process, which stays warm when a database is reopened. It is not an LRU cache, whose shards are so small
+/// that the filters of short files would evict each other.
+static BLOCK_CACHE: LazyLock<Cache> = LazyLock::new(|| Cache::new_hyper_clock_cache(BLOCK_CACHE_BYTES, 0));
 /// A compaction begins a new file at this length. RocksDB builds the index of a file in memory, in two copies. With
 /// long keys, each copy is about as long as the file.
 const COMPACTED_FILE_BYTES: u64 = 8 * MIB as u64;
@@ -448,7 +451,7 @@ fn counters_options(clock: Clock, swept: Arc<Swept>) -> Options {
 /// Returns the options for writing files of counters.
 fn table_options(content: FileContent) -> Options {
     let mut table = BlockBasedOptions::default();
-    table.set_block_cache(&block_cache());
+    table.set_block_cache(&BLOCK_CACHE);
     // With 100 million counters, the filters take more memory than anything else, so the cache bounds them.
     table.set_cache_index_and_filter_blocks(true);
     if content == FileContent::LongKeys {
@@ -475,13 +478,6 @@ fn table_options(content: FileContent) -> Options {
     // LZ4 would save two fifths of the space, and take a third of the instructions of a look-up.
     options.set_compression_type(DBCompressionType::None);
     options
-}
-
-/// Returns the cache of the process, which stays warm when a database is reopened. It is not an LRU cache, whose shards
-/// are so small that the filters of short files would evict each other.
-fn block_cache() -> Cache {
-    static CACHE: OnceLock<Cache> = OnceLock::new();
-    CACHE.get_or_init(|| Cache::new_hyper_clock_cache(BLOCK_CACHE_BYTES, 0)).clone()
 }
 
 fn journal_options() -> Options {

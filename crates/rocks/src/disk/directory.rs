@@ -376,16 +376,12 @@ impl SyncMark {
     /// # Errors
     /// [`OpenError::Damaged`] if some are missing.
     pub fn check(&self, recovered: u64, path: &Path) -> Result<(), OpenError> {
-        match self.sequence {
-            Some(synced) if synced > recovered => {
-                let reason = format!(
-                    "the write-ahead log ends at change {recovered}, but changes up to {synced} had been synced; to serve the rest \
-                     anyway, remove the file {SYNCED_FILE}"
-                );
-                Err(OpenError::damaged(path, &reason))
-            }
-            _ => Ok(()),
-        }
+        let Some(synced) = self.sequence.filter(|synced| *synced > recovered) else { return Ok(()) };
+        let reason = format!(
+            "the write-ahead log ends at change {recovered}, but changes up to {synced} had been synced; to serve the rest \
+             anyway, remove the file {SYNCED_FILE}"
+        );
+        Err(OpenError::damaged(path, &reason))
     }
 
     /// Records that every change up to `sequence` is on stable storage. If the mark cannot be written, it stays behind,

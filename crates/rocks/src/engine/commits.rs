@@ -144,7 +144,7 @@ impl<D: Disk> Engine<D> {
                 break;
             }
             // A single commit is longer than the journal may be.
-            let (through, pending) = (self.close_segment(), self.pending_record());
+            let (through, pending) = (self.close_segment(), self.table.copy_journal());
             self.on_well_disk(|disk| self.write_back_through(disk, self.clock.now(), through, &[record, &pending]))?;
         }
         Ok(())

@@ -23,7 +23,7 @@ use super::hot_table::{CacheYield, CounterRecord, HotTable, Lookups};
 use super::journal::{Packer, Segments, UnsyncedRecords};
 use super::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::sync::{Mutex, RwLock, run_blocking};
-use divvy_core::algorithm::{Limit, Outcome};
+use divvy_core::algorithm::Limit;
 use divvy_core::clock::{Clock, Timestamp};
 use divvy_store::{Batch, Durability, Entry, Outage, RecordCount, RocksOptions, StoreError, was_set_back};
 use divvy_telemetry::metrics::Histogram;
@@ -142,7 +142,7 @@ impl<D: Disk> Engine<D> {
         let mut lookups = Lookups::default();
         let mut decisions = Vec::new();
         batch.outcomes.clear();
-        let mut needs_records = self.table.needs_records();
+        let mut needs_records = self.table.needs_records.load(Relaxed);
         loop {
             if needs_records {
                 self.look_up(&mut lookups, batch.unanswered(), now).await;
@@ -150,8 +150,9 @@ impl<D: Disk> Engine<D> {
             let is_done = batch.answer_on(|unit, outcomes| {
                 let acted = match unit.entries {
                     [entry] if !entry.action.has_record() => {
-                        let acted = self.act((unit.first, unit.key(entry), entry), now, &mut lookups);
-                        acted.map(|acted| {
+                        let key = unit.key(entry);
+                        let load = |evictions| self.record_for((unit.first, key, entry), now, &mut lookups, evictions);
+                        self.table.act(key, entry, now, load).map(|acted| {
                             let (outcome, durable_after) = acted?;
                             outcomes.push(Ok(outcome));
                             Some(durable_after)
@@ -185,21 +186,6 @@ impl<D: Disk> Engine<D> {
         {
             batch.fail_not_durable(&error);
         }
-    }
-
-    /// Applies `entry`, which has this index in its batch, to the counter with `key`. Returns `None`, and changes
-    /// nothing, if the counter has to be [looked up](Engine::look_up) first.
-    ///
-    /// # Errors
-    /// See [`HotTable::act`].
-    pub fn act(
-        &self,
-        (index, key, entry): (usize, &[u8], &Entry),
-        now: Timestamp,
-        lookups: &mut Lookups,
-    ) -> Result<Option<(Outcome, u64)>, StoreError> {
-        let load = |evictions| self.record_for((index, key, entry), now, lookups, evictions);
-        self.table.act(key, entry, now, load)
     }
 
     /// Forgets the reservations and answers that have ended by `now`.

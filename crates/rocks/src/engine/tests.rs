@@ -12,6 +12,7 @@ use parking_lot::Mutex as RealMutex;
 use super::*;
 use crate::disk::{EachCounter, EachRecord, Patience, Reach};
 use crate::journal::{self, SortedChanges};
+use divvy_core::algorithm::Outcome;
 use divvy_store::Action;
 use divvy_store::key::{Prefix, Space};
 use divvy_store::testing::{LOOK, TAKE, at, window};
@@ -115,7 +116,9 @@ fn act(engine: &TestEngine, key: &str, action: Action) -> Result<ActionResult, S
 }
 
 fn apply(engine: &TestEngine, key: &[u8], entry: &Entry) -> Result<ActionResult, StoreError> {
-    let acted = engine.act((0, key, entry), at(0), &mut Lookups::exhausted())?;
+    let mut lookups = Lookups::exhausted();
+    let load = |evictions| engine.record_for((0, key, entry), at(0), &mut lookups, evictions);
+    let acted = engine.table.act(key, entry, at(0), load)?;
     let (outcome, durable_after) = acted.expect("a counter that is not in the table is read");
     Ok(ActionResult { outcome, durable_after })
 }

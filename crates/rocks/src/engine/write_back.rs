@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use super::Engine;
 use crate::disk::Disk;
-use crate::journal::{self, Packer, Segment, SortedChanges};
+use crate::journal::{self, Segment, SortedChanges};
 use crate::sync::atomic::Ordering::Relaxed;
 use divvy_core::clock::Timestamp;
 use divvy_store::StoreError;
@@ -55,13 +55,6 @@ impl<D: Disk> Engine<D> {
         self.segments.lock().close(&self.table.marks)
     }
 
-    /// Returns a record of the changes that no commit has taken yet.
-    pub(super) fn pending_record(&self) -> Vec<u8> {
-        let mut pending = Vec::new();
-        self.table.copy_journal(&mut Packer::default(), &mut pending);
-        pending
-    }
-
     /// Writes back the oldest segment if the journal is nearly full. Returns false if there was nothing to do.
     ///
     /// # Errors
@@ -93,7 +86,7 @@ impl<D: Disk> Engine<D> {
                 if let Some(fault) = self.table.health.fault() {
                     return Err(fault);
                 }
-                (self.close_segment(), committer.record.clone(), self.pending_record())
+                (self.close_segment(), committer.record.clone(), self.table.copy_journal())
             };
             self.write_back_through(disk, now, through, &[&record, &pending])
         })

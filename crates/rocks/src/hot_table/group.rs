@@ -101,18 +101,16 @@ impl HotTable {
     #[inline]
     fn make_change(&self, stripe: &mut Stripe, member: &mut Member<'_>, change: Change, now: Timestamp) -> u64 {
         let Member { key, entry, hash, slot, ref mut loaded, is_recorded, .. } = *member;
-        let state = match (change, slot) {
-            (Change::Set(state), _) => Some(state),
-            (Change::Clear, _) => {
+        let state = match change {
+            Change::Set(state) => Some(state),
+            Change::Clear => {
                 self.counters.forget();
                 None
             }
-            (Change::Keep, Some(index)) => {
-                stripe.touch(index);
-                return 0;
-            }
-            (Change::Keep, None) => {
-                if let Some((state, expires)) = loaded.take().map(|loaded| *loaded) {
+            Change::Keep => {
+                if let Some(index) = slot {
+                    stripe.touch(index);
+                } else if let Some((state, expires)) = loaded.take().map(|loaded| *loaded) {
                     self.keep_loaded(stripe, hash, state, expires);
                 }
                 return 0;

@@ -54,8 +54,9 @@ pub struct HotTable {
     pub marks: SegmentMarks,
     /// Whether the table knows which counters have records.
     knows_records: AtomicBool,
-    /// Whether some stripes do not contain all of their counters.
-    needs_records: AtomicBool,
+    /// Whether some stripes do not contain all of their counters, so that actions may need records. This may be outdated a moment
+    /// later.
+    pub needs_records: AtomicBool,
     /// Memory for counters that can be evicted (bytes).
     pub memory: usize,
     /// Bytes beyond `memory`, taken by counters whose records are not current.
@@ -200,11 +201,6 @@ impl HotTable {
         is_absent.then(|| *stripe.evictions(hash.high))
     }
 
-    /// Returns whether actions may need records at all. The answer may be outdated a moment later.
-    pub fn needs_records(&self) -> bool {
-        self.needs_records.load(Relaxed)
-    }
-
     /// Returns the current state of the counter with `key`. The outer `None` means that the counter is not in the
     /// table.
     pub fn peek(&self, key: &[u8]) -> Option<Option<State>> {
@@ -231,9 +227,11 @@ impl HotTable {
         }
     }
 
-    /// Appends to `record` every change that no commit has taken yet, and leaves it for the next commit.
-    pub fn copy_journal(&self, packer: &mut Packer, record: &mut Vec<u8>) {
-        self.stripes.iter().for_each(|stripe| packer.pack(&stripe.lock().staged, record));
+    /// Returns a record of every change that no commit has taken yet, and leaves them for the next commit.
+    pub fn copy_journal(&self) -> Vec<u8> {
+        let (mut packer, mut record) = (Packer::default(), Vec::new());
+        self.stripes.iter().for_each(|stripe| packer.pack(&stripe.lock().staged, &mut record));
+        record
     }
 
     /// Makes room for one more counter in the stripe, which the caller holds.

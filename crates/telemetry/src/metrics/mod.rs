@@ -168,16 +168,13 @@ impl Metrics {
 /// 1970. proc(5) describes the files. One that cannot be read leaves its metrics out.
 fn process_metrics(started_at: u64) -> Vec<Metric> {
     let count = |directory| fs::read_dir(directory).ok().map(|entries| entries.count() as u64);
+    // One of them is open for this directory.
+    let open = count("/proc/self/fd").map(|files| files.saturating_sub(1));
     // The numbers of pages of virtual and of resident memory.
     let memory = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let mut bytes = memory.split(' ').map_while(|pages| Some(pages.parse::<u64>().ok()? * page_size() as u64));
     let gauges = [
-        // One of them is open for this directory.
-        (
-            "process_open_fds",
-            "Number of open file descriptors.",
-            count("/proc/self/fd").map(|files| files.saturating_sub(1)),
-        ),
+        ("process_open_fds", "Number of open file descriptors.", open),
         ("process_max_fds", "Maximum number of open file descriptors.", getrlimit(Resource::Nofile).current),
         ("process_virtual_memory_bytes", "Virtual memory size in bytes.", bytes.next()),
         ("process_resident_memory_bytes", "Resident memory size in bytes.", bytes.next()),
