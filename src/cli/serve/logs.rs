@@ -19,8 +19,6 @@ use divvy_server::{self as server, DEFAULT_METRICS_PATH};
 use divvy_telemetry::logging::{self, Format, Log};
 use divvy_telemetry::metrics::{Metrics, StatsdOptions, Transport};
 
-/// The HTTP/2 library logs a line for each client that exceeds a bound, so clients could flood the log.
-const HTTP_2_DIRECTIVE: &str = "h2=error";
 /// Changes by operators are logged at any level, unless the operator says otherwise.
 const AUDIT_DIRECTIVE: &str = "audit=info";
 /// How often refused attempts without a line in the audit log are reported.
@@ -95,7 +93,7 @@ impl LogArgs {
     /// Returns the directives. More specific ones are last, because they take precedence.
     fn filter(&self, variable: impl Fn(&str) -> Option<String>) -> String {
         let set = |name| variable(name).filter(|value| !value.is_empty());
-        let mut directives = [self.log_level.as_str(), HTTP_2_DIRECTIVE, AUDIT_DIRECTIVE].map(str::to_owned).to_vec();
+        let mut directives = [self.log_level.as_str(), AUDIT_DIRECTIVE].map(str::to_owned).to_vec();
         directives.extend(set("DEBUG").filter(|names| names_divvy(names)).map(|_| "divvy=debug".to_owned()));
         directives.extend(set("RUST_LOG"));
         directives.join(",")
@@ -244,10 +242,10 @@ mod tests {
         let environment = |rust_log: &'static str, debug: &'static str| {
             args.filter(move |name| Some(if name == "DEBUG" { debug } else { rust_log }.to_owned()))
         };
-        assert_eq!(environment("", ""), "warn,h2=error,audit=info");
-        assert_eq!(environment("", "other"), "warn,h2=error,audit=info");
-        assert_eq!(environment("", "divvy"), "warn,h2=error,audit=info,divvy=debug");
-        assert_eq!(environment("error,hyper=trace", "*"), "warn,h2=error,audit=info,divvy=debug,error,hyper=trace");
+        assert_eq!(environment("", ""), "warn,audit=info");
+        assert_eq!(environment("", "other"), "warn,audit=info");
+        assert_eq!(environment("", "divvy"), "warn,audit=info,divvy=debug");
+        assert_eq!(environment("error,hyper=trace", "*"), "warn,audit=info,divvy=debug,error,hyper=trace");
     }
 
     fn statsd(flags: &[&str], variables: &[(&str, &str)]) -> Result<Option<StatsdOptions>, String> {
