@@ -67,8 +67,8 @@ const WINDOW: u32 = 65_535;
 const MAX_WINDOW: i64 = i32::MAX as i64;
 /// Maximum number of requests that the server has reset or refused because of the client's errors.
 const MAX_FAULTS: u32 = 10_000;
-/// Length of the output after which it is written before another frame is appended, so that a connection's free buffer suffices (bytes).
-const MUCH_OUTPUT: usize = 8 * 1024;
+/// Length of the output after which it is written before more is appended, so that a connection's free buffer suffices (bytes).
+const MUCH_OUTPUT: usize = FREE - 2 * 1024;
 /// Size of a reply that the memory of a call includes (bytes). Without it, there might be no memory for the reply of a call that has
 /// taken credit.
 const SHORT: usize = 1024;
@@ -342,7 +342,9 @@ impl<R: Responder> Http2Session<R> {
     }
 
     fn handle_events(&mut self, output: &mut Vec<u8>) {
-        while let Some(event) = self.events.pop_front() {
+        while output.len() < MUCH_OUTPUT
+            && let Some(event) = self.events.pop_front()
+        {
             match event {
                 Event::Response(id, response) => self.respond(id, response, output),
                 Event::Piece(id, piece, body) => self.take_piece(id, piece, body, output),
@@ -438,7 +440,7 @@ impl<R: Responder> Session for Http2Session<R> {
         // Begins the new calls.
         poll_fn(|context| Poll::Ready(self.poll_answers(context).is_ready())).await;
         self.handle_events(output.bytes);
-        if self.send(output.bytes) {
+        if self.send(output.bytes) || !self.events.is_empty() {
             return NextStep::Continue;
         }
         self.note_stall();

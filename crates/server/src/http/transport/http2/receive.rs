@@ -109,15 +109,12 @@ impl<R: Responder> Http2Session<R> {
                 frame.number()?;
                 self.must_have_begun(frame.stream)?;
                 self.remove(frame.stream);
+                // It may have been the only one with something to send.
+                self.may_send = true;
                 Ok(())
             }
-            SETTINGS if frame.has(ACK) => {
-                if frame.content.is_empty() {
-                    Ok(())
-                } else {
-                    Err(Reason::FrameSizeError)
-                }
-            }
+            SETTINGS if frame.has(ACK) && !frame.content.is_empty() => Err(Reason::FrameSizeError),
+            SETTINGS if frame.has(ACK) => Ok(()),
             SETTINGS => {
                 self.has_settings = true;
                 for (name, value) in frame.settings()? {
@@ -175,6 +172,7 @@ impl<R: Responder> Http2Session<R> {
     /// Ends a stream because of an error of the client.
     pub(super) fn reset(&mut self, id: u32, reason: Reason, output: &mut Vec<u8>) -> Result<(), Reason> {
         self.remove(id);
+        self.may_send = true;
         write_reset(id, reason, output);
         self.faults += 1;
         if self.faults > MAX_FAULTS { Err(Reason::EnhanceYourCalm) } else { Ok(()) }

@@ -93,15 +93,16 @@ impl<R: Responder> Http2Session<R> {
             return false;
         }
         for _ in 0..self.sendable.len() {
-            if output.len() > MUCH_OUTPUT {
+            if output.len() >= MUCH_OUTPUT {
                 break;
             }
             let Some(id) = self.sendable.pop_front() else { break };
             let (mut window, initial) = (self.window, self.initial_window);
             let Some(stream) = self.find(id) else { continue };
-            while output.len() <= MUCH_OUTPUT {
+            loop {
                 let admitted = usize::try_from(window.min(initial + stream.credit)).unwrap_or(0);
-                let part = stream.unsent.split_to(admitted.min(MAX_FRAME).min(stream.unsent.len()));
+                let room = MUCH_OUTPUT.saturating_sub(output.len()).min(MAX_FRAME);
+                let part = stream.unsent.split_to(admitted.min(room).min(stream.unsent.len()));
                 if part.is_empty() {
                     break;
                 }
@@ -116,7 +117,7 @@ impl<R: Responder> Http2Session<R> {
             }
             self.send_rest(id, output);
         }
-        self.may_send |= output.len() > MUCH_OUTPUT && !self.sendable.is_empty();
+        self.may_send |= output.len() >= MUCH_OUTPUT && !self.sendable.is_empty();
         self.may_send
     }
 

@@ -445,6 +445,20 @@ async fn slow_clients_are_bounded() {
     assert_eq!(client.next().await, None);
 }
 
+/// Regression test: a reply that was no longer wanted counted as one that the client does not take.
+#[tokio::test]
+async fn client_that_resets_a_blocked_reply_stays_connected() {
+    let mut client = Client::new(Duration::from_millis(100)).await;
+    client.send(&[settings(&[(INITIAL_WINDOW_SIZE, 1)]), post(1, "/a"), data(1, END_STREAM, b"hello")].concat()).await;
+    for kind in [SETTINGS, HEADERS, DATA] {
+        assert_eq!(client.next().await.unwrap().0, kind);
+    }
+    client.send(&frame(RST_STREAM, 0, 1, &[0; 4])).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    client.send(&frame(PING, 0, 0, &[0; 8])).await;
+    assert_eq!(client.next().await.unwrap().0, PING);
+}
+
 #[tokio::test]
 async fn reply_without_memory_is_refused() {
     let mut client = Client::new(PATIENCE).await;
