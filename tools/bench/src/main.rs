@@ -1,6 +1,6 @@
 //! `divvy-bench`: the load generator.
 //!
-//! A `plan` contains what to send, and with which keys. Each thread's `worker` drives its lanes. A lane sends requests over a
+//! A `plan` contains the requests and their keys. Each thread's `worker` drives its lanes. A lane sends requests over a
 //! `connection`, at its own pace or by a schedule, and counts the replies. `report` presents the results. The generator does not
 //! interpret requests: any request of either protocol works.
 

@@ -216,7 +216,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the follower and the server of bouncers share.
+/// The state that the follower and the server of bouncers share.
 struct Shared {
     divvy: Divvy,
     /// The field of the clients' addresses, which the blocks are about.

@@ -98,7 +98,7 @@ pub fn claim(path: &Path) -> Result<(), OpenError> {
 
 /// Makes [`CURRENT`] name the manifest before, if the one it names is missing. RocksDB syncs the name of a new manifest after it
 /// wrote CURRENT, and deletes the old one later. So a power cut may leave a CURRENT without its manifest, if the file system
-/// loses the name of a file that is older than one it keeps. If there was none before, no data was written yet, either.
+/// loses the name of a file that is older than one it keeps. If this is the first manifest, no data was written yet.
 fn restore_manifest(path: &Path) -> io::Result<()> {
     let named = fs::read_to_string(path.join(CURRENT)).unwrap_or_default();
     let named = named.trim_end();

@@ -8,7 +8,7 @@ use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_telemetry::metrics::named_values;
 
 named_values! {
-    /// The kind of an exception, by the word with which the owners of such exceptions begin.
+    /// The kind of an exception. Its name begins the owners of such exceptions.
     ExceptionKind {
         /// The actor has its own credits in place of its rule's.
         Limit = "limit",

@@ -275,7 +275,7 @@ fn decompress(text: &[u8]) -> Result<Vec<u8>, CompressionError> {
             Some((byte, bits @ 1..)) if *bits <= filled => (*byte, *bits),
             _ => {
                 let Some(codes) = lengths.iter().find(|codes| next < codes.end && codes.bits <= filled) else {
-                    // What is left is padding: fewer than eight bits, all of them set.
+                    // The rest is padding: fewer than eight bits, all of them set.
                     let is_padding = filled < u8::BITS && window == !(u64::MAX >> filled);
                     return if is_padding { Ok(out) } else { Err(CompressionError) };
                 };

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`frame`] | frames, as they are read and written |
 //! | [`hpack`] | compression of headers |
-//! | [`receive`] | what a client sends: its frames, and the heads and bodies of its requests |
+//! | [`receive`] | frames from the client, and the heads and bodies of its requests |
 //! | [`send`] | responses, as far as the windows of the client admit them |
 //!
 //! | what a client can make the server hold | bound |
@@ -61,7 +61,7 @@ use divvy_telemetry::metrics::{Bound, Metrics};
 /// Maximum length of a compressed head (bytes), and of the number of its frames.
 const MAX_BLOCK: usize = 2 * MAX_LIST;
 const MAX_BLOCK_FRAMES: usize = 32;
-/// What a client may send ahead, on a stream and on a connection: the protocol's default (bytes).
+/// Number of bytes that a client may send ahead, on a stream and on a connection: the protocol's default (bytes).
 const WINDOW: u32 = 65_535;
 /// Maximum window of a client (bytes).
 const MAX_WINDOW: i64 = i32::MAX as i64;
@@ -143,7 +143,7 @@ struct Stall {
 struct Stream {
     id: u32,
     state: State,
-    /// What has come in of the body.
+    /// The part of the body that has come in.
     body: BytesMut,
     /// Length of what has come in (bytes).
     received: usize,
@@ -218,7 +218,7 @@ impl Drop for CallHandle {
     }
 }
 
-/// What a call has found out about its stream.
+/// The result of a call, or of a part of it.
 enum Event {
     /// Whether the client may send the rest of its body.
     Admitted(u32, Box<(Parts, RequestOrigin)>, bool),

@@ -1,4 +1,4 @@
-//! What a client sends: its frames, and the heads and bodies of its requests (RFC 9113, section 8).
+//! Frames from the client, and the heads and bodies of its requests (RFC 9113, section 8).
 
 #![expect(clippy::disallowed_methods, reason = "how long a request may take to come in")]
 
@@ -190,7 +190,7 @@ impl<R: Responder> Http2Session<R> {
         if id.is_multiple_of(2) {
             return Err(Reason::ProtocolError);
         }
-        // The server may have reset the stream meanwhile.
+        // The server may have reset the stream before the client sent this.
         if id <= self.last {
             return self.reset(id, Reason::StreamClosed, output);
         }

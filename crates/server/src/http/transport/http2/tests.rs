@@ -194,7 +194,7 @@ async fn window_of_the_connection_is_shared() {
     client.next().await.unwrap();
     while sent + MAX_BODY <= WINDOW as usize {
         client.send(&[post(stream, "/a"), data(stream, END_STREAM, body.as_bytes())].concat()).await;
-        // What the client may send is given back.
+        // The server gives the window back.
         let mut left = MAX_BODY;
         while left > 0 {
             match client.next().await.unwrap() {
@@ -342,7 +342,7 @@ async fn faulty_requests_are_reset_and_others_answered() {
         client.expect_reason(RST_STREAM, stream, reason).await;
         stream += 2;
     }
-    // What comes for streams that are gone is ignored.
+    // Frames for streams that are gone are ignored.
     client.send(&[data(1, 0, b"late"), window(1, 5), frame(RST_STREAM, 0, 1, &[0; 4])].concat()).await;
     client.send(&get(1, "/a")).await;
     client.expect_reason(RST_STREAM, 1, Reason::StreamClosed).await;
@@ -534,7 +534,7 @@ proptest::proptest! {
             drop(client.connected.stream);
             client.connected.served.await.unwrap();
             assert_eq!(client.connected.metrics.limits.buffer_memory.get(), 0);
-            // What it sent consists of frames.
+            // It has sent whole frames.
             let mut read = 0;
             while let Some((_, length)) = Frame::read(&client.received[read..]).unwrap() {
                 read += length;
