@@ -11,7 +11,7 @@ pub enum Protocol {
 }
 
 /// First bytes of HTTP/2.
-pub const PREFACE: &[u8] = b"PRI * HTTP/2.0";
+pub const PREFACE_LINE: &[u8] = b"PRI * HTTP/2.0";
 /// Precedes the version in the first line of an HTTP/1 request.
 const HTTP_1: &[u8] = b" HTTP/1.";
 /// Longest first line that is searched (bytes).
@@ -112,7 +112,7 @@ fn recognize(first: &[u8]) -> Option<Protocol> {
     if let [b'*', digit, ..] = first {
         return digit.is_ascii_digit().then_some(Protocol::Resp);
     }
-    if first.starts_with(PREFACE) {
+    if first.starts_with(PREFACE_LINE) {
         return Some(Protocol::Grpc);
     }
     let first = first.get(..MAX_LINE).unwrap_or(first);

@@ -31,7 +31,7 @@ use self::http2::Http2Session;
 use crate::net::accept::Front;
 use crate::net::auth::RequestOrigin;
 use crate::net::connection::{self, ConnectionContext};
-use crate::net::protocol::{PREFACE, Protocol};
+use crate::net::protocol::{PREFACE_LINE, Protocol};
 use crate::net::stream::{Stream, count_timeout, poll_readable};
 use divvy_telemetry::metrics::{Bound, FrontRequests};
 
@@ -124,7 +124,7 @@ async fn serve<R: Responder>(mut stream: Stream, responder: Arc<R>, context: Con
             let (peer, certificate, metrics) =
                 (context.peer, context.certificate.clone(), Arc::clone(&context.metrics));
             // Boxed, both: a client that has sent nothing yet needs neither.
-            if first.starts_with(PREFACE) {
+            if first.starts_with(PREFACE_LINE) {
                 let session = Http2Session::new(responder, peer, certificate, metrics);
                 Box::pin(connection::serve(stream, first, session, timeouts, context)).await;
             } else {
@@ -148,7 +148,7 @@ async fn read_first(stream: &mut Stream) -> io::Result<Option<BytesMut>> {
         if read == 0 {
             return Ok((!first.is_empty()).then_some(first));
         }
-        if !PREFACE.starts_with(&first) || first.len() >= PREFACE.len() {
+        if !PREFACE_LINE.starts_with(&first) || first.len() >= PREFACE_LINE.len() {
             return Ok(Some(first));
         }
     }

@@ -1,5 +1,7 @@
 //! Frames of HTTP/2 (RFC 9113, sections 4 to 6).
 
+use std::ops::Range;
+
 use super::hpack::CompressionError;
 
 /// The first bytes of a client.
@@ -35,10 +37,10 @@ pub const INITIAL_WINDOW_SIZE: u16 = 4;
 pub const MAX_FRAME_SIZE: u16 = 5;
 pub const MAX_HEADER_LIST_SIZE: u16 = 6;
 
-/// The least value of [`MAX_FRAME_SIZE`], and the first value that is too large. Likewise for [`INITIAL_WINDOW_SIZE`].
-pub const MIN_FRAME_SIZE: u32 = 1 << 14;
-pub const FRAME_SIZES: u32 = 1 << 24;
-pub const WINDOWS: u32 = 1 << 31;
+/// Values of [`MAX_FRAME_SIZE`].
+pub const FRAME_SIZES: Range<u32> = MAX_FRAME as u32..1 << 24;
+/// Maximum window (bytes).
+pub const MAX_WINDOW: u32 = u32::MAX >> 1;
 
 /// The reason why a stream or a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

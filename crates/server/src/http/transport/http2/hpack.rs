@@ -230,7 +230,7 @@ struct Code {
     /// All bytes in the order of their codes.
     bytes: Vec<u8>,
     /// For each beginning of eight bits, the byte whose code it begins with, and the length of the code; 0 if that is longer.
-    /// Nearly all bytes of headers have such codes. With a search for each, a path takes 30 % more instructions.
+    /// Nearly all bytes of headers have such codes. A search for each takes 30 % more instructions for a path.
     short: Vec<(u8, u32)>,
 }
 

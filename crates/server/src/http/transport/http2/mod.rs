@@ -63,8 +63,6 @@ const MAX_BLOCK: usize = 2 * MAX_LIST;
 const MAX_BLOCK_FRAMES: usize = 32;
 /// Number of bytes that a client may send ahead, on a stream and on a connection: the protocol's default (bytes).
 const WINDOW: u32 = 65_535;
-/// Maximum window of a client (bytes).
-const MAX_WINDOW: i64 = i32::MAX as i64;
 /// Maximum number of requests that the server has reset or refused because of the client's errors.
 const MAX_FAULTS: u32 = 10_000;
 /// Length of the output after which it is written before more is appended, so that a connection's free buffer suffices (bytes).
@@ -318,8 +316,8 @@ impl<R: Responder> Http2Session<R> {
 
     /// Begins to answer a request whose body is complete.
     fn call_with_body(&mut self, id: u32) {
-        let bounds = self.responder.bounds().clone();
-        let Some(stream) = self.find(id) else { return };
+        let bounds = self.responder.bounds();
+        let Some(stream) = self.place(id).and_then(|place| self.streams.get_mut(place)) else { return };
         stream.base += bounds.cost(stream.body.len());
         let body = RequestBody::Whole(std::mem::take(&mut stream.body).freeze());
         self.call(id, State::Answering, body);

@@ -12,14 +12,12 @@ use tokio::time::Instant;
 
 use super::frame::{
     ACK, CONTINUATION, DATA, ENABLE_PUSH, END_HEADERS, END_STREAM, FRAME_SIZES, Frame, GOAWAY, HEADER_TABLE_SIZE,
-    HEADERS, INITIAL_WINDOW_SIZE, MAX_CONCURRENT_STREAMS, MAX_FRAME_SIZE, MAX_HEADER_LIST_SIZE, MIN_FRAME_SIZE, PING,
-    PREFACE, PRIORITY, PUSH_PROMISE, RST_STREAM, Reason, SETTINGS, WINDOW_UPDATE, WINDOWS, write_frame, write_reset,
+    HEADERS, INITIAL_WINDOW_SIZE, MAX_CONCURRENT_STREAMS, MAX_FRAME_SIZE, MAX_HEADER_LIST_SIZE, MAX_WINDOW, PING,
+    PREFACE, PRIORITY, PUSH_PROMISE, RST_STREAM, Reason, SETTINGS, WINDOW_UPDATE, write_frame, write_reset,
     write_settings, write_window,
 };
 use super::hpack::{Field, MAX_TABLE};
-use super::{
-    Block, Event, Http2Session, MAX_BLOCK, MAX_BLOCK_FRAMES, MAX_FAULTS, MAX_WINDOW, Rest, State, Stream, WINDOW,
-};
+use super::{Block, Event, Http2Session, MAX_BLOCK, MAX_BLOCK_FRAMES, MAX_FAULTS, Rest, State, Stream, WINDOW};
 use crate::http::response::Problem;
 use crate::http::transport::bodies::{RequestBody, StreamedBody, refuse};
 use crate::http::transport::{CALL, Responder};
@@ -120,10 +118,9 @@ impl<R: Responder> Http2Session<R> {
                 for (name, value) in frame.settings()? {
                     match (name, value) {
                         (HEADER_TABLE_SIZE, ..MAX_TABLE) => self.must_drop_table = true,
-                        (ENABLE_PUSH, 2..) | (MAX_FRAME_SIZE, ..MIN_FRAME_SIZE | FRAME_SIZES..) => {
-                            return Err(Reason::ProtocolError);
-                        }
-                        (INITIAL_WINDOW_SIZE, WINDOWS..) => return Err(Reason::FlowControlError),
+                        (ENABLE_PUSH, 2..) => return Err(Reason::ProtocolError),
+                        (MAX_FRAME_SIZE, size) if !FRAME_SIZES.contains(&size) => return Err(Reason::ProtocolError),
+                        (INITIAL_WINDOW_SIZE, size) if size > MAX_WINDOW => return Err(Reason::FlowControlError),
                         (INITIAL_WINDOW_SIZE, _) => (self.initial_window, self.may_send) = (value.into(), true),
                         _ => {}
                     }
@@ -137,7 +134,7 @@ impl<R: Responder> Http2Session<R> {
                 write_frame(PING, ACK, 0, frame.content, output);
                 Ok(())
             }
-            WINDOW_UPDATE => self.widen(frame.stream, frame.number()? & (u32::MAX >> 1), output),
+            WINDOW_UPDATE => self.widen(frame.stream, frame.number()? & MAX_WINDOW, output),
             // Others have no meaning for this server.
             _ => Ok(()),
         }
@@ -155,7 +152,7 @@ impl<R: Responder> Http2Session<R> {
             self.window += i64::from(bytes);
             return match bytes {
                 0 => Err(Reason::ProtocolError),
-                _ if self.window > MAX_WINDOW => Err(Reason::FlowControlError),
+                _ if self.window > MAX_WINDOW.into() => Err(Reason::FlowControlError),
                 _ => Ok(()),
             };
         }
@@ -166,7 +163,11 @@ impl<R: Responder> Http2Session<R> {
         if bytes == 0 {
             return self.reset(id, Reason::ProtocolError, output);
         }
-        if initial + stream.credit > MAX_WINDOW { self.reset(id, Reason::FlowControlError, output) } else { Ok(()) }
+        if initial + stream.credit > MAX_WINDOW.into() {
+            self.reset(id, Reason::FlowControlError, output)
+        } else {
+            Ok(())
+        }
     }
 
     /// Ends a stream because of an error of the client.

@@ -32,13 +32,13 @@ impl<R: Responder> Http2Session<R> {
             Reply::Pieces(pieces) if pieces.is_end_stream() => (Bytes::new(), Rest::End),
             Reply::Pieces(pieces) => (Bytes::new(), Rest::Pieces(pieces)),
         };
-        if self.account(id).is_err() {
-            (head, _) = refuse().into_parts();
-            let Some(stream) = self.find(id) else { return };
-            (stream.unsent, stream.rest) = (Bytes::new(), Rest::End);
-        }
+        let has_memory = self.account(id).is_ok();
         let must_drop_table = std::mem::take(&mut self.must_drop_table);
         let Some(stream) = self.find(id) else { return };
+        if !has_memory {
+            (head, _) = refuse().into_parts();
+            (stream.unsent, stream.rest) = (Bytes::new(), Rest::End);
+        }
         let is_end = stream.unsent.is_empty() && matches!(stream.rest, Rest::End);
         write_head(id, is_end, output, |block| {
             if must_drop_table {
