@@ -137,10 +137,12 @@ async fn failing_log_is_counted_and_refuses_changes_only_if_it_is_required() {
 #[tokio::test]
 async fn refused_attempts_cannot_fill_the_disk() {
     let Fixture { log, metrics, path, _dir } = fixture(false);
-    // A flood that takes n seconds may fall into n + 1.
+    // A flood that takes n seconds may fall into n + 1. The last line stands for the attempts that have none.
     let (clock, started) = (Clock::system(), Clock::system().now());
-    let most =
-        |rate: u64| ((clock.now().as_nanos() - started.as_nanos()) / NANOS_PER_SECOND + 2) as usize * rate as usize;
+    let most = |rate: u64| {
+        let seconds = (clock.now().as_nanos() - started.as_nanos()) / NANOS_PER_SECOND + 2;
+        (seconds * rate) as usize + 1
+    };
     let mut before = 0;
     let mut added = || {
         let count = lines(&path).len();
