@@ -8,6 +8,7 @@ mod random;
 mod revocation;
 mod rights;
 mod scopes;
+mod turns;
 
 use std::ops::Deref;
 

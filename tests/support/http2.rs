@@ -16,6 +16,7 @@ use hyper::Request;
 use prost::Message;
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
 
 /// A connection.
 pub struct Http2Client {
@@ -43,6 +44,7 @@ impl Http2Client {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let requests = runtime.block_on(async {
             let stream = TcpStream::connect(address).await.unwrap();
+            stream.set_nodelay(true).unwrap();
             let mut builder = h2::client::Builder::new();
             builder.initial_window_size(window);
             // A busy client may read hundreds of replies at once.
@@ -60,12 +62,18 @@ impl Http2Client {
         self.runtime.block_on(join_all(sending))
     }
 
-    /// Sends all requests at once, and reads nothing. The responses are left to [`Http2Client::turn`].
-    pub fn send_unread(&self, requests: Vec<Request<Bytes>>) {
-        for request in requests {
-            self.runtime.spawn(send(self.requests.clone(), request));
-        }
+    /// Sends all requests at once, and reads nothing. The responses are left to [`Http2Client::turn`] or
+    /// [`Http2Client::receive`].
+    pub fn send_unread(&self, requests: Vec<Request<Bytes>>) -> Vec<JoinHandle<Http2Response>> {
+        let sending = requests.into_iter().map(|request| self.runtime.spawn(send(self.requests.clone(), request)));
+        let sending = sending.collect();
         self.turn();
+        sending
+    }
+
+    /// Returns the responses to requests that were sent.
+    pub fn receive(&self, sent: Vec<JoinHandle<Http2Response>>) -> Vec<Http2Response> {
+        self.runtime.block_on(join_all(sent)).into_iter().map(Result::unwrap).collect()
     }
 
     /// Drives the connection for a moment.

@@ -6,6 +6,7 @@
 
 mod active_rules;
 mod admin;
+mod caller_task;
 mod heavy_hitters;
 mod penalties;
 mod plan;
@@ -26,6 +27,7 @@ use tokio::sync::Notify;
 use self::active_rules::tops_of;
 pub use self::active_rules::{ActiveRules, CounterNames};
 pub use self::admin::{counters, exceptions, inspection};
+pub use self::caller_task::CallerTask;
 pub use self::heavy_hitters::DEFAULT_TOP_MEMORY;
 use self::heavy_hitters::Top;
 use self::plan::REQUEST_WEIGHT;

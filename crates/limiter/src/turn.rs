@@ -13,9 +13,11 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
+use tokio::task::coop::unconstrained;
 
 use super::Limiter;
 use crate::active_rules::ActiveRules;
+use crate::caller_task::WokenTasks;
 use crate::plan::{Plan, PlanBuilder};
 use crate::report::Report;
 use divvy_core::clock::Timestamp;
@@ -164,10 +166,16 @@ impl Limiter {
         }
     }
 
-    /// Applies the plan, and wakes its callers.
+    /// Applies the plan, and wakes or runs its callers.
     async fn answer(&self, turn: Arc<Turn>, plan: Plan) {
         let mut unanswered = Unanswered { turn, plan };
         self.apply(&mut unanswered.plan).await;
+        // Unconstrained: each caller has a budget of its own, as it would have in its task.
+        unconstrained(async {
+            let _woken = WokenTasks::collect();
+            drop(unanswered);
+        })
+        .await;
     }
 }
 
@@ -279,7 +287,7 @@ mod tests {
     use crate::exceptions::{ExceptionTarget, ExceptionTerms};
     use crate::store::{Backend, ExceptionKind, FailurePolicy, RedisOptions, RedisStore, StoreError};
     use crate::tests::{limiter_of, limiter_on, operation, parse_rules, replace_rules};
-    use crate::{Intent, Refusal};
+    use crate::{CallerTask, Intent, Refusal};
     use divvy_core::clock::Clock;
 
     const RULES: &str =
@@ -318,6 +326,45 @@ mod tests {
         assert_eq!(applied(&limiter), (3, 1));
         assert_eq!(credit(hit(&limiter, "ann")).await, Some(7));
         assert_eq!(applied(&limiter), (4, 2));
+    }
+
+    #[tokio::test]
+    async fn panic_of_a_caller_reaches_no_other_one() {
+        let limiter = Arc::new(limiter_of(RULES));
+        let task = |panics: bool| {
+            let limiter = Arc::clone(&limiter);
+            let (answered, answer) = tokio::sync::oneshot::channel();
+            let asks = async move {
+                let credit = credit(hit(&limiter, "ann")).await;
+                assert!(!panics);
+                let _ = answered.send((credit, tokio::task::id()));
+            };
+            (tokio::spawn(CallerTask::new(asks)), answer)
+        };
+        let ((one, first), (two, second), (three, third)) = (task(false), task(true), task(false));
+        let (ids, (first, third)) = ((one.id(), three.id()), tokio::join!(first, third));
+        let (first, third) = (first.unwrap(), third.unwrap());
+        assert_eq!((first.0, third.0), (Some(9), Some(7)));
+        assert!(first.1 == third.1 && first.1 != ids.0 && third.1 != ids.1, "the turn ran them");
+        assert!(second.await.is_err());
+        for task in [one, two, three] {
+            task.await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn aborted_caller_ends_at_once() {
+        let limiter = Arc::new(limiter_of(RULES));
+        let (inside, asks) = (Arc::new(()), Arc::clone(&limiter));
+        let known = Arc::downgrade(&inside);
+        let mut task = Box::pin(CallerTask::new(async move {
+            let _ = credit(hit(&asks, "ann")).await;
+            drop(inside);
+        }));
+        assert!(futures_util::poll!(&mut task).is_pending());
+        drop(task);
+        assert!(known.upgrade().is_none(), "before the turn has its answer");
+        assert_eq!(credit(hit(&limiter, "ann")).await, Some(8), "its hit counts");
     }
 
     #[tokio::test]

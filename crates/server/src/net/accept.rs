@@ -31,6 +31,7 @@ use super::stream::{Plain, Stream, certificate_name};
 use super::tls::Tls;
 use crate::health::keep_running;
 use crate::server_context::Limits;
+use divvy_limiter::CallerTask;
 use divvy_telemetry::logging::LogThrottle;
 use divvy_telemetry::metrics::{Bound, FrontConnections, Metrics, Task};
 
@@ -153,7 +154,7 @@ impl Acceptor {
                 serving.await;
                 drop((place, open));
             };
-            self.connections.spawn_on(serve, worker);
+            self.connections.spawn_on(CallerTask::new(serve), worker);
             return;
         };
         let (tls, front, limit) = (Arc::clone(tls), Arc::clone(front), self.limits.timeouts.handshake);
@@ -169,7 +170,7 @@ impl Acceptor {
             }
             drop((place, open));
         };
-        self.connections.spawn_on(serve, worker);
+        self.connections.spawn_on(CallerTask::new(serve), worker);
     }
 
     fn refuse(&self, stream: TcpStream, peer: SocketAddr, bound: Bound, message: &[u8]) {

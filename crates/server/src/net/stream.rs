@@ -95,7 +95,13 @@ impl AsyncRead for Plain {
 
 impl AsyncWrite for Plain {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        // Usually there is room, and the poller need not be asked.
+        match self.stream.try_write(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Pin::new(&mut self.stream).poll_write(context, bytes)
+            }
+            done => Poll::Ready(done),
+        }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context) -> Poll<io::Result<()>> {
