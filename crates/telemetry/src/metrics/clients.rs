@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
-use super::registry::{Counts, Histogram, Registry, named_values};
+use super::registry::{Counts, Histogram, Registry, handles, named_values};
 use divvy_core::clock::NANOS_PER_SECOND;
 
 named_values! {
@@ -59,9 +59,12 @@ named_values! {
 
 const KINDS: usize = RequestKind::ALL.len();
 
-/// The requests of all fronts.
-pub struct Requests {
-    by_front: IntCounterVec,
+handles! {
+    /// The requests of all fronts.
+    Requests(registry) {
+        by_front: IntCounterVec =
+            registry.counters("divvy_requests_total", "Requests, by front and kind.", &["front", "command"]),
+    }
 }
 
 /// The requests of one front. Clones count the same.
@@ -82,11 +85,6 @@ pub struct RequestTally {
 }
 
 impl Requests {
-    pub(super) fn new(registry: &Registry) -> Self {
-        let help = "Requests, by front and kind.";
-        Self { by_front: registry.counters("divvy_requests_total", help, &["front", "command"]) }
-    }
-
     /// Returns the handles of a front, whose name must be a constant of this crate. Call it once per front.
     pub fn front(&self, front: &'static str) -> FrontRequests {
         FrontRequests { front, by_front: self.by_front.clone(), by_kind: Arc::default() }
@@ -135,29 +133,22 @@ const SIZES: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 /// Upper bounds in microseconds, for a hot table, a disk, a network and a timeout.
 const DURATIONS: [u64; 12] = [5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 25_000, 100_000, 500_000];
 
-/// Sizes of batches, and the store's part in their time.
-pub struct Batches {
-    /// Requests in a batch.
-    pub requests: Histogram,
-    /// The store's time for a batch.
-    pub store_duration: Histogram,
-    /// Actions that the store answered with an error.
-    pub store_errors: IntCounter,
-}
-
-impl Batches {
-    pub(super) fn new(registry: &Registry) -> Self {
-        Self {
-            requests: registry.histogram("divvy_batch_requests", "Requests answered together in one batch.", 1, &SIZES),
-            store_duration: registry.histogram(
-                "divvy_store_duration_seconds",
-                "Time the store took to apply a batch.",
-                NANOS_PER_SECOND,
-                &DURATIONS.map(|micros| 1_000 * micros),
-            ),
-            store_errors: registry
-                .counter("divvy_store_errors_total", "Actions on counters that were answered with the store's error."),
-        }
+handles! {
+    /// Sizes of batches, and the store's part in their time.
+    Batches(registry) {
+        /// Requests in a batch.
+        pub requests: Histogram =
+            registry.histogram("divvy_batch_requests", "Requests answered together in one batch.", 1, &SIZES),
+        /// The store's time for a batch.
+        pub store_duration: Histogram = registry.histogram(
+            "divvy_store_duration_seconds",
+            "Time the store took to apply a batch.",
+            NANOS_PER_SECOND,
+            &DURATIONS.map(|micros| 1_000 * micros),
+        ),
+        /// Actions that the store answered with an error.
+        pub store_errors: IntCounter =
+            registry.counter("divvy_store_errors_total", "Actions on counters that were answered with the store's error."),
     }
 }
 
@@ -173,11 +164,20 @@ named_values! {
     }
 }
 
-/// How often each limit was exceeded, and the use of the buffer memory that all connections share.
-pub struct Bounds {
-    reached: Counts<Bound>,
-    /// Buffer memory in use, at most `--max-buffer-memory` (bytes).
-    pub buffer_memory: IntGauge,
+handles! {
+    /// How often each limit was exceeded, and the use of the buffer memory that all connections share.
+    Bounds(registry) {
+        reached: Counts<Bound> = registry.counts(
+            "divvy_limits_reached_total",
+            "Connections and requests that reached a limit, by its name.",
+            "limit",
+            Bound::ALL,
+            Bound::name,
+        ),
+        /// Buffer memory in use, at most `--max-buffer-memory` (bytes).
+        pub buffer_memory: IntGauge =
+            registry.gauge("divvy_buffer_memory_bytes", "Bytes of --max-buffer-memory in use."),
+    }
 }
 
 named_values! {
@@ -217,26 +217,26 @@ named_values! {
 }
 
 impl Bounds {
-    pub(super) fn new(registry: &Registry) -> Self {
-        let help = "Connections and requests that reached a limit, by its name.";
-        Self {
-            reached: registry.counts("divvy_limits_reached_total", help, "limit", Bound::ALL, Bound::name),
-            buffer_memory: registry.gauge("divvy_buffer_memory_bytes", "Bytes of --max-buffer-memory in use."),
-        }
-    }
-
     /// Counts a connection or request that exceeded `limit`.
     pub fn reached(&self, limit: Bound) {
         self.reached.count(limit);
     }
 }
 
-/// The connections of all fronts.
-pub struct Connections {
-    open: IntGauge,
-    open_by_front: IntGaugeVec,
-    accepted: IntCounterVec,
-    refused: IntCounterVec,
+handles! {
+    /// The connections of all fronts.
+    Connections(registry) {
+        /// The gauge keeps the name that Button's Divvy gave it.
+        open: IntGauge = registry.gauge("divvy_tcp_connections_total", "Open TCP connections of all fronts."),
+        open_by_front: IntGaugeVec = registry.gauges("divvy_connections", "Open connections.", &["front"]),
+        accepted: IntCounterVec =
+            registry.counters("divvy_connections_accepted_total", "Connections accepted.", &["front"]),
+        refused: IntCounterVec = registry.counters(
+            "divvy_connections_refused_total",
+            "Connections refused because there were too many, in total or from one address.",
+            &["front"],
+        ),
+    }
 }
 
 /// The connections of one front.
@@ -253,20 +253,6 @@ pub struct FrontConnections {
 pub struct OpenConnection(FrontConnections);
 
 impl Connections {
-    pub(super) fn new(registry: &Registry) -> Self {
-        Self {
-            // The gauge keeps the name that Button's Divvy gave it.
-            open: registry.gauge("divvy_tcp_connections_total", "Open TCP connections of all fronts."),
-            open_by_front: registry.gauges("divvy_connections", "Open connections.", &["front"]),
-            accepted: registry.counters("divvy_connections_accepted_total", "Connections accepted.", &["front"]),
-            refused: registry.counters(
-                "divvy_connections_refused_total",
-                "Connections refused because there were too many, in total or from one address.",
-                &["front"],
-            ),
-        }
-    }
-
     /// Returns the number of open connections of all fronts.
     pub fn open(&self) -> u64 {
         u64::try_from(self.open.get()).unwrap_or_default()
@@ -300,17 +286,39 @@ impl Drop for OpenConnection {
     }
 }
 
-/// Wrong passwords, invalid tokens, forbidden requests, and the files of TLS and of users.
-pub struct Access {
-    by_front: [IntCounterVec; 4],
-    /// Number of argon2id hashes that were computed for logins.
-    pub password_hashes: IntCounter,
-    /// Number of failed reloads of the access file and of the token key file.
-    pub access_reloads_failed: IntCounter,
-    /// Number of failed handshakes, on all fronts.
-    pub tls_handshakes_failed: IntCounter,
-    /// Number of failed reloads of the TLS files.
-    pub tls_reloads_failed: IntCounter,
+handles! {
+    /// Wrong passwords, invalid tokens, forbidden requests, and the files of TLS and of users.
+    Access(registry) {
+        /// In the order of the fields of [`FrontAccess`].
+        by_front: [IntCounterVec; 4] = [
+            ("divvy_wrong_passwords_total", "Wrong passwords."),
+            ("divvy_logins_refused_total", "Logins that were not verified, because too many others waited for this."),
+            (
+                "divvy_invalid_tokens_total",
+                "Tokens for one actor that were altered, expired, or made with an unknown key.",
+            ),
+            ("divvy_forbidden_requests_total", "Requests refused because the user lacks their category."),
+        ]
+        .map(|(name, help)| registry.counters(name, help, &["front"])),
+        /// Number of argon2id hashes that were computed for logins.
+        pub password_hashes: IntCounter = registry.counter(
+            "divvy_password_hashes_total",
+            "argon2id hashes computed for logins. Each takes milliseconds of a processor.",
+        ),
+        /// Number of failed reloads of the access file and of the token key file.
+        pub access_reloads_failed: IntCounter = registry.counter(
+            "divvy_access_reloads_failed_total",
+            "Reloads of the access file or the token key file that failed; the previous users or keys stayed in force.",
+        ),
+        /// Number of failed handshakes, on all fronts.
+        pub tls_handshakes_failed: IntCounter =
+            registry.counter("divvy_tls_handshakes_failed_total", "TLS handshakes that failed."),
+        /// Number of failed reloads of the TLS files.
+        pub tls_reloads_failed: IntCounter = registry.counter(
+            "divvy_tls_reloads_failed_total",
+            "Reloads of the TLS files that failed; the old files stayed in use.",
+        ),
+    }
 }
 
 /// The clients that one front refused.
@@ -327,34 +335,6 @@ pub struct FrontAccess {
 }
 
 impl Access {
-    pub(super) fn new(registry: &Registry) -> Self {
-        let by_front = [
-            ("divvy_wrong_passwords_total", "Wrong passwords."),
-            ("divvy_logins_refused_total", "Logins that were not verified, because too many others waited for this."),
-            (
-                "divvy_invalid_tokens_total",
-                "Tokens for one actor that were altered, expired, or made with an unknown key.",
-            ),
-            ("divvy_forbidden_requests_total", "Requests refused because the user lacks their category."),
-        ];
-        Self {
-            by_front: by_front.map(|(name, help)| registry.counters(name, help, &["front"])),
-            password_hashes: registry.counter(
-                "divvy_password_hashes_total",
-                "argon2id hashes computed for logins. Each takes milliseconds of a processor.",
-            ),
-            access_reloads_failed: registry.counter(
-                "divvy_access_reloads_failed_total",
-                "Reloads of the access file or the token key file that failed; the previous users or keys stayed in force.",
-            ),
-            tls_handshakes_failed: registry.counter("divvy_tls_handshakes_failed_total", "TLS handshakes that failed."),
-            tls_reloads_failed: registry.counter(
-                "divvy_tls_reloads_failed_total",
-                "Reloads of the TLS files that failed; the old files stayed in use.",
-            ),
-        }
-    }
-
     /// Returns the counters of a front, whose name must be a constant of this crate.
     pub fn front(&self, front: &'static str) -> FrontAccess {
         let [wrong_passwords, logins_refused, invalid_tokens, forbidden] =
@@ -363,23 +343,18 @@ impl Access {
     }
 }
 
-/// Lines that could not be written, and whether that is so now.
-pub struct Audit {
-    /// Number of lines that are not in the file.
-    pub lines_lost: IntCounter,
-    failing: IntGauge,
+handles! {
+    /// Lines that could not be written, and whether that is so now.
+    Audit(registry) {
+        /// Number of lines that are not in the file.
+        pub lines_lost: IntCounter =
+            registry.counter("divvy_audit_lines_lost_total", "Lines that could not be written to the audit log."),
+        failing: IntGauge =
+            registry.gauge("divvy_audit_log_failing", "1 if the audit log could not be written the last time."),
+    }
 }
 
 impl Audit {
-    pub(super) fn new(registry: &Registry) -> Self {
-        let help = "1 if the audit log could not be written the last time.";
-        Self {
-            lines_lost: registry
-                .counter("divvy_audit_lines_lost_total", "Lines that could not be written to the audit log."),
-            failing: registry.gauge("divvy_audit_log_failing", help),
-        }
-    }
-
     /// Records whether the log could be written.
     pub fn set_failing(&self, is_failing: bool) {
         self.failing.set(is_failing.into());

@@ -6,7 +6,7 @@
 //! them as [`Metric`]s on request. Nothing here depends on rules, stores or protocols, and [`statsd`] has the only
 //! socket.
 //!
-//! To add a theme, write a struct that creates its metrics through [`Registry`] in `new`, and add a
+//! To add a theme, declare its `handles!`, which create its metrics through [`Registry`], and add a
 //! field to [`Metrics`]. The values of its labels are [`named_values`].
 
 mod clients;

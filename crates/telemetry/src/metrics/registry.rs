@@ -12,6 +12,29 @@ use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, 
 
 pub use divvy_core::named_values;
 
+/// Declares the handles of a theme, each with the call that creates it, and `new`, which creates them all in a registry.
+macro_rules! handles {
+    (
+        $(#[$about:meta])*
+        $theme:ident($registry:ident) {
+            $($(#[$doc:meta])* $seen:vis $field:ident: $handle:ty = $created:expr,)*
+        }
+    ) => {
+        $(#[$about])*
+        pub struct $theme {
+            $($(#[$doc])* $seen $field: $handle,)*
+        }
+
+        impl $theme {
+            pub(super) fn new($registry: &Registry) -> Self {
+                Self { $($field: $created,)* }
+            }
+        }
+    };
+}
+
+pub(super) use handles;
+
 /// Reads metrics at each scrape.
 type Read = Box<dyn Fn() -> Vec<Metric> + Send + Sync>;
 

@@ -7,43 +7,41 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use prometheus::core::Collector;
 use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
-use super::registry::{Histogram, Registry};
+use super::registry::{Histogram, Registry, handles};
 use divvy_core::clock::NANOS_PER_SECOND;
 
 /// Upper bounds in microseconds. The bounds from 1 ms up are the original's, but most hits take far less.
 const DURATIONS: [u64; 12] = [10, 25, 50, 100, 250, 500, 1_000, 2_000, 5_000, 10_000, 100_000, 500_000];
 
-/// The rules in force, and the outcome of their last load.
-pub struct Config {
-    info: IntGaugeVec,
-    version: IntGauge,
-    rules: IntGauge,
-    last_load_succeeded: IntGauge,
-    loaded_at: Gauge,
-    failed_at: Gauge,
-    failures: IntCounter,
+/// Labels of metrics by rule.
+const BY_RULE: &[&str] = &["rule_label"];
+
+/// Labels of metrics by rule and outcome.
+const BY_STATUS: &[&str] = &["status", "rule_label"];
+
+handles! {
+    /// The rules in force, and the outcome of their last load.
+    Config(registry) {
+        info: IntGaugeVec =
+            registry.gauges("divvy_config_info", "1, labeled with the hash of the rules in force.", &["hash"]),
+        version: IntGauge =
+            registry.gauge("divvy_config_version", "Number of times rules were put in force since the start."),
+        rules: IntGauge = registry.gauge("divvy_config_rules", "Rules in force."),
+        last_load_succeeded: IntGauge =
+            registry.gauge("divvy_config_last_load_successful", "1 if the last load of the rules succeeded."),
+        loaded_at: Gauge = registry.fraction(
+            "divvy_config_last_success_timestamp_seconds",
+            "When rules were last loaded without an error, in seconds since 1970; 0: never.",
+        ),
+        failed_at: Gauge = registry.fraction(
+            "divvy_config_last_failure_timestamp_seconds",
+            "When rules were last refused, in seconds since 1970; 0: never.",
+        ),
+        failures: IntCounter = registry.counter("divvy_config_failures_total", "Failed loads of the rules."),
+    }
 }
 
 impl Config {
-    pub(super) fn new(registry: &Registry) -> Self {
-        Self {
-            info: registry.gauges("divvy_config_info", "1, labeled with the hash of the rules in force.", &["hash"]),
-            version: registry.gauge("divvy_config_version", "Number of times rules were put in force since the start."),
-            rules: registry.gauge("divvy_config_rules", "Rules in force."),
-            last_load_succeeded: registry
-                .gauge("divvy_config_last_load_successful", "1 if the last load of the rules succeeded."),
-            loaded_at: registry.fraction(
-                "divvy_config_last_success_timestamp_seconds",
-                "When rules were last loaded without an error, in seconds since 1970; 0: never.",
-            ),
-            failed_at: registry.fraction(
-                "divvy_config_last_failure_timestamp_seconds",
-                "When rules were last refused, in seconds since 1970; 0: never.",
-            ),
-            failures: registry.counter("divvy_config_failures_total", "Failed loads of the rules."),
-        }
-    }
-
     /// Records that rules with this hash came into force at `at` (nanoseconds since 1970).
     pub fn loaded(&self, hash: &str, rules: usize, at: u64) {
         self.info.reset();
@@ -67,20 +65,45 @@ impl Config {
     }
 }
 
-/// The hits of all rules.
-pub struct Hits {
-    by_rule: IntCounterVec,
-    /// Whether rules that come into force have counts of their own.
-    counts_each_rule: AtomicBool,
-    /// Time from the arrival of a hit's batch until the batch has its answers.
-    pub duration: Histogram,
-    /// Denials by stacks of rules, and by sets of requests that are decided together.
-    pub stacks_denied: IntCounter,
-    charges: IntCounterVec,
-    refunds: IntCounterVec,
-    commits: IntCounterVec,
-    releases: IntCounterVec,
-    replays: IntCounterVec,
+handles! {
+    /// The hits of all rules.
+    Hits(registry) {
+        by_rule: IntCounterVec =
+            registry.counters_by_rule("divvy_hits_total", "Hits, by the matching rule and its decision.", BY_STATUS),
+        /// Whether rules that come into force have counts of their own.
+        counts_each_rule: AtomicBool = AtomicBool::new(false),
+        /// Time from the arrival of a hit's batch until the batch has its answers.
+        pub duration: Histogram = registry.histogram(
+            "divvy_hit_duration_seconds",
+            "Time from the arrival of a hit's batch to its answers.",
+            NANOS_PER_SECOND,
+            &DURATIONS.map(|micros| 1_000 * micros),
+        ),
+        /// Denials by stacks of rules, and by sets of requests that are decided together.
+        pub stacks_denied: IntCounter = registry.counter(
+            "divvy_stacks_denied_total",
+            "Hits that a stack of rules denied, and groups of hits of which one was denied.",
+        ),
+        charges: IntCounterVec =
+            registry.counters_by_rule("divvy_charges_total", "Charges, by the rule that counted them.", BY_RULE),
+        refunds: IntCounterVec =
+            registry.counters_by_rule("divvy_refunds_total", "Refunds, by the rule that gave the credit back.", BY_RULE),
+        commits: IntCounterVec = registry.counters_by_rule(
+            "divvy_commits_total",
+            "Commits of reservations, by outcome (settled, late, repeated) and the rule that counted them.",
+            BY_STATUS,
+        ),
+        releases: IntCounterVec = registry.counters_by_rule(
+            "divvy_releases_total",
+            "Released reservations, by the rule that made them.",
+            BY_RULE,
+        ),
+        replays: IntCounterVec = registry.counters_by_rule(
+            "divvy_idempotent_replays_total",
+            "Replayed answers to hits, charges and refunds with an idempotency key, by the rule that counted the first request.",
+            BY_RULE,
+        ),
+    }
 }
 
 /// The handles of one rule, looked up once, when the rule comes into force.
@@ -138,36 +161,6 @@ pub struct HitCount {
 }
 
 impl Hits {
-    pub(super) fn new(registry: &Registry) -> Self {
-        let by_rule = |name, help| registry.counters_by_rule(name, help, &["rule_label"]);
-        let by_status = |name, help| registry.counters_by_rule(name, help, &["status", "rule_label"]);
-        Self {
-            by_rule: by_status("divvy_hits_total", "Hits, by the matching rule and its decision."),
-            counts_each_rule: AtomicBool::new(false),
-            duration: registry.histogram(
-                "divvy_hit_duration_seconds",
-                "Time from the arrival of a hit's batch to its answers.",
-                NANOS_PER_SECOND,
-                &DURATIONS.map(|micros| 1_000 * micros),
-            ),
-            stacks_denied: registry.counter(
-                "divvy_stacks_denied_total",
-                "Hits that a stack of rules denied, and groups of hits of which one was denied.",
-            ),
-            charges: by_rule("divvy_charges_total", "Charges, by the rule that counted them."),
-            refunds: by_rule("divvy_refunds_total", "Refunds, by the rule that gave the credit back."),
-            commits: by_status(
-                "divvy_commits_total",
-                "Commits of reservations, by outcome (settled, late, repeated) and the rule that counted them.",
-            ),
-            releases: by_rule("divvy_releases_total", "Released reservations, by the rule that made them."),
-            replays: by_rule(
-                "divvy_idempotent_replays_total",
-                "Replayed answers to hits, charges and refunds with an idempotency key, by the rule that counted the first request.",
-            ),
-        }
-    }
-
     /// Gives each rule that comes into force after this counts of its own: see [`RuleHits::own_count`].
     pub fn count_each_rule(&self) {
         self.counts_each_rule.store(true, Relaxed);
@@ -226,28 +219,20 @@ impl RuleHits {
     }
 }
 
-/// The blocks of actors that rules set.
-pub struct RuleBlocks {
-    /// Number of blocks that were set.
-    pub set: IntCounter,
-    /// Number of blocks that could not be set.
-    pub failed: IntCounter,
-    /// Number of denials that did not count.
-    pub lost_denials: IntCounter,
-}
-
-impl RuleBlocks {
-    pub(super) fn new(registry: &Registry) -> Self {
-        Self {
-            set: registry.counter("divvy_rule_blocks_total", "Blocks of actors that rules set."),
-            failed: registry.counter(
-                "divvy_rule_blocks_failed_total",
-                "Blocks of actors that rules could not set: --max-blocks was reached, or the store failed.",
-            ),
-            lost_denials: registry.counter(
-                "divvy_rule_blocks_lost_denials_total",
-                "Denials that did not count for blocks: too many other actors were denied at the time, or the store failed.",
-            ),
-        }
+handles! {
+    /// The blocks of actors that rules set.
+    RuleBlocks(registry) {
+        /// Number of blocks that were set.
+        pub set: IntCounter = registry.counter("divvy_rule_blocks_total", "Blocks of actors that rules set."),
+        /// Number of blocks that could not be set.
+        pub failed: IntCounter = registry.counter(
+            "divvy_rule_blocks_failed_total",
+            "Blocks of actors that rules could not set: --max-blocks was reached, or the store failed.",
+        ),
+        /// Number of denials that did not count.
+        pub lost_denials: IntCounter = registry.counter(
+            "divvy_rule_blocks_lost_denials_total",
+            "Denials that did not count for blocks: too many other actors were denied at the time, or the store failed.",
+        ),
     }
 }
