@@ -436,7 +436,7 @@ mod tests {
         let authority =
             Authority::new(Users::new(file.in_force.users.clone()).unwrap(), metrics.access.password_hashes.clone());
         let lines = dir.path().join("audit.log");
-        let audit = AuditLog::in_file(lines.clone(), true, Clock::system(), Arc::clone(&metrics)).unwrap();
+        let audit = AuditLog::new(Some(lines.clone()), true, Clock::system(), Arc::clone(&metrics)).unwrap();
         let given = Given::User { name: b"ann", password: b"ann" };
         let mut ann = authority.log_in(&given, None, || {}, std::future::pending()).await.unwrap();
 
@@ -472,7 +472,7 @@ mod tests {
         let authority = Authority::new(Users::new([]).unwrap(), metrics.access.password_hashes.clone());
         let authority = authority.with_token_keys(Some(file.in_force.clone()));
         let lines = dir.path().join("audit.log");
-        let audit = AuditLog::in_file(lines.clone(), true, clock, Arc::clone(&metrics)).unwrap();
+        let audit = AuditLog::new(Some(lines.clone()), true, clock, Arc::clone(&metrics)).unwrap();
         let actor = [("user".to_owned(), "ann".to_owned())].into();
         let grant = TokenGrant::new(actor, Vec::new(), clock.now(), Duration::from_hours(1)).unwrap();
         let token = file.in_force.seal(&grant).unwrap();

@@ -110,14 +110,9 @@ impl LogArgs {
         metrics: &Arc<Metrics>,
         draining: CancellationToken,
     ) -> anyhow::Result<Arc<AuditLog>> {
-        let metrics = Arc::clone(metrics);
-        let audit = match &self.audit_log {
-            None => AuditLog::in_log(clock, metrics),
-            Some(path) => {
-                let is_required = self.audit == Need::Required;
-                AuditLog::in_file(path.clone(), is_required, clock, metrics).context("cannot start a thread")?
-            }
-        };
+        let is_required = self.audit == Need::Required;
+        let audit = AuditLog::new(self.audit_log.clone(), is_required, clock, Arc::clone(metrics));
+        let audit = audit.context("cannot start a thread")?;
         let reported = Arc::clone(&audit);
         tokio::spawn(async move {
             let mut ticks = tokio::time::interval(REPORT_INTERVAL);

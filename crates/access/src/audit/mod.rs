@@ -51,23 +51,15 @@ pub struct AuditLog {
 }
 
 impl AuditLog {
-    /// Creates an audit log whose lines go to the ordinary log.
-    pub fn in_log(clock: Clock, metrics: Arc<Metrics>) -> Arc<Self> {
-        Self::new(None, false, clock, metrics)
-    }
-
-    /// Creates an audit log in a file. `is_required`: changes are refused while the file cannot be written.
+    /// Creates an audit log in a file. `None`: its lines go to the ordinary log. `is_required`: changes are refused while the file
+    /// cannot be written.
     ///
     /// # Errors
     /// The system refuses a thread.
-    pub fn in_file(path: PathBuf, is_required: bool, clock: Clock, metrics: Arc<Metrics>) -> io::Result<Arc<Self>> {
-        let writer = Writer::start(AuditFile::new(path), Arc::clone(&metrics))?;
-        Ok(Self::new(Some(writer), is_required, clock, metrics))
-    }
-
-    fn new(writer: Option<Writer>, is_required: bool, clock: Clock, metrics: Arc<Metrics>) -> Arc<Self> {
+    pub fn new(file: Option<PathBuf>, is_required: bool, clock: Clock, metrics: Arc<Metrics>) -> io::Result<Arc<Self>> {
+        let writer = file.map(|path| Writer::start(AuditFile::new(path), Arc::clone(&metrics))).transpose()?;
         let (changes, refusals) = (AtomicU64::new(0), Mutex::default());
-        Arc::new(Self { writer, is_required, clock, metrics, changes, refusals })
+        Ok(Arc::new(Self { writer, is_required, clock, metrics, changes, refusals }))
     }
 
     /// Begins a change. If the log is required, waits until a line about the attempt is on stable storage.

@@ -12,7 +12,7 @@ use divvy_core::clock::NANOS_PER_SECOND;
 
 fn in_file(path: &Path, is_required: bool) -> (Arc<AuditLog>, Arc<Metrics>) {
     let metrics = Metrics::new();
-    (AuditLog::in_file(path.to_owned(), is_required, Clock::system(), Arc::clone(&metrics)).unwrap(), metrics)
+    (AuditLog::new(Some(path.to_owned()), is_required, Clock::system(), Arc::clone(&metrics)).unwrap(), metrics)
 }
 
 /// An audit log in a file of its own.
@@ -225,7 +225,7 @@ async fn required_log_has_the_outcome_of_every_attempt() {
 
 #[test]
 fn each_user_has_a_throttle_and_their_number_is_bounded() {
-    let log = AuditLog::in_log(Clock::system(), Metrics::new());
+    let log = AuditLog::new(None, false, Clock::system(), Metrics::new()).unwrap();
     let refuse = |caller: Caller| log.refuse(caller, change(), "NOPERM");
     [stranger(), customer(), Caller::file(), Caller::signal(), user("ann")].into_iter().for_each(refuse);
     assert_eq!(log.refusals.lock().len(), 2, "strangers and customers share one, and files have none");

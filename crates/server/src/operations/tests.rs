@@ -15,7 +15,7 @@ async fn errors_after(rights: &str) -> Vec<Option<String>> {
     let (dir, limiter) = (tempfile::tempdir().unwrap(), limiter(USER_RULES));
     let metrics = Arc::clone(limiter.metrics());
     let path = dir.path().join("audit.log");
-    let audit = AuditLog::in_file(path.clone(), true, Clock::system(), Arc::clone(&metrics)).unwrap();
+    let audit = AuditLog::new(Some(path.clone()), true, Clock::system(), Arc::clone(&metrics)).unwrap();
     let operations = Operations::new(Arc::clone(&limiter), Arc::clone(&audit));
     let changes: [(&Endpoint, &[&str]); 5] = [
         (&api::SET_LIMIT, &["users", "ann", "3"]),

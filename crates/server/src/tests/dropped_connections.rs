@@ -144,7 +144,7 @@ fn assert_ranked(limiter: &Limiter) {
 async fn drop_changes(served: &Served, dir: &Path) {
     let path = dir.join("audit.log");
     let limiter = Arc::clone(&served.server.limiter);
-    let audit = AuditLog::in_file(path.clone(), true, Clock::system(), Arc::clone(limiter.metrics())).unwrap();
+    let audit = AuditLog::new(Some(path.clone()), true, Clock::system(), Arc::clone(limiter.metrics())).unwrap();
     let operations = Operations::new(limiter, Arc::clone(&audit));
     let slots = operations.slots.clone();
     let front = RespFront::new(&ServerContext { operations, ..served.server.clone() }, None, None);

@@ -28,7 +28,7 @@ impl Fixture {
         let (metrics, clock) = (Metrics::new(), Clock::system());
         let policy = file.put_in_force(rules, &metrics, clock.now());
         let store = Backend::Memory(MemoryStore::default());
-        let audit = AuditLog::in_file(dir.path().join("audit/log"), false, clock, Arc::clone(&metrics)).unwrap();
+        let audit = AuditLog::new(Some(dir.path().join("audit/log")), false, clock, Arc::clone(&metrics)).unwrap();
         Self { dir, file, audit, limiter: Arc::new(Limiter::new(Some(policy), store, clock, metrics)) }
     }
 
