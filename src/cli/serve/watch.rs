@@ -27,10 +27,10 @@ pub enum Reason {
 impl Reason {
     /// Returns the caller of the reload for the audit log.
     pub fn caller(self) -> Caller {
-        match self {
-            Self::Changed => Caller::file(),
-            Self::Asked => Caller::signal(),
-        }
+        Caller::other(match self {
+            Self::Changed => "file",
+            Self::Asked => "signal",
+        })
     }
 }
 

@@ -154,14 +154,10 @@ impl Caller {
         Self { is_stranger: true, ..self }
     }
 
-    /// Creates the caller for a file that has changed.
-    pub const fn file() -> Self {
-        Self { user: None, front: "file", address: None, is_stranger: false }
-    }
-
-    /// Creates the caller for a signal to the process.
-    pub const fn signal() -> Self {
-        Self { user: None, front: "signal", address: None, is_stranger: false }
+    /// Creates the caller for a cause of changes that is no front: `file` for a file that has changed, or `signal` for a signal
+    /// to the process.
+    pub const fn other(cause: &'static str) -> Self {
+        Self { user: None, front: cause, address: None, is_stranger: false }
     }
 
     /// Returns whether this is a client, and not a file or a signal.

@@ -96,9 +96,11 @@ async fn required_log_has_the_attempt_before_the_change_begins() {
         // The caller leaves while the line is being written.
     }
     let other = Arc::clone(&log);
-    tokio::task::spawn_blocking(move || other.begin_blocking(Caller::file(), change()).unwrap().complete(None, None))
-        .await
-        .unwrap();
+    tokio::task::spawn_blocking(move || {
+        other.begin_blocking(Caller::other("file"), change()).unwrap().complete(None, None)
+    })
+    .await
+    .unwrap();
     log.finish().await;
     let expected = [(1, "attempted"), (1, "done"), (2, "attempted"), (2, "failed"), (3, "attempted"), (3, "done")]
         .map(|(n, s)| line(n, s));
@@ -164,7 +166,7 @@ async fn refused_attempts_cannot_fill_the_disk() {
     assert!((1..=most(USER_PER_SECOND)).contains(&count), "{count}");
     log.refuse(user("bob"), change(), "NOPERM");
     (0..100).for_each(|_| log.begin_unconditionally(user("ann"), change()).complete(None, None));
-    (0..100).for_each(|_| log.refuse(Caller::file(), change(), "a mistake in the file"));
+    (0..100).for_each(|_| log.refuse(Caller::other("file"), change(), "a mistake in the file"));
     log.finish().await;
     assert_eq!(added(), 201, "another user's attempt, and everything that is not one");
     let numbers: Vec<_> = lines(&path).into_iter().map(|(number, _)| number).collect();
@@ -202,7 +204,7 @@ async fn omitted_attempts_are_reported_even_if_no_line_follows() {
 async fn changes_that_must_not_wait_have_their_lines_when_the_log_can_be_written() {
     let Fixture { log, metrics, path, _dir } = fixture(true);
     let hold = log.hold_up();
-    log.begin_at_once(Caller::file(), change()).complete(None, None);
+    log.begin_at_once(Caller::other("file"), change()).complete(None, None);
     assert_eq!(lines(&path), []);
     drop(hold);
     log.finish().await;
@@ -227,7 +229,7 @@ async fn required_log_has_the_outcome_of_every_attempt() {
 fn each_user_has_a_throttle_and_their_number_is_bounded() {
     let log = AuditLog::new(None, false, Clock::system(), Metrics::new()).unwrap();
     let refuse = |caller: Caller| log.refuse(caller, change(), "NOPERM");
-    [stranger(), customer(), Caller::file(), Caller::signal(), user("ann")].into_iter().for_each(refuse);
+    [stranger(), customer(), Caller::other("file"), Caller::other("signal"), user("ann")].into_iter().for_each(refuse);
     assert_eq!(log.refusals.lock().len(), 2, "strangers and customers share one, and files have none");
     (0..2 * MAX_THROTTLES).for_each(|number| refuse(user(&number.to_string())));
     let refusals = log.refusals.lock();
