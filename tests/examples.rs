@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use divvy::config::{Format, Problem, parse_as};
+use divvy::config::{Format, Problem, parse};
 use divvy::rules::{MatchPolicy, Operation, Rule, RuleSet, Scratch};
 
 use crate::support::Server;
@@ -114,7 +114,7 @@ fn examples_in(path: &Path) -> Vec<Example> {
     };
     let example = |(line, format, text): (usize, Format, String)| {
         let place = format!("{}:{line}", path.strip_prefix(ROOT).unwrap().display());
-        let loaded = parse_as(&text, format, path).unwrap_or_else(|report| panic!("{place}: {report}"));
+        let loaded = parse(&text, format, path).unwrap_or_else(|report| panic!("{place}: {report}"));
         Example { place, rules: loaded.rules, warnings: loaded.warnings }
     };
     blocks.into_iter().filter(|(_, _, text)| is_rules(text)).map(example).collect()

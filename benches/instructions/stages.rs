@@ -216,7 +216,7 @@ impl HitBench {
     fn on(store: Backend, rules: &str, list: &str) -> Self {
         let files = tempfile::tempdir().expect("a temporary directory");
         std::fs::write(files.path().join("networks.txt"), list).expect("a list");
-        let rules = config::parse_as(rules, Format::Ini, &files.path().join("bench.ini")).expect("valid rules").rules;
+        let rules = config::parse(rules, Format::Ini, files.path().join("bench.ini")).expect("valid rules").rules;
         let metrics = Metrics::new();
         let policy = ActiveRules::new(rules, &metrics, CounterNames::Usual);
         Self {

@@ -217,7 +217,7 @@ fn rules_of(server: &ServerArgs, path: &Path) -> anyhow::Result<RuleSet> {
         }
     }
     let file = json!({ "overrides": overrides, "default": default }).to_string();
-    match config::parse_as(&file, Format::Json, path) {
+    match config::parse(&file, Format::Json, path) {
         Ok(loaded) => Ok(loaded.rules),
         Err(report) => bail!("the server's rules cannot be read here, perhaps because its version differs: {report}"),
     }

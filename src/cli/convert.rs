@@ -51,7 +51,7 @@ pub fn convert(args: ConvertArgs) -> anyhow::Result<ExitCode> {
         names.join(", ")
     })?;
     // Lists are found from the directory of the output.
-    config::parse_as(&text, format, &args.output).context("these rules cannot be served")?;
+    config::parse(&text, format, &args.output).context("these rules cannot be served")?;
     write_file(&args.output, &text, args.force)?;
     Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

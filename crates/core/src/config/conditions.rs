@@ -129,10 +129,10 @@ const MAX_LISTS: usize = 64;
 const MAX_PROBLEMS: usize = 20;
 
 /// The list files of a rules file. Each is read once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Lists {
-    /// The path of the rules file; `None` if the rules are not in a file, and have no lists.
-    rules_file: Option<PathBuf>,
+    /// The path of the rules file.
+    rules_file: PathBuf,
     /// The lists by their names in the rules file; `None` if they could not be read.
     known: HashMap<String, Option<Arc<List>>>,
     /// The number of entries of all lists.
@@ -144,7 +144,7 @@ pub(super) struct Lists {
 impl Lists {
     /// Prepares the lists of a rules file, which may name other files.
     pub fn of(rules_file: &Path) -> Self {
-        Self { rules_file: Some(rules_file.to_owned()), ..Self::default() }
+        Self { rules_file: rules_file.to_owned(), known: HashMap::new(), entries: 0, leading_stars: 0 }
     }
 
     /// Returns the list with this name, and reads it if that is the first time. Problems of the file are reported with their
@@ -159,16 +159,11 @@ impl Lists {
     }
 
     fn read(&mut self, name: &str, place: (usize, &str), problems: &mut Problems) -> Option<Arc<List>> {
-        let Some(rules_file) = &self.rules_file else {
-            let what = "the rules are not in a file, so they cannot have lists";
-            problems.error(place, what, "write the rules to a file");
-            return None;
-        };
         if self.known.len() >= MAX_LISTS {
             problems.error(place, format!("the rules have more than {MAX_LISTS} lists"), "merge some of the lists");
             return None;
         }
-        let path = list_path(rules_file, name);
+        let path = list_path(&self.rules_file, name);
         let shown = path.display().to_string();
         problems.report.lists.push(path.clone());
         let bytes = match regular_file::read(&path, MAX_FILE_BYTES) {

@@ -69,7 +69,7 @@ pub fn load_for(path: &Path, serving: &Serving) -> Result<Loaded, Report> {
     }
     let text = read_text(path, &mut problems);
     let (Some(format), Some(text)) = (format, text) else { return Err(problems.into()) };
-    let Loaded { rules, warnings, differences, lists } = read(&text, format, &file_name, Lists::of(path))?;
+    let Loaded { rules, warnings, differences, lists } = parse(&text, format, path)?;
     if serving.redis_cluster {
         consistency::check_slots(&rules, &mut problems);
     }
@@ -79,24 +79,13 @@ pub fn load_for(path: &Path, serving: &Serving) -> Result<Loaded, Report> {
     }
 }
 
-/// Reads rules from `text`, which have no lists. Messages contain `file_name`.
-///
-/// # Errors
-/// See [`load_for`].
-pub fn parse(text: &str, format: Format, file_name: &str) -> Result<Loaded, Report> {
-    read(text, format, file_name, Lists::default())
-}
-
 /// Reads rules from `text` as if it was the file at `path`: list files are found from there.
 ///
 /// # Errors
 /// See [`load_for`].
-pub fn parse_as(text: &str, format: Format, path: &Path) -> Result<Loaded, Report> {
-    read(text, format, &path.display().to_string(), Lists::of(path))
-}
-
-fn read(text: &str, format: Format, file_name: &str, mut lists: Lists) -> Result<Loaded, Report> {
-    let mut problems = Problems::new(file_name);
+pub fn parse(text: &str, format: Format, path: impl AsRef<Path>) -> Result<Loaded, Report> {
+    let path = path.as_ref();
+    let (mut lists, mut problems) = (Lists::of(path), Problems::new(&path.display().to_string()));
     let rules = match format {
         Format::Ini => Some(ini::read(text, &mut problems)),
         Format::Json => json::read(text, &mut problems),
