@@ -19,6 +19,7 @@ use divvy_core::rules::diff::{Change, CounterChange, diff, find_abandoned, find_
 use divvy_core::rules::explain::{ActorExceptions, Explanation, explain};
 use divvy_core::rules::setting_name::COMMENT;
 use divvy_core::rules::{MatchPolicy, Operation, Rule, RuleSet, stacks};
+use divvy_core::suggestion::list;
 use divvy_limiter::CounterNames;
 use divvy_server::http::CheckOperation;
 
@@ -107,19 +108,11 @@ pub fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
     for stack in stacks::find_stacks(&rules) {
         let members: Vec<_> = stack.iter().filter_map(|index| rules.rules().get(*index)).collect();
         let lines: Vec<_> = members.iter().map(|rule| rule.line.to_string()).collect();
-        let text = format!("lines {} together: {}", list(&lines), stacks::describe_stack(&members));
+        let text = format!("lines {} together: {}", list(&lines, "and"), stacks::describe_stack(&members));
         writeln!(out, "{}", printable(&text))?;
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Lists words: `4, 11 and 18`.
-fn list(words: &[String]) -> String {
-    match words {
-        [most @ .., last] if !most.is_empty() => format!("{} and {last}", most.join(", ")),
-        words => words.concat(),
-    }
 }
 
 fn summary(index: usize, rule: &Rule) -> String {

@@ -8,6 +8,7 @@ use super::declaration::{Field, Kind, Place};
 use super::endpoints::Endpoint;
 use divvy_core::json::WholeNumber;
 use divvy_core::rules::{Operation, operation};
+use divvy_core::suggestion::list;
 use divvy_limiter::exceptions::is_owner;
 
 /// Maximum length of a text that an error repeats (bytes).
@@ -195,7 +196,7 @@ impl Arguments {
             read.pairs = Some(read_pairs(others.map(|(name, value)| Ok((&**name, &**value))), max_pairs)?);
         } else if let Some((name, _)) = others.next() {
             let names: Vec<_> = in_query().map(|field| format!("'{}'", field.name)).collect();
-            let expected = if names.is_empty() { "none".to_owned() } else { join(&names) };
+            let expected = if names.is_empty() { "none".to_owned() } else { list(&names, "or") };
             let name = shown(name.as_bytes());
             let text = format!("the query has an unknown parameter '{name}', expected {expected}");
             return Err(ArgumentError::Mistake(text));
@@ -252,14 +253,6 @@ fn shown(word: &[u8]) -> String {
     String::from_utf8_lossy(word.get(..MAX_SHOWN).unwrap_or(word)).into_owned()
 }
 
-/// Returns `a, b or c`.
-fn join(names: &[String]) -> String {
-    match names {
-        [names @ .., last] if !names.is_empty() => format!("{} or {last}", names.join(", ")),
-        _ => names.concat(),
-    }
-}
-
 /// Reads the fields of a JSON body.
 pub struct BodySeed {
     fields: &'static [&'static Field],
@@ -292,7 +285,10 @@ impl<'de> Visitor<'de> for BodySeed {
                 map.next_value::<IgnoredAny>()?;
                 let expected: Vec<_> = in_body().map(|field| format!("`{}`", field.name)).collect();
                 let name = shown(name.as_bytes());
-                return Err(M::Error::custom(format_args!("unknown field `{name}`, expected {}", join(&expected))));
+                return Err(M::Error::custom(format_args!(
+                    "unknown field `{name}`, expected {}",
+                    list(&expected, "or")
+                )));
             };
             if seen.contains(&field.name) {
                 return Err(M::Error::duplicate_field(field.name));

@@ -9,7 +9,7 @@
 //! | [`json`] | objects, whole numbers and messages, for JSON from operators and clients | the structure of files and bodies |
 //! | [`clock`] | reading of the clock, which happens nowhere else | |
 //! | [`regular_file`] | reading of files that operators name, without waiting | their format |
-//! | [`suggestion`] | the known word that a misspelled one stands for | |
+//! | [`suggestion`] | the known word that a misspelled one stands for, and lists of words | |
 //! | [`units`] | times and sizes as operators write them | flags |
 //!
 //! Imports go downward only: `config` → `rules` → `calendar` → `algorithm` → `clock`, and to `json`,

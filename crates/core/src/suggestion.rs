@@ -1,4 +1,4 @@
-//! Suggests corrections for misspelled words.
+//! Suggests corrections for misspelled words, and lists words.
 
 /// Maximum length that is compared, which is longer than every known word.
 const LONGEST_WORD: usize = 64;
@@ -23,13 +23,17 @@ pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
 /// Returns the advice for an unknown word: the word that was probably meant, and all known words.
 pub fn advice(nearest: Option<&str>, known: &[&str]) -> String {
     let quoted: Vec<_> = known.iter().map(|word| format!("`{word}`")).collect();
-    let all = |conjunction: &str| match quoted.split_last() {
-        Some((last, rest)) if !rest.is_empty() => format!("{} {conjunction} {last}", rest.join(", ")),
-        _ => quoted.concat(),
-    };
     match nearest {
-        Some(nearest) => format!("did you mean `{nearest}`? The values are {}", all("and")),
-        None => format!("write {}", all("or")),
+        Some(nearest) => format!("did you mean `{nearest}`? The values are {}", list(&quoted, "and")),
+        None => format!("write {}", list(&quoted, "or")),
+    }
+}
+
+/// Lists words: `4, 11 and 18`.
+pub fn list(words: &[String], conjunction: &str) -> String {
+    match words {
+        [most @ .., last] if !most.is_empty() => format!("{} {conjunction} {last}", most.join(", ")),
+        words => words.concat(),
     }
 }
 
