@@ -6,7 +6,7 @@
 
 use super::decide::{Ask, Outcome, Resolution, Run};
 use super::groups::longest_ns;
-use super::limit::{Decision, Limit, State, with_algorithm};
+use super::limit::{Decision, Kind, Limit, State, with_algorithm};
 use super::record::{Content, REMEMBERED_NS, Record, RecordChange, Reservation};
 use super::set_aside::{Decorator, Expiry, OpenReservation};
 use crate::clock::Timestamp;
@@ -115,10 +115,6 @@ impl Limit {
         };
         (decision, change.or_found(record, at))
     }
-
-    fn is_concurrency_limit(&self) -> bool {
-        matches!(self, Self::Concurrency(_))
-    }
 }
 
 /// An ask's bucket, record and time.
@@ -144,7 +140,7 @@ impl Context<'_> {
         let existing = match self.record.map(|record| record.content) {
             Some(Content::Open { reservation, .. }) if open.is_some() => Some(reservation),
             // A committed lease is free, so its name may be used again.
-            Some(Content::Committed { reservation, .. }) if !self.limit.is_concurrency_limit() => Some(reservation),
+            Some(Content::Committed { reservation, .. }) if self.limit.kind() != Kind::Concurrency => Some(reservation),
             _ => None,
         };
         if let Some(existing) = existing {
@@ -168,7 +164,7 @@ impl Context<'_> {
         open: Option<OpenReservation>,
     ) -> (Decision, RecordChange) {
         // The rule, not the client, says how long a lease lasts.
-        let lasts_alike = self.limit.is_concurrency_limit() || existing.ttl_seconds == wanted.ttl_seconds;
+        let lasts_alike = self.limit.kind() == Kind::Concurrency || existing.ttl_seconds == wanted.ttl_seconds;
         let is_unknown = existing.credits == 0;
         let is_same = is_unknown || (existing.credits == wanted.credits && lasts_alike);
         let resolution = if is_same { Resolution::Repeated } else { Resolution::Different };

@@ -247,11 +247,6 @@ fn find(rule: &Rule, compared: &Rule, operation: &Operation, exceptions: impl Fn
 }
 
 impl Explanation {
-    /// Returns the rule that answers; `None` if none does.
-    pub fn answer(&self) -> Option<&ExplainedRule> {
-        self.rules.last().filter(|explained| matches!(explained.finding, Finding::Answers { .. }))
-    }
-
     /// Returns the line before the findings for a check, if there are any.
     pub fn check_line(&self) -> Option<String> {
         let pairs = self.check.as_ref()?.operation.iter().map(|(key, value)| (key.as_str(), value.as_str()));
@@ -371,6 +366,11 @@ mod tests {
     use crate::rules::testing::{canary, networks, operation, rule};
     use crate::rules::{Condition, FinalSlash, List, ListEntry, Network, Pattern, Seconds, Settings, Spelling};
 
+    /// Returns the rule that answers; `None` if none does.
+    fn answer(explanation: &Explanation) -> Option<&ExplainedRule> {
+        explanation.rules.last().filter(|explained| matches!(explained.finding, Finding::Answers { .. }))
+    }
+
     fn explained(rules: &RuleSet, pairs: &str) -> Explanation {
         explain(rules, &operation(pairs), |_, _| ActorExceptions::default())
     }
@@ -390,7 +390,7 @@ mod tests {
              line 1: [method=GET] (rule-3): matches as a canary: always denies; takes credit, and matching continues\n\
              line 1: [default]: matches and answers: always denies\n"
         );
-        assert_eq!(explanation.answer().unwrap().operation, "default");
+        assert_eq!(answer(&explanation).unwrap().operation, "default");
     }
 
     #[test]
@@ -404,7 +404,7 @@ mod tests {
         let answers = |pairs: &str| {
             let explanation = explained(&rules, pairs);
             let in_check = explanation.check.as_ref().map(|check| check.rules.last().unwrap().operation.clone());
-            (explanation.answer().unwrap().operation.clone(), in_check.unwrap_or_default(), explanation.to_string())
+            (answer(&explanation).unwrap().operation.clone(), in_check.unwrap_or_default(), explanation.to_string())
         };
         for (pairs, answer, in_check) in [
             ("path=/login", "default", "path=//login"),
@@ -473,7 +473,7 @@ mod tests {
                 { "name": "rule-1", "operation": "path=/a", "line": 1, "finding": "value-differs", "key": "path", "pattern": "/a", "value": "/b" }
             ] })
         );
-        assert_eq!(explanation.answer(), None);
+        assert_eq!(answer(&explanation), None);
         assert!(explanation.to_string().ends_with("no rule answers\n"));
     }
 

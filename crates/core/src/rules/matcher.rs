@@ -236,7 +236,7 @@ fn index_patterns<'a>(
             Pattern::Glob(glob) => globs.push((glob.clone(), set)),
         }
     }
-    let globs = GlobIndex::new(globs).map_err(|_| RuleSetError::TooManyGlobs { key: key.to_owned() })?;
+    let globs = GlobIndex::new(globs).map_err(|_| RuleSetError::TooManyGlobs(key.to_owned()))?;
     Ok((texts, globs, any))
 }
 
@@ -317,7 +317,7 @@ impl Builder {
         let conditions = rules.iter().flat_map(Rule::conditions);
         let kinds: BTreeSet<_> = conditions.map(|found| (found.setting(), found.field.as_str())).collect();
         if kinds.len() > MAX_FIELDS {
-            return Err(RuleSetError::TooManyConditionFields { max: MAX_FIELDS });
+            return Err(RuleSetError::TooManyConditionFields);
         }
         kinds.into_iter().map(|(setting, field)| self.condition_index(setting, field, rules)).collect()
     }
@@ -506,20 +506,14 @@ fn word_of(index: u32) -> usize {
 /// An error that prevents the rules from being compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleSetError {
-    /// The glob patterns of one key exceed the matcher's size.
+    /// The glob patterns of this key exceed the matcher's size.
     #[error(
-        "key {key:?} has too many values with `*`, or too long ones, to match them at once; use fewer or shorter ones"
+        "key {0:?} has too many values with `*`, or too long ones, to match them at once; use fewer or shorter ones"
     )]
-    TooManyGlobs {
-        /// The key.
-        key: String,
-    },
+    TooManyGlobs(String),
     /// Conditions are about too many fields.
-    #[error("`networks` and `list` are about more than {max} fields; use fewer fields")]
-    TooManyConditionFields {
-        /// The maximum.
-        max: usize,
-    },
+    #[error("`networks` and `list` are about more than {MAX_FIELDS} fields; use fewer fields")]
+    TooManyConditionFields,
     /// The number of rules does not fit the index.
     #[error("more than {} rules", u32::MAX)]
     TooManyRules,
