@@ -53,18 +53,13 @@ impl User {
         Self { is_on: true, granted: Categories::ALL, scope: ScopeText::everything(), ..Self::new(DEFAULT_USER) }
     }
 
-    /// Returns whether the user may use only a part of the rules.
-    pub fn is_scoped(&self) -> bool {
-        !self.scope.covers_everything
-    }
-
     /// Returns the categories of requests that the user may send. Metrics, `INFO`, backups and the list of users concern all
     /// rules, so users with a scope never have them.
     pub fn rights(&self) -> Categories {
         let granted = self.granted.with(Category::Connection);
-        match self.is_scoped() {
-            false => granted,
-            true => UNSCOPED.into_iter().fold(granted, Categories::without),
+        match self.scope.covers_everything {
+            true => granted,
+            false => UNSCOPED.into_iter().fold(granted, Categories::without),
         }
     }
 }

@@ -29,7 +29,7 @@ fn line_is_read_from_left_to_right() {
     assert_eq!(app.granted, Categories::ALL.without(Category::Forget));
     assert_eq!(app.scope.labels, ["api*", "web"]);
     assert_eq!(ops.granted, Categories::NONE.with(Category::Read).with(Category::Status));
-    assert!(ops.scope == ScopeText::everything() && !ops.is_scoped());
+    assert!(ops.scope == ScopeText::everything() && ops.scope.covers_everything);
     assert_eq!(
         app.to_string(),
         "user app on (sha256) (argon2id) cert:spiffe://prod/app -@all +@hit +@read +@limits \
