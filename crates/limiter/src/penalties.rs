@@ -139,19 +139,11 @@ impl Limiter {
         self.has_denials.notified().await;
     }
 
-    /// Counts the store's denials that were noted, and blocks the actors that a rule has denied too often. If the store fails,
-    /// the denials do not count, and the actor's next denial leads to the block that could not be set.
-    pub async fn count_denials(&self) {
-        self.count_all(false).await;
-    }
-
-    /// Does the same for the denials of the denial cache. If this is called once a second, a flood that the cache answers costs
-    /// the store little.
-    pub async fn count_cached_denials(&self) {
-        self.count_all(true).await;
-    }
-
-    async fn count_all(&self, are_cached: bool) {
+    /// Counts the denials that were noted, and blocks the actors that a rule has denied too often. If the store fails, the
+    /// denials do not count, and the actor's next denial leads to the block that could not be set. `are_cached`: the denials of
+    /// the denial cache, and not the store's. If they are counted once a second, a flood that the cache answers costs the store
+    /// little.
+    pub async fn count_denials(&self, are_cached: bool) {
         let Some(active) = self.active_rules() else { return };
         for penalty in active.penalties.iter().flatten() {
             let noted = penalty.notes(are_cached).lock().take();

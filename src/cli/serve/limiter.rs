@@ -129,8 +129,8 @@ async fn count_denials(limiter: Arc<Limiter>) {
     let mut ticks = ticks();
     loop {
         tokio::select! {
-            () = limiter.wait_for_denials() => limiter.count_denials().await,
-            _ = ticks.tick() => limiter.count_cached_denials().await,
+            () = limiter.wait_for_denials() => limiter.count_denials(false).await,
+            _ = ticks.tick() => limiter.count_denials(true).await,
         }
     }
 }

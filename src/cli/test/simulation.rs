@@ -111,7 +111,7 @@ impl<'a> Simulation<'a> {
         let mut plan = builder.build();
         self.limiter.apply(&mut plan).await;
         // A server does this right after its answer.
-        self.limiter.count_denials().await;
+        self.limiter.count_denials(false).await;
         plan
     }
 }

@@ -33,7 +33,7 @@ impl TestLimiter {
     /// Applies the request, and counts its denial.
     fn answer(&self, pairs: &str, intent: Intent, cost: Option<u64>) -> Verdict {
         let applied = self.ask(|builder| builder.add(&operation(pairs), intent, cost));
-        run(self.limiter.count_denials());
+        run(self.limiter.count_denials(false));
         applied.report().verdict(0).unwrap()
     }
 
@@ -116,7 +116,7 @@ fn repeated_answers_to_one_request_count_once() {
     scene.hit();
     for _ in 0..5 {
         scene.ask(|builder| builder.add_idempotent(&operation("path=/login user=eve"), Intent::Hit, None, b"one"));
-        run(scene.limiter.count_denials());
+        run(scene.limiter.count_denials(false));
     }
     assert_eq!(scene.block_of("login", "eve"), None);
 }
@@ -146,7 +146,7 @@ fn block_by_an_operator_stays_and_a_removed_block_is_forgiven() {
     let denied = scene.ask(|builder| builder.add(&operation("path=/login user=eve"), Intent::Hit, None));
     assert!(!denied.report().verdict(0).unwrap().allowed);
     set(&scene.limiter, Block, "login", "eve");
-    run(scene.limiter.count_denials());
+    run(scene.limiter.count_denials(false));
     let block = scene.block_of("login", "eve").unwrap();
     assert_eq!((block.ends, block.repetition()), (None, None), "the operator's block has no end");
     remove(&scene.limiter, Block, "login", "eve");
@@ -253,7 +253,7 @@ fn denials_beyond_the_room_for_notes_are_lost_and_counted() {
     };
     hits(0, 10_500);
     assert_eq!(scene.limiter.metrics().rule_blocks.lost_denials.get(), 500);
-    run(scene.limiter.count_denials());
+    run(scene.limiter.count_denials(false));
     hits(0, 9_000);
     assert_eq!(scene.limiter.metrics().rule_blocks.lost_denials.get(), 500);
 }
