@@ -17,7 +17,7 @@ use divvy_core::clock::Clock;
 use divvy_core::units;
 use divvy_server::{self as server, DEFAULT_METRICS_PATH};
 use divvy_telemetry::logging::{self, Format, Log};
-use divvy_telemetry::metrics::{Metrics, StatsdOptions, Transport};
+use divvy_telemetry::metrics::{DEFAULT_STATSD_PORT, Metrics, StatsdOptions};
 
 /// Changes by operators are logged at any level, unless the operator says otherwise.
 const AUDIT_DIRECTIVE: &str = "audit=info";
@@ -160,7 +160,7 @@ impl LogArgs {
         };
         let port = match (self.statsd_port, flag_or_variable(&None, "STATSD_PORT", &variable)) {
             (Some(port), _) => port,
-            (None, None) => StatsdOptions::DEFAULT_PORT,
+            (None, None) => DEFAULT_STATSD_PORT,
             (None, Some(text)) => {
                 text.parse().with_context(|| format!("STATSD_PORT is {text:?}, but must be a port number"))?
             }
@@ -170,8 +170,7 @@ impl LogArgs {
             bail!("--statsd-prefix is {prefix:?}, but must not contain white space or any of : | @ #");
         }
         let is_tcp = self.statsd_tcp || flag_or_variable(&None, "STATSD_USE_TCP", &variable).is_some();
-        let transport = if is_tcp { Transport::Tcp } else { Transport::Udp };
-        Ok(Some(StatsdOptions { host, port, prefix, transport }))
+        Ok(Some(StatsdOptions { host, port, prefix, is_tcp }))
     }
 }
 
@@ -258,9 +257,9 @@ mod tests {
         let variables = [("STATSD_HOST", "stats"), ("STATSD_PORT", "9125"), ("STATSD_PREFIX", "api")];
         let options = statsd(&[], &variables).unwrap().unwrap();
         assert_eq!((options.host.as_str(), options.port, options.prefix.as_str()), ("stats", 9125, "api"));
-        assert_eq!(options.transport, Transport::Udp);
+        assert!(!options.is_tcp);
         let options = statsd(&[], &[("STATSD_HOST", "stats"), ("STATSD_USE_TCP", "no")]).unwrap().unwrap();
-        assert_eq!((options.port, options.transport), (8125, Transport::Tcp));
+        assert_eq!((options.port, options.is_tcp), (8125, true));
         assert_eq!(statsd(&[], &[("STATSD_PORT", "9125"), ("STATSD_HOST", "")]), Ok(None));
         assert!(statsd(&[], &[("STATSD_HOST", "stats"), ("STATSD_PORT", "high")]).unwrap_err().contains("\"high\""));
     }
@@ -270,7 +269,7 @@ mod tests {
         let variables = [("STATSD_HOST", "stats"), ("STATSD_PORT", "9125")];
         let flags = ["--statsd-host", "other", "--statsd-port", "1", "--statsd-tcp"];
         let options = statsd(&flags, &variables).unwrap().unwrap();
-        assert_eq!((options.host.as_str(), options.port, options.transport), ("other", 1, Transport::Tcp));
+        assert_eq!((options.host.as_str(), options.port, options.is_tcp), ("other", 1, true));
         assert!(statsd(&["--statsd-port", "1"], &[]).unwrap_err().contains("--statsd-host"));
         assert!(statsd(&["--statsd-prefix", "a:b"], &variables).unwrap_err().contains("\"a:b\""));
     }

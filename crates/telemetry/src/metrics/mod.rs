@@ -31,7 +31,7 @@ pub use self::clients::{
 use self::registry::Registry;
 pub use self::registry::{Counts, Histogram, Metric, named_values};
 pub use self::rules::{Config, Hits, RuleBlocks, RuleCount, RuleHits};
-pub use self::statsd::{Statsd, StatsdOptions, Transport};
+pub use self::statsd::{DEFAULT_STATSD_PORT, Statsd, StatsdOptions};
 use divvy_core::clock::{Clock, NANOS_PER_SECOND};
 
 /// The handles of all metrics, one field per theme.

@@ -34,14 +34,12 @@ pub struct StatsdOptions {
     pub port: u16,
     /// Prefix of all names, without its dot.
     pub prefix: String,
-    /// UDP or TCP.
-    pub transport: Transport,
+    /// TCP, which sends a stream of lines, instead of UDP, whose packets may be lost.
+    pub is_tcp: bool,
 }
 
-impl StatsdOptions {
-    /// The port that statsd uses by default.
-    pub const DEFAULT_PORT: u16 = 8125;
-}
+/// The port that statsd uses by default.
+pub const DEFAULT_STATSD_PORT: u16 = 8125;
 
 /// Interval between reports. Most statsd servers add up ten seconds.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -111,11 +109,11 @@ impl Sender {
     /// Sends the changes since the last report. Without a connection, they are part of the next report. A report that
     /// fails midway is not sent again, because the part that has arrived would be counted twice.
     async fn send(&mut self) -> io::Result<()> {
-        let is_fresh = self.reports < REPORTS_PER_LOOK_UP || self.options.transport == Transport::Tcp;
+        let is_fresh = self.reports < REPORTS_PER_LOOK_UP || self.options.is_tcp;
         self.reports = if is_fresh { self.reports + 1 } else { 0 };
         let mut wire = match self.wire.take().filter(|_| is_fresh) {
             Some(wire) => wire,
-            None => Wire::connect(&self.options.host, self.options.port, self.options.transport).await?,
+            None => Wire::connect(&self.options.host, self.options.port, self.options.is_tcp).await?,
         };
         wire.send(&self.reporter.report(&self.metrics)).await?;
         self.wire = Some(wire);
@@ -212,15 +210,6 @@ const MAX_DATAGRAM: usize = 1432;
 /// Timeout for connecting and for sending.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Transport protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transport {
-    /// Packets, which may be lost.
-    Udp,
-    /// A stream of lines.
-    Tcp,
-}
-
 /// A connection to statsd.
 enum Wire {
     Udp(UdpSocket),
@@ -232,12 +221,12 @@ impl Wire {
     ///
     /// # Errors
     /// The name cannot be resolved, or none of its addresses answers.
-    pub async fn connect(host: &str, port: u16, transport: Transport) -> io::Result<Self> {
+    pub async fn connect(host: &str, port: u16, is_tcp: bool) -> io::Result<Self> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in lookup_host((host, port)).await? {
-            let connected = match transport {
-                Transport::Udp => udp(address).await.map(Self::Udp),
-                Transport::Tcp => in_time(TcpStream::connect(address)).await.map(Self::Tcp),
+            let connected = match is_tcp {
+                false => udp(address).await.map(Self::Udp),
+                true => in_time(TcpStream::connect(address)).await.map(Self::Tcp),
             };
             match connected {
                 Ok(wire) => return Ok(wire),
@@ -379,7 +368,7 @@ mod tests {
         let error = runtime.block_on(async {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
-            let mut wire = Wire::connect("127.0.0.1", address.port(), Transport::Tcp).await.unwrap();
+            let mut wire = Wire::connect("127.0.0.1", address.port(), true).await.unwrap();
             // More than the kernel buffers for a connection.
             wire.send(&["x".repeat(64 << 20)]).await.unwrap_err()
         });
