@@ -6,6 +6,8 @@
 //! when a line about the attempt is on stable storage. Nothing here depends on protocols or rules.
 
 mod entry;
+#[cfg(any(test, feature = "testing"))]
+mod testing;
 mod writer;
 
 use std::collections::HashMap;
@@ -170,16 +172,6 @@ impl AuditLog {
             // Lines that are not written by then are lost.
             let _ = timeout(FLUSH_TIMEOUT, writer.flush()).await;
         }
-    }
-
-    /// Holds up the thread that writes the file until the sender is dropped.
-    #[cfg(any(test, feature = "testing"))]
-    pub fn hold_up(&self) -> mpsc::Sender<()> {
-        let (hold, held) = mpsc::channel();
-        if let Some(writer) = &self.writer {
-            writer.push(String::new(), Some(Box::new(move |_| _ = held.recv())));
-        }
-        hold
     }
 }
 
