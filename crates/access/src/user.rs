@@ -321,7 +321,8 @@ impl fmt::Debug for Digest {
 #[derive(Clone, PartialEq, Eq)]
 pub struct SlowHash {
     hash: PasswordHash,
-    cost: (u32, u32, u32),
+    /// Memory, passes and lanes.
+    pub(super) cost: (u32, u32, u32),
 }
 
 impl SlowHash {
@@ -381,11 +382,6 @@ impl SlowHash {
     /// Returns whether this is the password's hash. Takes milliseconds of a processor.
     pub(super) fn matches(&self, password: &[u8]) -> bool {
         Argon2::default().verify_password(password, &self.hash).is_ok()
-    }
-
-    /// Returns memory, passes and lanes.
-    pub(super) fn cost(&self) -> (u32, u32, u32) {
-        self.cost
     }
 }
 
@@ -447,7 +443,7 @@ mod tests {
             assert!(!digest.matches(&Digest::of(wrong)) && !slow.matches(wrong), "{}", wrong.escape_ascii());
         }
         let decoy = slow.decoy().unwrap();
-        assert!(decoy.cost() == slow.cost() && decoy != slow && !decoy.matches(b"secret"));
+        assert!(decoy.cost == slow.cost && decoy != slow && !decoy.matches(b"secret"));
     }
 
     #[test]

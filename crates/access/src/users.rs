@@ -125,7 +125,7 @@ impl Users {
         let mut decoys = self.decoys.clone();
         for hash in own {
             // It takes the place of a decoy.
-            if let Some(place) = decoys.iter().position(|decoy| decoy.cost() == hash.cost()) {
+            if let Some(place) = decoys.iter().position(|decoy| decoy.cost == hash.cost) {
                 decoys.swap_remove(place);
             }
         }
@@ -160,13 +160,13 @@ fn decoys<'a>(users: impl Iterator<Item = &'a Arc<ActiveUser>>) -> Result<Vec<Ar
     let mut by_cost = BTreeMap::new();
     for user in users {
         for hash in &user.slow_hashes {
-            let count = user.slow_hashes.iter().filter(|other| other.cost() == hash.cost()).count();
-            let (_, most) = by_cost.entry(hash.cost()).or_insert((hash, 0));
+            let count = user.slow_hashes.iter().filter(|other| other.cost == hash.cost).count();
+            let (_, most) = by_cost.entry(hash.cost).or_insert((hash, 0));
             *most = count.max(*most);
         }
     }
     let mut all: Vec<(&SlowHash, usize)> = by_cost.into_values().collect();
-    let work = |hash: &SlowHash| u64::from(hash.cost().0) * u64::from(hash.cost().1);
+    let work = |hash: &SlowHash| u64::from(hash.cost.0) * u64::from(hash.cost.1);
     all.sort_by_key(|(hash, _)| std::cmp::Reverse(work(hash)));
     let mut decoys = Vec::new();
     for (hash, count) in all.into_iter().take(MAX_COSTS) {
@@ -343,7 +343,7 @@ mod tests {
     fn costs(users: &Users, name: &str) -> Vec<(u32, u32)> {
         let given = Given::User { name: name.as_bytes(), password: b"wrong" };
         let check = users.check_digests(&given).unwrap_err().unwrap();
-        let mut costs: Vec<_> = check.hashes.iter().map(|hash| (hash.cost().0, hash.cost().1)).collect();
+        let mut costs: Vec<_> = check.hashes.iter().map(|hash| (hash.cost.0, hash.cost.1)).collect();
         costs.sort_unstable();
         costs
     }
