@@ -202,11 +202,8 @@ impl<'de> Deserialize<'de> for Pairs<'de> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = map.next_entry()? {
-                    members.push(member);
-                }
-                Ok(Pairs(members))
+                let members = std::iter::from_fn(|| map.next_entry().transpose());
+                members.collect::<Result<_, _>>().map(Pairs)
             }
         }
         deserializer.deserialize_map(PairsVisitor)

@@ -10,6 +10,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::rc::Rc;
 
+use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{DuplicateKeyPolicy, MergeKeyPolicy, Options, Spanned};
 
@@ -317,12 +318,8 @@ impl<'de, T: Mapping + Deserialize<'de>, L: Deserialize<'de>> Visitor<'de> for M
         MappingVisitor(PhantomData).visit_map(map).map(|mapping| MappingOrList::Mapping(Box::new(mapping)))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let mut elements = Vec::new();
-        while let Some(element) = list.next_element()? {
-            elements.push(element);
-        }
-        Ok(MappingOrList::List(elements))
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(list)).map(MappingOrList::List)
     }
 }
 
