@@ -172,7 +172,7 @@ bench-instructions: libraries ## Instructions and cache misses per hit, by valgr
 	$(CARGO) bench --locked --bench instructions
 
 .PHONY: bench
-bench: generator ## Compare the cost of a hit with Redis's, case by case
+bench: generator ## Compare the cost of a hit with that of Redis and other rate limiters
 	$(COMPARE)
 
 # What loads the servers. cargo would not build it for a benchmark of another package.
@@ -183,7 +183,7 @@ generator: test-setup
 COMPARE = $(CARGO) bench --locked --bench compare -- $(BENCH_ARGS)
 .PHONY: plots
 plots: generator ## Measure CPU, latency and memory next to Redis, and draw the plots in docs/performance.md
-	$(COMPARE) --case pipelined --case single --peers --json $(CURDIR)/benches/plots/cpu.json
+	$(COMPARE) --case single --case pipelined --json $(CURDIR)/benches/plots/cpu.json
 	$(COMPARE) --case offered-load --json $(CURDIR)/benches/plots/latency.json
 	$(COMPARE) --case memory --json $(CURDIR)/benches/plots/memory.json
 	scripts/pictures cpu latency memory

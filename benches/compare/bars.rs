@@ -76,9 +76,9 @@ pub const BARS: [Bar; 19] = [
     ratio("zipf", Cpu, "divvy RESP", "redis INCR", AtMost(1.0)),
     ratio("open-loop", P99_9, "divvy RESP", "divvy RESP, idle", AtMost(2.0)),
     ratio("tenfold", Cpu, "divvy RESP", "redis INCR, a tenth of the actors", AtMost(6.0)),
-    ratio("gateways", Cpu, "HTTP/1.1 /v1/hit", "divvy RESP", AtMost(1.6)),
-    ratio("gateways", Cpu, "gRPC ShouldRateLimit", "divvy RESP", AtMost(2.0)),
-    ratio("gateways", Cpu, "gRPC, five descriptors", "gRPC ShouldRateLimit", AtMost(2.5)),
+    ratio("single", Cpu, "divvy HTTP", "divvy RESP", AtMost(1.6)),
+    ratio("single", Cpu, "divvy gRPC", "divvy RESP", AtMost(2.0)),
+    ratio("single", Cpu, "divvy gRPC, five descriptors", "divvy gRPC", AtMost(2.5)),
     ratio("tier-one", Cpu, "divvy RESP on redis", "redis, by divvy-bench", AtMost(0.6)),
     added("tier-one", P50, "divvy RESP on redis", "redis, by divvy-bench", AtMost(200.0)),
 ];

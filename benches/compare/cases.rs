@@ -5,7 +5,6 @@
 
 mod actors;
 mod builds;
-mod gateways;
 mod memory;
 mod offered_load;
 mod tier;
@@ -18,7 +17,7 @@ use serde::Serialize;
 use self::builds::Builds;
 use crate::divvy::{Divvy, Home, PLENTY, RESET_SECONDS, rules};
 use crate::load::{Generator, Load};
-use crate::peers;
+use crate::peers::{self, Peers};
 use crate::redis::{Fsync, Redis};
 use crate::rounds::{Samples, Subject, interleave};
 use crate::sample::Target;
@@ -49,11 +48,10 @@ const fn case(name: &'static str, about: &'static str, run: fn(&Setting, &mut Ta
     Case { name, about, run, is_long: false }
 }
 
-pub const CASES: [Case; 10] = [
-    case("pipelined", "32 requests in flight on each connection", pipelined),
+/// What users do comes first, and the easiest case last.
+pub const CASES: [Case; 9] = [
     case("single", "one request in flight on each connection", single),
     case("sync", "every hit on stable storage before its reply", sync),
-    case("denied", "every hit is denied", denied),
     case("actors", "many live counters: filling, hits, memory, disk, open loop, restart", actors::run),
     Case { is_long: true, ..case("hundred-million", "ten times as many", actors::run_tenfold) },
     case(
@@ -62,8 +60,9 @@ pub const CASES: [Case; 10] = [
         offered_load::run,
     ),
     case("memory", "resident memory with 10,000 actors and more, up to --actors", memory::run),
-    case("gateways", "HTTP and gRPC compared with RESP", gateways::run),
     case("tier", "divvy in front of redis", tier::run),
+    case("denied", "every hit is denied", denied),
+    case("pipelined", "32 requests in flight on each connection", pipelined),
 ];
 
 const FEW_ACTORS: u64 = 10_000;
@@ -74,43 +73,66 @@ const PIPELINE: u32 = 32;
 const INCR: &str = "INCR hit:{}";
 const RESP_HIT: &str = "DIVVY.HIT method=POST path=/v1/search/items ip={}";
 const LINE_HIT: &str = "HIT method=POST path=/v1/search/items ip={}";
+const HTTP_HIT: &str = "method=POST path=/v1/search/items ip={}";
+const GRPC_HIT: &str = "divvy method=POST path=/v1/search/items ip={}";
+/// Five counters of the same rule.
+const GRPC_HIT_OF_5: &str = "divvy method=POST path=/v1/search/items ip=a{} / method=POST path=/v1/search/items ip=b{} / \
+     method=POST path=/v1/search/items ip=c{} / method=POST path=/v1/search/items ip=d{} / \
+     method=POST path=/v1/search/items ip=e{}";
 const RESP_HIT_1: &str = "DIVVY.HIT ip={}";
 const LINE_HIT_1: &str = "HIT ip={}";
 const RESP_HIT_5: &str = "DIVVY.HIT method=POST path=/v1/orders/items ip={} tenant=acme plan=free";
 
-fn pipelined(setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
-    compare_with_redis("pipelined", PIPELINE, setting, table)
-}
-
 fn single(setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
-    compare_with_redis("single", 1, setting, table)
+    compare_with_peers("single", 1, setting, table, vec![], |divvy| {
+        vec![
+            Subject::new("divvy HTTP", load(divvy.http(), HTTP_HIT, 1)),
+            Subject::new("divvy gRPC, five descriptors", load(divvy.grpc(), GRPC_HIT_OF_5, 1)),
+        ]
+    })
 }
 
-fn compare_with_redis(case: &'static str, pipeline: u32, setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
+fn pipelined(setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
+    let (_home, many_rules) = serve(setting, "wal", MANY_RULES, PLENTY)?;
+    let with_many_rules = Subject::new("divvy RESP, 10,000 rules", load(many_rules.resp(), RESP_HIT, PIPELINE));
+    compare_with_peers("pipelined", PIPELINE, setting, table, vec![with_many_rules], |divvy| {
+        vec![
+            Subject::new("divvy RESP, five fields", load(divvy.resp(), RESP_HIT_5, PIPELINE)),
+            Subject::new("divvy RESP, one field", load(divvy.resp(), RESP_HIT_1, PIPELINE)),
+            Subject::new("divvy line, one field", load(divvy.line(), LINE_HIT_1, PIPELINE)),
+        ]
+    })
+}
+
+/// Compares `INCR` with other rate limiters, each build of divvy, and more loads.
+fn compare_with_peers(
+    case: &'static str,
+    pipeline: u32,
+    setting: &Setting,
+    table: &mut Table,
+    others: Vec<Subject>,
+    of_build: impl Fn(&Divvy) -> Vec<Subject>,
+) -> anyhow::Result<()> {
     let redis = Redis::start(&setting.directory, Fsync::EverySecond)?;
     let builds = Builds::serve(setting, "wal", PLENTY)?;
-    let (_home, many_rules) = serve(setting, "wal", MANY_RULES, PLENTY)?;
-    let peers = peers::start(&setting.peers, &setting.directory)?;
+    let peers = Peers::start(&setting.peers, &setting.directory, &redis, GRPC_HIT, table)?;
     let mut subjects = vec![
         Subject::new("redis INCR", load(redis.target(), INCR, pipeline)),
         Subject::new("redis, Divvy's script", load(redis.target(), &script(&redis, PLENTY)?, pipeline)),
     ];
+    let of_peers = peers.peers.iter();
+    subjects.extend(of_peers.map(|peer| Subject::new(&peer.name, load(peer.target.clone(), &peer.command, pipeline))));
     subjects.extend(builds.subjects(|divvy| {
-        vec![
+        let mut subjects = vec![
             Subject::new("divvy RESP", load(divvy.resp(), RESP_HIT, pipeline)),
             Subject::new("divvy line", load(divvy.line(), LINE_HIT, pipeline)),
-            Subject::new("divvy RESP, one field", load(divvy.resp(), RESP_HIT_1, pipeline)),
-            Subject::new("divvy line, one field", load(divvy.line(), LINE_HIT_1, pipeline)),
-            Subject::new("divvy RESP, five fields", load(divvy.resp(), RESP_HIT_5, pipeline)),
-        ]
+            Subject::new("divvy CL.THROTTLE", load(divvy.resp(), &peers::throttle("CL.THROTTLE"), pipeline)),
+            Subject::new("divvy gRPC", load(divvy.grpc(), GRPC_HIT, pipeline)),
+        ];
+        subjects.extend(of_build(divvy));
+        subjects
     }));
-    subjects.push(Subject::new("divvy RESP, 10,000 rules", load(many_rules.resp(), RESP_HIT, pipeline)));
-    if !peers.is_empty() {
-        let throttle = peers::throttle("CL.THROTTLE");
-        subjects.push(Subject::new("divvy CL.THROTTLE", load(builds.current().divvy.resp(), &throttle, pipeline)));
-    }
-    subjects
-        .extend(peers.iter().map(|peer| Subject::new(peer.name, load(peer.target.clone(), &peer.command, pipeline))));
+    subjects.extend(others);
     let samples = compare(case, setting, &subjects, table)?;
     for (subject, samples) in subjects.iter().zip(&samples).skip(1) {
         ensure!(samples.most_denied() == 0.0, "{} denied a hit: its actors have credit", subject.name);

@@ -168,7 +168,7 @@ impl Divvy {
     }
 
     pub fn grpc(&self) -> Target {
-        Target { addr: self.grpc.clone(), pid: self.process.id(), protocol: Protocol::Http }
+        Target { addr: self.grpc.clone(), pid: self.process.id(), protocol: Protocol::Grpc }
     }
 
     /// Returns the number of hits since the start whose counter was in memory, and of those whose counter was not.

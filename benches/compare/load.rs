@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 
+use crate::redis_benchmark;
 use crate::sample::{CONNECTIONS, Protocol, Sample, Target};
-use crate::{h2load, redis_benchmark};
 
 /// A load for a server.
 #[derive(Debug, Clone)]
@@ -24,19 +24,17 @@ pub struct Load {
 }
 
 /// The program that generates a load.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub enum Generator {
     DivvyBench,
     RedisBenchmark,
-    /// Sends this request in place of the command.
-    H2load(h2load::Ask),
 }
 
 impl Load {
     /// Loads the server for `seconds` with random actors, which differ in each round, after a warm-up that is the same
     /// for every case.
     pub fn run(&self, seconds: f64, round: u32) -> anyhow::Result<Sample> {
-        match &self.generator {
+        match self.generator {
             Generator::DivvyBench => {}
             Generator::RedisBenchmark => {
                 let requests = redis_benchmark::Requests {
@@ -47,7 +45,6 @@ impl Load {
                 };
                 return redis_benchmark::run(&requests, seconds);
             }
-            Generator::H2load(ask) => return h2load::run(&self.target, ask, seconds),
         }
         self.run_after(seconds, (seconds / 4.0).min(0.5), round)
     }
@@ -80,7 +77,8 @@ impl Load {
         let protocol = match self.target.protocol {
             Protocol::Line => "line",
             Protocol::Resp => "resp",
-            Protocol::Http => bail!("divvy-bench does not speak HTTP"),
+            Protocol::Http => "http",
+            Protocol::Grpc => "grpc",
         };
         let mut generator = Command::new(Path::new(env!("CARGO_BIN_EXE_divvy")).with_file_name("divvy-bench"));
         generator

@@ -19,7 +19,6 @@ mod bars;
 mod cases;
 mod disk;
 mod divvy;
-mod h2load;
 mod load;
 mod machine;
 mod peers;
@@ -59,10 +58,13 @@ struct Args {
     /// Another build of divvy, measured in the same rounds in the cases `pipelined`, `single` and `actors`
     #[arg(long, value_name = "DIVVY")]
     against: Option<PathBuf>,
-    /// Measure other rate limiters, too, as far as they are in the PATH: throttlecrab-server, limitador-server
-    #[arg(long)]
-    peers: bool,
-    /// redis-cell's library, to measure it, too
+    /// Measure a running server of Envoy's rate limit service over gRPC, too; may be repeated
+    #[arg(long = "peer", value_name = "NAME=ADDRESS", value_parser = peer)]
+    peers: Vec<(String, String)>,
+    /// Measure another server of Redis's protocol, too, such as Valkey
+    #[arg(long, value_name = "FILE")]
+    redis: Option<PathBuf>,
+    /// Measure redis-cell, too: its library
     #[arg(long, value_name = "FILE")]
     redis_cell: Option<PathBuf>,
     /// Write the table as JSON, too
@@ -76,6 +78,11 @@ struct Args {
     bench: bool,
 }
 
+fn peer(text: &str) -> Result<(String, String), String> {
+    let (name, addr) = text.split_once('=').ok_or("expected NAME=ADDRESS")?;
+    Ok((name.to_owned(), addr.to_owned()))
+}
+
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     ensure!(!cfg!(debug_assertions), "measures nothing worth knowing in a debug build: use `cargo bench`");
@@ -85,7 +92,7 @@ fn main() -> anyhow::Result<()> {
         actors: args.actors.unwrap_or(if args.quick { 1_000_000 } else { 10_000_000 }),
         directory: args.dir.unwrap_or_else(std::env::temp_dir),
         against: args.against,
-        peers: peers::Choice { installed: args.peers, redis_cell: args.redis_cell },
+        peers: peers::Choice { redis: args.redis, redis_cell: args.redis_cell, grpc: args.peers },
     };
     let mut table = Table::default();
     let is_wanted = |case: &&Case| match &args.cases[..] {

@@ -57,14 +57,27 @@ impl Drop for Process {
     }
 }
 
-/// Returns the user and system time of all threads of a process, from /proc.
-pub fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The second field is the program's name in parentheses, which may contain any character.
-    let fields = stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect::<Vec<_>>());
-    let ticks = |field: usize| fields.as_ref()?.get(field - 3)?.parse::<u64>().ok();
-    let (user, system) = ticks(14).zip(ticks(15)).with_context(|| format!("/proc/{pid}/stat: {stat}"))?;
-    Ok((user + system) as f64 / rustix::param::clock_ticks_per_second() as f64)
+/// Returns the process on this machine that listens on the port of `addr`.
+pub fn listener_on(addr: &str) -> anyhow::Result<u32> {
+    let (_, port) = addr.rsplit_once(':').context("an address has a port")?;
+    let port = format!(":{:04X}", port.parse::<u16>()?);
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap_or_default());
+    let sockets = tables.iter().flat_map(|table| table.lines()).filter_map(|line| {
+        let columns: Vec<_> = line.split_whitespace().collect();
+        // Its own address, the state LISTEN, and the inode.
+        let is_it = columns.get(1)?.ends_with(&port) && *columns.get(3)? == "0A";
+        is_it.then_some(format!("socket:[{}]", columns.get(9)?).into())
+    });
+    let sockets: Vec<std::path::PathBuf> = sockets.collect();
+    let has_socket = |pid: &u32| {
+        let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        files.filter_map(|file| std::fs::read_link(file.path()).ok()).any(|link| sockets.contains(&link))
+    };
+    let processes = std::fs::read_dir("/proc")?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    processes
+        .into_iter()
+        .find(has_socket)
+        .with_context(|| format!("no process of yours on this machine listens on {addr}"))
 }
 
 /// Sends `request` on a new connection. Returns the first `lines` lines of the reply, or fewer if the server closes the

@@ -46,11 +46,11 @@ pub enum Fsync {
 
 impl Redis {
     pub fn start(directory: &Path, fsync: Fsync) -> anyhow::Result<Self> {
-        Self::start_with(directory, fsync, &[])
+        Self::start_with(directory, fsync, Path::new("redis-server"), &[])
     }
 
-    /// Starts it with more options, such as a module.
-    pub fn start_with(directory: &Path, fsync: Fsync, options: &[&str]) -> anyhow::Result<Self> {
+    /// Starts `program` with more options, such as a module.
+    pub fn start_with(directory: &Path, fsync: Fsync, program: &Path, options: &[&str]) -> anyhow::Result<Self> {
         let data = TempDir::with_prefix_in("divvy-compare-redis-", directory)?;
         let port = free_port()?.to_string();
         let fsync = match fsync {
@@ -58,7 +58,7 @@ impl Redis {
             Fsync::Always => "always",
         };
         let process = Process::start(
-            Command::new("redis-server")
+            Command::new(program)
                 .args(["--port", &port, "--bind", "127.0.0.1", "--save", ""])
                 .args(["--appendonly", "yes", "--appendfsync", fsync, "--dir"])
                 .arg(data.path())
@@ -82,6 +82,11 @@ impl Redis {
 
     pub fn disk_bytes(&self) -> anyhow::Result<u64> {
         bytes_below(self.data.path()).context("sizes of Redis's files")
+    }
+
+    pub fn has_command(&self, name: &str) -> bool {
+        ask(&self.addr, &format!("COMMAND INFO {name}\r\n"), 2)
+            .is_ok_and(|reply| reply.contains("\n*") && !reply.contains("*-1"))
     }
 
     pub fn target(&self) -> Target {

@@ -16,8 +16,9 @@ pub struct Target {
 pub enum Protocol {
     Line,
     Resp,
-    /// HTTP, including gRPC.
     Http,
+    /// Envoy's rate limit service.
+    Grpc,
 }
 
 /// The figures that a generator reports and that are used here. Times are in microseconds.

@@ -134,7 +134,9 @@ impl Table {
     }
 
     pub fn add_note(&mut self, note: String) {
-        self.notes.push(note);
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
     }
 
     /// Returns the verdict on a row's subject; the worst one if there are several.

@@ -13,9 +13,11 @@ BARS = (
     ("divvy CL.THROTTLE", "divvy, CL.THROTTLE", "blue"),
     ("redis-cell", "redis-cell", "gray"),
     ("throttlecrab", "throttlecrab", "gray"),
+    ("divvy gRPC", "divvy, gRPC", "blue"),
+    ("limitador gRPC", "limitador, gRPC", "gray"),
     ("redis, Divvy's script", "Redis, Lua script", "gray"),
 )
-GROUPS = (("pipelined", "32 requests in a pipeline"), ("single", "One request at a time"))
+GROUPS = (("single", "One request at a time"), ("pipelined", "32 requests in a pipeline"))
 SERVERS = (("redis INCR", "Redis INCR", "orange"), ("divvy RESP", "divvy", "blue"))
 MOST_TICKS = 10
 

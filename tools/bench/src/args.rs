@@ -15,8 +15,8 @@ SECONDS accepts the units ms, s, m, h, d and w, as in 250ms. A number without a 
 
 /// Load a server with hits, and report its throughput, its latency and the cost of a request.
 ///
-/// Speaks the line protocol or RESP, so it can drive Redis, too: `divvy-bench --protocol resp --addr 127.0.0.1:6379
-/// --command 'INCR hits:{}'`.
+/// Drives Redis, too: `divvy-bench --protocol resp --addr 127.0.0.1:6379 --command 'INCR hits:{}'`. Over gRPC, it calls
+/// Envoy's rate limit service.
 ///
 /// Each connection sends a batch of `--pipeline` requests, waits for all replies, and sends the next batch. With
 /// `--rate`, requests are due at fixed times instead, whether or not the server keeps up. Their latency counts from the
@@ -26,7 +26,7 @@ SECONDS accepts the units ms, s, m, h, d and w, as in 250ms. A number without a 
 #[derive(clap::Parser)]
 #[command(name = "divvy-bench", version, max_term_width = 100, after_help = UNITS)]
 pub struct BenchArgs {
-    /// Address of the server [default: 127.0.0.1:8321 for the line protocol, 127.0.0.1:9049 for RESP]
+    /// Address of the server [default: 127.0.0.1, and divvy's port for the protocol]
     #[arg(long, value_name = "HOST:PORT")]
     pub addr: Option<String>,
 
@@ -42,8 +42,9 @@ pub struct BenchArgs {
     #[arg(long, env = "DIVVY_PASSWORD", value_name = "PASSWORD", hide_env_values = true)]
     pub password: Option<String>,
 
-    /// The request; `{}` becomes an actor of twelve digits. For RESP, words are split and quoted as in a shell
-    /// [default: `HIT ip={}`, for RESP `DIVVY.HIT ip={}`]
+    /// The request; `{}` becomes an actor of twelve digits. Words are split and quoted as in a shell, except for the line
+    /// protocol. For HTTP, they are the pairs of a hit. For gRPC, the pairs follow the domain, and `/` begins another
+    /// descriptor [default: `HIT ip={}`, for RESP `DIVVY.HIT ip={}`, for HTTP `ip={}`, for gRPC `divvy ip={}`]
     #[arg(long, value_name = "TEMPLATE")]
     pub command: Option<String>,
 
@@ -116,6 +117,8 @@ pub struct BenchArgs {
 pub enum Protocol {
     Line,
     Resp,
+    Http,
+    Grpc,
 }
 
 impl BenchArgs {
@@ -124,6 +127,8 @@ impl BenchArgs {
             (Some(addr), _) => addr,
             (None, Protocol::Line) => "127.0.0.1:8321",
             (None, Protocol::Resp) => "127.0.0.1:9049",
+            (None, Protocol::Http) => "127.0.0.1:8322",
+            (None, Protocol::Grpc) => "127.0.0.1:8323",
         }
     }
 
@@ -132,6 +137,8 @@ impl BenchArgs {
             (Some(command), _) => command,
             (None, Protocol::Line) => "HIT ip={}",
             (None, Protocol::Resp) => "DIVVY.HIT ip={}",
+            (None, Protocol::Http) => "ip={}",
+            (None, Protocol::Grpc) => "divvy ip={}",
         }
     }
 }

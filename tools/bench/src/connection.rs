@@ -8,6 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::args::Protocol;
+use crate::http2::{CallCounter, OPENING};
 use anyhow::{Context, bail};
 
 use divvy_server::protocol::{line, resp};
@@ -54,7 +55,7 @@ pub fn connect(address: SocketAddr, protocol: Protocol, login: Option<Login<'_>>
 fn authenticate(socket: &mut TcpStream, protocol: Protocol, Login { user, password }: Login<'_>) -> io::Result<()> {
     let (request, welcome) = match protocol {
         Protocol::Line => (line::format_auth(password).into_bytes(), "OK"),
-        Protocol::Resp => {
+        _ => {
             let mut request = Vec::new();
             let words: Vec<_> = ["AUTH"].into_iter().chain(user).chain([password]).collect();
             resp::write_request(&mut request, &words);
@@ -76,7 +77,7 @@ impl<'a> Connection<'a> {
     pub fn new(socket: &'a TcpStream, protocol: Protocol, denial: &'static [u8]) -> Self {
         Self {
             socket,
-            output: Vec::new(),
+            output: if protocol == Protocol::Grpc { OPENING.into() } else { Vec::new() },
             written: 0,
             input: vec![0; INPUT_BYTES].into_boxed_slice(),
             filled: 0,
@@ -113,6 +114,7 @@ impl<'a> Connection<'a> {
         let (counts, used) = self.replies.count(self.input.get(..self.filled).unwrap_or_default())?;
         self.input.copy_within(used..self.filled, 0);
         self.filled -= used;
+        self.output.append(&mut self.replies.calls.answers);
         Ok(counts)
     }
 }
@@ -124,9 +126,10 @@ const SHOWN_ERROR: usize = 200;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReplyCounts {
     pub replies: u64,
-    /// Replies that deny: `OK false …`, or an array that starts with the integer of a denial (see [`number_of_a_denial`]).
+    /// Replies that deny: `OK false …`, or an array that starts with the integer of a denial (see [`number_of_a_denial`]), or
+    /// status 429, or OVER_LIMIT.
     pub denied: u64,
-    /// Replies that are errors: `ERR …`, or a RESP error.
+    /// Replies that are errors: `ERR …`, a RESP error, another status, or a call without a message.
     pub errors: u64,
 }
 
@@ -145,45 +148,60 @@ pub struct ReplyCounter {
     counts: ReplyCounts,
     /// The first error reply, cut to a length that can be shown.
     pub first_error: Option<String>,
-    /// Remaining bytes of a string and its line break.
+    /// Remaining bytes of a string and its line break, or of a body.
     skip: u64,
-    reply: RespReply,
+    reply: PartialReply,
+    pub calls: CallCounter,
 }
 
-/// The RESP reply that is being read.
+/// The reply of RESP or HTTP that is being read.
 #[derive(Debug, Clone, Copy)]
-struct RespReply {
-    /// Values that are missing, including those inside arrays.
+struct PartialReply {
+    /// Values that are missing, including those inside arrays. An HTTP response is one value.
     missing: u64,
-    /// Values read so far.
+    /// Values or lines read so far.
     seen: u64,
+    /// The length of an HTTP response's body.
+    body: u64,
     denied: bool,
     error: bool,
 }
 
-const FRESH: RespReply = RespReply { missing: 1, seen: 0, denied: false, error: false };
+const FRESH: PartialReply = PartialReply { missing: 1, seen: 0, body: 0, denied: false, error: false };
 
 impl ReplyCounter {
     pub fn new(protocol: Protocol, denial: &'static [u8]) -> Self {
-        Self { protocol, denial, counts: ReplyCounts::default(), first_error: None, skip: 0, reply: FRESH }
+        Self {
+            protocol,
+            denial,
+            counts: ReplyCounts::default(),
+            first_error: None,
+            skip: 0,
+            reply: FRESH,
+            calls: CallCounter::default(),
+        }
     }
 
     /// Counts the replies that end in `bytes`. Returns the counts and the number of bytes used. The unused bytes are
     /// the start of a line. Pass them again, followed by the bytes after them.
     pub fn count(&mut self, bytes: &[u8]) -> anyhow::Result<(ReplyCounts, usize)> {
+        if self.protocol == Protocol::Grpc {
+            return self.calls.count(bytes);
+        }
         let mut rest = bytes;
         loop {
             let skipped = usize::try_from(self.skip).map_or(rest.len(), |skip| skip.min(rest.len()));
             rest = rest.get(skipped..).unwrap_or_default();
             self.skip -= skipped as u64;
             if self.skip == 0 && self.reply.missing == 0 {
-                self.end_resp_reply();
+                self.end_reply();
             }
             let Some(end) = memchr::memchr(b'\n', rest) else { break };
             let (line, after) = rest.split_at(end);
             match self.protocol {
                 Protocol::Line => self.line(line)?,
-                Protocol::Resp => self.resp_line(line.strip_suffix(b"\r").unwrap_or(line))?,
+                Protocol::Http => self.http_line(line.trim_ascii_end())?,
+                _ => self.resp_line(line.strip_suffix(b"\r").unwrap_or(line))?,
             }
             rest = after.get(1..).unwrap_or_default();
         }
@@ -226,7 +244,31 @@ impl ReplyCounter {
         Ok(())
     }
 
-    fn end_resp_reply(&mut self) {
+    /// Reads a line of a response's head.
+    fn http_line(&mut self, line: &[u8]) -> anyhow::Result<()> {
+        if self.reply.seen == 0 {
+            match line.strip_prefix(b"HTTP/1.1 ").and_then(|rest| rest.get(..3)) {
+                Some(b"200") => {}
+                Some(b"429") => self.reply.denied = true,
+                Some(_) => {
+                    self.reply.error = true;
+                    self.keep_error(line);
+                }
+                None => bail!("the reply is not HTTP: {:?}", shown(line)),
+            }
+        } else if line.is_empty() {
+            self.reply.missing = 0;
+            self.skip = self.reply.body;
+        } else if let Some((name, value)) = line.split_at_checked("content-length:".len())
+            && name.eq_ignore_ascii_case(b"content-length:")
+        {
+            self.reply.body = length(value.trim_ascii())?.unwrap_or(0);
+        }
+        self.reply.seen += 1;
+        Ok(())
+    }
+
+    fn end_reply(&mut self) {
         self.counts.replies += 1;
         self.counts.denied += u64::from(self.reply.denied);
         self.counts.errors += u64::from(self.reply.error);
@@ -304,6 +346,33 @@ mod tests {
         assert_eq!((denied_of("cl.throttle k 1 1 60"), denied_of("DIVVY.HIT ip=a")), (1, 2));
     }
 
+    const HTTP: &[u8] =
+        b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\na\n\nHTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n\
+        HTTP/1.1 503 Service Unavailable\r\ncontent-length:1\r\n\r\nx";
+
+    #[test]
+    fn each_response_is_a_reply() {
+        let (counts, error) = count_in_pieces(Protocol::Http, HTTP, &[]);
+        assert_eq!(counts, ReplyCounts { replies: 3, denied: 1, errors: 1 });
+        assert_eq!(error.as_deref(), Some("HTTP/1.1 503 Service Unavailable"));
+    }
+
+    /// Settings and their acknowledgment, an allowed call, a denied one, and one without a message.
+    const CALLS: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\0\x04\x01\0\0\0\0\
+        \0\0\x01\x01\x04\0\0\0\x01\x88\0\0\x07\0\0\0\0\0\x01\0\0\0\0\x02\x08\x01\0\0\x01\x01\x05\0\0\0\x01\x88\
+        \0\0\x07\0\0\0\0\0\x03\0\0\0\0\x02\x08\x02\0\0\x01\x01\x05\0\0\0\x03\x88\
+        \0\0\x01\x01\x05\0\0\0\x05\x88";
+
+    #[test]
+    fn each_call_is_a_reply() {
+        let (counts, _) = count_in_pieces(Protocol::Grpc, CALLS, &[]);
+        assert_eq!(counts, ReplyCounts { replies: 3, denied: 1, errors: 1 });
+        let mut counter = ReplyCounter::new(Protocol::Grpc, b"0");
+        counter.count(CALLS).unwrap();
+        assert_eq!(counter.calls.answers, b"\0\0\0\x04\x01\0\0\0\0");
+        assert!(counter.count(b"\0\0\0\x07\0\0\0\0\0").is_err(), "GOAWAY");
+    }
+
     #[test]
     fn error_inside_an_array_makes_the_reply_an_error() {
         let (counts, _) = count_in_pieces(Protocol::Resp, b"*2\r\n:1\r\n-ERR x\r\n", &[]);
@@ -329,6 +398,8 @@ mod tests {
             (Protocol::Resp, &b"OK true 1 1\n"[..], "the reply is not RESP: it starts with 'O'"),
             (Protocol::Resp, b"$x\r\n", "a reply has \"x\" in place of a length"),
             (Protocol::Resp, b"*-2\r\n", "a reply has \"-2\" in place of a length"),
+            (Protocol::Http, b"-ERR unknown\r\n", "the reply is not HTTP: \"-ERR unknown\""),
+            (Protocol::Grpc, b"HTTP/1.1 400 Bad Request\r\n", "the reply is not HTTP/2"),
             (Protocol::Line, b"-ERR unknown\r\n", "the reply is not of the line protocol: \"-ERR unknown\""),
         ] {
             let error = ReplyCounter::new(protocol, b"0").count(bytes).unwrap_err().to_string();
@@ -340,14 +411,16 @@ mod tests {
         #[test]
         fn counts_do_not_depend_on_the_cuts(mut cuts in prop::collection::vec(0..RESP.len(), 0..12)) {
             cuts.sort_unstable();
-            prop_assert_eq!(count_in_pieces(Protocol::Resp, RESP, &cuts), count_in_pieces(Protocol::Resp, RESP, &[]));
-            cuts.retain(|cut| *cut < LINES.len());
-            prop_assert_eq!(count_in_pieces(Protocol::Line, LINES, &cuts), count_in_pieces(Protocol::Line, LINES, &[]));
+            let streams = [(Protocol::Resp, RESP), (Protocol::Http, HTTP), (Protocol::Grpc, CALLS), (Protocol::Line, LINES)];
+            for (protocol, stream) in streams {
+                let cuts: Vec<_> = cuts.iter().copied().filter(|cut| *cut < stream.len()).collect();
+                prop_assert_eq!(count_in_pieces(protocol, stream, &cuts), count_in_pieces(protocol, stream, &[]));
+            }
         }
 
         #[test]
         fn any_bytes_are_counted_or_rejected(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            for protocol in [Protocol::Line, Protocol::Resp] {
+            for protocol in [Protocol::Line, Protocol::Resp, Protocol::Http, Protocol::Grpc] {
                 if let Ok((_, used)) = ReplyCounter::new(protocol, b"0").count(&bytes) {
                     prop_assert!(used <= bytes.len());
                 }

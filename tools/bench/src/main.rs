@@ -2,10 +2,11 @@
 //!
 //! A `plan` contains the requests and their keys. Each thread's `worker` drives its lanes. A lane sends requests over a
 //! `connection`, at its own pace or by a schedule, and counts the replies. `report` presents the results. The generator does not
-//! interpret requests: any request of either protocol works.
+//! interpret requests: any request of the line protocol or RESP works.
 
 mod args;
 mod connection;
+mod http2;
 mod plan;
 mod report;
 #[cfg(test)]
@@ -82,6 +83,9 @@ fn connect_all(addr: &str, args: &BenchArgs) -> anyhow::Result<Vec<TcpStream>> {
     ensure!(!has_line_break, "--password contains a line break, which a password must not");
     let login = match (&args.password, &args.user) {
         (None, _) => None,
+        (Some(_), _) if matches!(args.protocol, Protocol::Http | Protocol::Grpc) => {
+            bail!("--password is for --protocol line and resp only")
+        }
         (Some(_), Some(_)) if args.protocol == Protocol::Line => {
             bail!("the line protocol logs in as the user default only: add --protocol resp, or leave out --user")
         }

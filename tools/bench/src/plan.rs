@@ -2,16 +2,20 @@
 //! before the run. Sending a request means copying it and filling in the key. Also the keys: which one is next, and how it is
 //! written.
 
+use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use anyhow::{Context, ensure};
+use memchr::memmem;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rand_distr::Zipf;
 
 use crate::args::{BenchArgs, Protocol};
 use crate::connection::number_of_a_denial;
+use crate::http2::{CallHeads, rate_limit_body};
 use divvy_core::clock::NANOS_PER_SECOND;
+use divvy_server::protocol::resp;
 
 /// The plan of a run. Times are in nanoseconds since the run began.
 #[derive(Debug)]
@@ -47,10 +51,6 @@ impl Plan {
     /// # Errors
     /// The command is not a valid request of the protocol.
     pub fn new(args: &BenchArgs) -> anyhow::Result<Self> {
-        let template = match args.protocol {
-            Protocol::Line => RequestTemplate::line(args.command())?,
-            Protocol::Resp => RequestTemplate::resp(args.command())?,
-        };
         let warmup_ns = nanos(args.warmup.0.as_secs_f64());
         let requests = args.requests.map(|requests| requests.get());
         let measured_ns = match (requests, args.rate) {
@@ -60,7 +60,7 @@ impl Plan {
             (Some(_), None) => u64::MAX,
         };
         Ok(Self {
-            template,
+            template: RequestTemplate::new(args.protocol, args.command(), args.addr())?,
             denial: number_of_a_denial(args.command()),
             pipeline: args.pipeline.get(),
             rate: args.rate,
@@ -84,6 +84,8 @@ fn nanos(seconds: f64) -> u64 {
 
 const PLACEHOLDER: &str = "{}";
 const EMPTY: &str = "the command is empty";
+/// Text that stands for a key while a request is encoded. It is as long as a key.
+const GAP: &str = "{}{}{}{}{}{}";
 
 /// An encoded request with gaps for the key.
 #[derive(Debug, Default)]
@@ -92,47 +94,58 @@ pub struct RequestTemplate {
     before: Vec<Vec<u8>>,
     /// Text after the last key, or the whole request if it has no key.
     end: Vec<u8>,
+    /// The beginning of a gRPC call, whose body is the template.
+    heads: Option<CallHeads>,
 }
 
 impl RequestTemplate {
-    /// Encodes a line of Divvy's protocol. `{}` stands for the key.
-    pub fn line(command: &str) -> anyhow::Result<Self> {
-        ensure!(!command.contains(['\n', '\r']), "a command of the line protocol is one line");
+    /// Encodes a command for the server at `addr`. `{}` stands for the key.
+    pub fn new(protocol: Protocol, command: &str, addr: &str) -> anyhow::Result<Self> {
         ensure!(!command.trim().is_empty(), EMPTY);
-        let mut template = Self::default();
-        template.push(command);
-        template.end.push(b'\n');
-        Ok(template)
-    }
-
-    /// Encodes the command as a RESP array of its words, split and quoted as in a shell. `{}` in a word stands for the
-    /// key.
-    pub fn resp(command: &str) -> anyhow::Result<Self> {
+        if protocol == Protocol::Line {
+            ensure!(!command.contains(['\n', '\r']), "a command of the line protocol is one line");
+            return Ok(Self::with_gaps(format!("{command}\n").replace(PLACEHOLDER, GAP).as_bytes()));
+        }
         let words = shlex::split(command).context("the command has an unclosed quote or ends with a backslash")?;
-        ensure!(!words.is_empty(), EMPTY);
+        let words: Vec<String> = words.iter().map(|word| word.replace(PLACEHOLDER, GAP)).collect();
+        let (first, others) = words.split_first().context(EMPTY)?;
+        match protocol {
+            Protocol::Line | Protocol::Resp => {
+                let mut request = Vec::new();
+                resp::write_request(&mut request, &words);
+                Ok(Self::with_gaps(&request))
+            }
+            Protocol::Http => {
+                let pairs = words.iter().map(|word| pair(word)).collect::<anyhow::Result<BTreeMap<_, _>>>()?;
+                let body = serde_json::json!({ "operation": pairs }).to_string();
+                let head = format!("POST /v1/hit HTTP/1.1\r\nhost: {addr}\r\ncontent-type: application/json\r\n");
+                let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+                Ok(Self::with_gaps(request.as_bytes()))
+            }
+            Protocol::Grpc => {
+                let body = rate_limit_body(first, others)?;
+                Ok(Self { heads: Some(CallHeads::new(addr, body.len())?), ..Self::with_gaps(&body) })
+            }
+        }
+    }
+
+    fn with_gaps(request: &[u8]) -> Self {
         let mut template = Self::default();
-        template.push(&format!("*{}\r\n", words.len()));
-        for word in &words {
-            let keys = word.matches(PLACEHOLDER).count();
-            let length = word.len() - keys * PLACEHOLDER.len() + keys * KEY_DIGITS;
-            template.push(&format!("${length}\r\n"));
-            template.push(word);
-            template.push("\r\n");
+        let mut rest = request;
+        while let Some((before, after)) = memmem::find(rest, GAP.as_bytes()).and_then(|at| rest.split_at_checked(at)) {
+            template.before.push(before.into());
+            rest = after.get(GAP.len()..).unwrap_or_default();
         }
-        Ok(template)
+        template.end = rest.into();
+        template
     }
 
-    fn push(&mut self, text: &str) {
-        let mut parts = text.split(PLACEHOLDER);
-        self.end.extend(parts.next().unwrap_or_default().bytes());
-        for after_key in parts {
-            self.before.push(std::mem::replace(&mut self.end, after_key.into()));
+    /// Appends a connection's request number `index`, with `key`, to `output`. Keys with more than [`KEY_DIGITS`] digits keep
+    /// only their last digits.
+    pub fn append(&self, key: u64, index: u64, output: &mut Vec<u8>) {
+        if let Some(heads) = &self.heads {
+            heads.append(index, output);
         }
-    }
-
-    /// Appends the request for `key` to `output`. Keys with more than [`KEY_DIGITS`] digits keep only their last
-    /// digits.
-    pub fn append(&self, key: u64, output: &mut Vec<u8>) {
         let digits = decimal(key);
         for before in &self.before {
             output.extend_from_slice(before);
@@ -140,6 +153,11 @@ impl RequestTemplate {
         }
         output.extend_from_slice(&self.end);
     }
+}
+
+/// Splits `KEY=VALUE`.
+pub fn pair(word: &str) -> anyhow::Result<(&str, &str)> {
+    word.split_once('=').with_context(|| format!("{word} is not KEY=VALUE"))
 }
 
 /// Decimal digits of a key, as in redis-benchmark's `__rand_int__`: every request has the same length.
@@ -280,34 +298,49 @@ mod tests {
         assert_eq!([0, 1, 2].map(|thread| plan.budget(thread, 3)), [4, 3, 3]);
     }
 
+    fn encode(protocol: Protocol, command: &str) -> anyhow::Result<RequestTemplate> {
+        RequestTemplate::new(protocol, command, "divvy:8322")
+    }
+
     fn encoded(template: &RequestTemplate, key: u64) -> String {
         let mut output = Vec::new();
-        template.append(key, &mut output);
+        template.append(key, 0, &mut output);
         String::from_utf8(output).unwrap()
     }
 
     #[test]
     fn line_is_sent_as_written() {
-        let template = RequestTemplate::line("HIT path=/a ip={}").unwrap();
+        let template = encode(Protocol::Line, "HIT path=/a ip={}").unwrap();
         assert_eq!(encoded(&template, 42), "HIT path=/a ip=000000000042\n");
-        assert_eq!(encoded(&RequestTemplate::line("HIT").unwrap(), 42), "HIT\n");
+        assert_eq!(encoded(&encode(Protocol::Line, "HIT").unwrap(), 42), "HIT\n");
     }
 
     #[test]
     fn resp_lengths_include_the_keys() {
-        let template = RequestTemplate::resp("SET '{} or {}' x{}").unwrap();
+        let template = encode(Protocol::Resp, "SET '{} or {}' x{}").unwrap();
         let key = "000000000007";
         assert_eq!(encoded(&template, 7), format!("*3\r\n$3\r\nSET\r\n$28\r\n{key} or {key}\r\n$13\r\nx{key}\r\n"));
-        assert_eq!(encoded(&RequestTemplate::resp("PING").unwrap(), 7), "*1\r\n$4\r\nPING\r\n");
+        assert_eq!(encoded(&encode(Protocol::Resp, "PING").unwrap(), 7), "*1\r\n$4\r\nPING\r\n");
+    }
+
+    #[test]
+    fn http_request_is_a_hit_with_its_length() {
+        let request = encoded(&encode(Protocol::Http, "ip={} path='/a b'").unwrap(), 7);
+        let (head, body) = request.split_once("\r\n\r\n").unwrap();
+        assert_eq!(body, r#"{"operation":{"ip":"000000000007","path":"/a b"}}"#);
+        assert!(head.starts_with("POST /v1/hit HTTP/1.1\r\nhost: divvy:8322\r\n"), "{head}");
+        assert!(head.ends_with(&format!("\r\ncontent-length: {}", body.len())), "{head}");
     }
 
     #[test]
     fn invalid_commands_are_rejected() {
         for (template, expected) in [
-            (RequestTemplate::line("HIT\nHIT"), "a command of the line protocol is one line"),
-            (RequestTemplate::line(" "), EMPTY),
-            (RequestTemplate::resp(""), EMPTY),
-            (RequestTemplate::resp("GET 'x"), "the command has an unclosed quote or ends with a backslash"),
+            (encode(Protocol::Line, "HIT\nHIT"), "a command of the line protocol is one line"),
+            (encode(Protocol::Line, " "), EMPTY),
+            (encode(Protocol::Resp, ""), EMPTY),
+            (encode(Protocol::Http, "ip"), "ip is not KEY=VALUE"),
+            (encode(Protocol::Grpc, "divvy ip"), "ip is not KEY=VALUE"),
+            (encode(Protocol::Resp, "GET 'x"), "the command has an unclosed quote or ends with a backslash"),
         ] {
             assert_eq!(template.unwrap_err().to_string(), expected);
         }

@@ -245,8 +245,8 @@ impl<'a> Lane<'a> {
         if !self.is_waiting() {
             self.quiet_since_ns = now_ns;
         }
-        for _ in 0..count {
-            shared.plan.template.append(actor(shared.keys.next_key()), &mut self.connection.output);
+        for index in self.sent..self.sent + count {
+            shared.plan.template.append(actor(shared.keys.next_key()), index, &mut self.connection.output);
         }
         self.sent += count;
         self.connection.send()

@@ -23,6 +23,8 @@ struct Server {
     child: Child,
     line: String,
     resp: String,
+    http: String,
+    grpc: String,
 }
 
 impl Server {
@@ -30,7 +32,16 @@ impl Server {
         let divvy = Path::new(env!("CARGO_BIN_EXE_divvy-bench")).with_file_name("divvy");
         assert!(divvy.exists(), "{} does not exist: build it with `cargo build`", divvy.display());
         let mut command = program(divvy.to_str().unwrap());
-        command.args(["serve", EXAMPLE, "--store", "memory", "--http-listen", "none", "--grpc-listen", "none"]);
+        command.args([
+            "serve",
+            EXAMPLE,
+            "--store",
+            "memory",
+            "--http-listen",
+            "127.0.0.1:0",
+            "--grpc-listen",
+            "127.0.0.1:0",
+        ]);
         command.args(["--listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0"]).args(flags).env("RUST_LOG", "warn");
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -39,8 +50,9 @@ impl Server {
             announced.unwrap_or_else(|| panic!("divvy serve ended at start"))
         };
         let (line, resp) = (address("line protocol on "), address("RESP on "));
+        let (http, grpc) = (address("HTTP on "), address("gRPC on "));
         address("rules:");
-        Self { child, line, resp }
+        Self { child, line, resp, http, grpc }
     }
 }
 
@@ -129,6 +141,24 @@ fn documented_loads_hit_a_rule_that_allows_and_denies() {
         let report: serde_json::Value = serde_json::from_str(&report).unwrap();
         let denied = report["denied"].as_u64().unwrap();
         assert!((1..10_000).contains(&denied) && report["warning"].is_null(), "{report}");
+    }
+}
+
+#[test]
+fn hits_over_http_and_grpc_are_counted_and_denied() {
+    let server = Server::start(&[]);
+    let pairs = "method=GET path=/pantry/jam ip={}";
+    for (protocol, address, command) in
+        [("http", &server.http, pairs), ("grpc", &server.grpc, &format!("divvy {pairs}/1 / {pairs}/2"))]
+    {
+        let load = ["--protocol", protocol, "--addr", address, "--command", command, "--json"];
+        let load =
+            [&load[..], &["--requests", "2000", "--connections", "3", "--pipeline", "4", "--keys", "10"]].concat();
+        let (code, report, error) = run(&mut divvy_bench(&load));
+        assert_eq!(code, 0, "{report}{error}");
+        let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+        let denied = report["denied"].as_u64().unwrap();
+        assert!(report["requests"] == 2_000 && (1..2_000).contains(&denied), "{report}");
     }
 }
 

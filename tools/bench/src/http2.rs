@@ -1,0 +1,147 @@
+//! The part of HTTP/2 that calls of Envoy's rate limit service need: the frames of a call, and the counts of the calls that
+//! end in a stream of frames.
+//!
+//! There is no flow control: servers open their windows as they read, and the calls in flight are few and short.
+
+use anyhow::{Context, bail, ensure};
+use divvy_server::grpc::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use divvy_server::grpc::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use divvy_server::grpc::messages::envoy::service::ratelimit::v3::RateLimitRequest;
+use prost::Message;
+
+use crate::connection::ReplyCounts;
+use crate::plan::pair;
+
+/// What a client sends first: the preface, empty settings, and a window for replies of 2 GiB.
+pub const OPENING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\x04\x08\0\0\0\0\0\x7f\xff\0\0";
+const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+// Types of frames, and their flags.
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const END_STREAM: u8 = 1;
+const ACK: u8 = 1;
+const END_HEADERS: u8 = 4;
+/// Maximum length of a frame's payload, unless the settings say otherwise.
+const MAX_PAYLOAD: usize = 16_384;
+/// Length of a message's prefix.
+const PREFIX: usize = 5;
+
+/// The header blocks of calls. The first call of a connection adds its fields to the server's table. Later calls refer to
+/// them, as gRPC's clients do.
+#[derive(Debug)]
+pub struct CallHeads {
+    first: Vec<u8>,
+    body_length: usize,
+}
+
+impl CallHeads {
+    pub fn new(addr: &str, body_length: usize) -> anyhow::Result<Self> {
+        ensure!(body_length <= MAX_PAYLOAD, "the message is longer than {MAX_PAYLOAD} bytes");
+        // POST and http have numbers.
+        let mut first = vec![0x83, 0x86];
+        let fields = [":path", METHOD, ":authority", addr, "content-type", "application/grpc", "te", "trailers"];
+        for [name, value] in fields.as_chunks().0 {
+            first.push(0x40);
+            for text in [name, value] {
+                first.push(u8::try_from(text.len()).ok().filter(|length| *length < 127).context("--addr is too long")?);
+                first.extend(text.bytes());
+            }
+        }
+        Ok(Self { first, body_length })
+    }
+
+    /// Appends everything but the body of a connection's call number `index`.
+    pub fn append(&self, index: u64, output: &mut Vec<u8>) {
+        let head = if index == 0 { &self.first[..] } else { &[0x83, 0x86, 0xc1, 0xc0, 0xbf, 0xbe] };
+        let stream = index as u32 * 2 + 1;
+        append_frame_head(output, head.len(), HEADERS, END_HEADERS, stream);
+        output.extend_from_slice(head);
+        append_frame_head(output, self.body_length, DATA, END_STREAM, stream);
+    }
+}
+
+fn append_frame_head(output: &mut Vec<u8>, length: usize, kind: u8, flags: u8, stream: u32) {
+    let [_, length @ ..] = (length as u32).to_be_bytes();
+    output.extend_from_slice(&length);
+    output.extend_from_slice(&[kind, flags]);
+    output.extend_from_slice(&stream.to_be_bytes());
+}
+
+/// Encodes a call's body: a domain, and the pairs of descriptors, with `/` between two of them.
+pub fn rate_limit_body(domain: &str, words: &[String]) -> anyhow::Result<Vec<u8>> {
+    let entry = |word: &String| {
+        let (key, value) = pair(word)?;
+        Ok(Entry { key: key.to_owned().into(), value: value.to_owned().into() })
+    };
+    let descriptor = |words: &[String]| {
+        let entries = words.iter().map(entry).collect::<anyhow::Result<_>>()?;
+        Ok(RateLimitDescriptor { entries, ..RateLimitDescriptor::default() })
+    };
+    let descriptors = words.split(|word| word == "/").map(descriptor).collect::<anyhow::Result<_>>()?;
+    let message = RateLimitRequest { domain: domain.to_owned().into(), descriptors, hits_addend: 0 }.encode_to_vec();
+    let mut body = vec![0];
+    body.extend((message.len() as u32).to_be_bytes());
+    body.extend(message);
+    Ok(body)
+}
+
+/// Counts the calls that end on one connection.
+#[derive(Debug, Default)]
+pub struct CallCounter {
+    counts: ReplyCounts,
+    /// Messages of calls that have not ended, and those of them that deny.
+    messages: u64,
+    denials: u64,
+    /// Frames that the server is waiting for.
+    pub answers: Vec<u8>,
+}
+
+impl CallCounter {
+    /// Counts as [`ReplyCounter::count`](crate::connection::ReplyCounter::count) does. The unused bytes are the start of a
+    /// frame.
+    pub fn count(&mut self, bytes: &[u8]) -> anyhow::Result<(ReplyCounts, usize)> {
+        let mut rest = bytes;
+        while let Some(([length @ .., kind, flags, _, _, _, _], after)) = rest.split_first_chunk::<9>() {
+            let length = length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
+            ensure!(length <= MAX_PAYLOAD, "the reply is not HTTP/2 (is this the gRPC port?)");
+            let Some((payload, next)) = after.split_at_checked(length) else { break };
+            self.frame(*kind, *flags, payload)?;
+            rest = next;
+        }
+        Ok((std::mem::take(&mut self.counts), bytes.len() - rest.len()))
+    }
+
+    fn frame(&mut self, kind: u8, flags: u8, payload: &[u8]) -> anyhow::Result<()> {
+        match kind {
+            DATA if payload.len() >= PREFIX => {
+                self.messages += 1;
+                // The first field is the overall code, and 2 is OVER_LIMIT.
+                self.denials += u64::from(payload.get(PREFIX..PREFIX + 2) == Some(&[8, 2]));
+            }
+            SETTINGS | PING if flags & ACK == 0 => {
+                let payload = if kind == PING { payload } else { &[] };
+                append_frame_head(&mut self.answers, payload.len(), kind, ACK, 0);
+                self.answers.extend_from_slice(payload);
+            }
+            GOAWAY => {
+                bail!("the server ends the connection: {}", String::from_utf8_lossy(payload.get(8..).unwrap_or(&[])))
+            }
+            _ => {}
+        }
+        let is_reset = kind == RST_STREAM && payload != [0; 4];
+        if is_reset || matches!(kind, DATA | HEADERS) && flags & END_STREAM != 0 {
+            self.counts.replies += 1;
+            self.counts.denied += std::mem::take(&mut self.denials);
+            match self.messages.checked_sub(1) {
+                Some(messages) => self.messages = messages,
+                None => self.counts.errors += 1,
+            }
+        }
+        Ok(())
+    }
+}
