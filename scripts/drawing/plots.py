@@ -13,6 +13,7 @@ BARS = (
     ("divvy CL.THROTTLE", "divvy, CL.THROTTLE", "blue"),
     ("redis-cell", "redis-cell", "gray"),
     ("throttlecrab", "throttlecrab", "gray"),
+    ("divvy HTTP", "divvy, HTTP", "blue"),
     ("divvy gRPC", "divvy, gRPC", "blue"),
     ("limitador gRPC", "limitador, gRPC", "gray"),
     ("redis, Divvy's script", "Redis, Lua script", "gray"),

@@ -12,7 +12,7 @@ use prost::Message;
 use crate::connection::ReplyCounts;
 use crate::plan::pair;
 
-/// What a client sends first: the preface, empty settings, and a window for replies of 2 GiB.
+/// The first bytes from a client: the preface, empty settings, and a window of 2 GiB for replies.
 pub const OPENING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\x04\x08\0\0\0\0\0\x7f\xff\0\0";
 const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
