@@ -194,7 +194,7 @@ fn find_warnings(lines: &[(usize, User)], password: Option<&Digest>, problems: &
             problems.warning(*line, what, "withdraw them, or write ~*");
         }
     }
-    let costs = |user: &User| user.slow_hashes.iter().map(SlowHash::cost).collect::<Vec<_>>();
+    let costs = |user: &User| user.slow_hashes.iter().map(|hash| hash.cost).collect::<Vec<_>>();
     let first = lines.iter().find_map(|(_, user)| costs(user).first().copied());
     if let Some((line, user)) = lines.iter().find(|(_, user)| costs(user).iter().any(|cost| Some(*cost) != first)) {
         let what = format!("an argon2id hash of {} has other costs than those before it", safe(&user.name));
