@@ -22,27 +22,16 @@
 //!    part of a group.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{self, AtomicBool};
-use std::thread::{self, ThreadId};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::thread::{self, Thread, ThreadId};
+use std::time::Duration;
 
 use crate::sync::atomic::AtomicU64;
-use crate::sync::{Mutex, oneshot, yield_now};
-use divvy_core::clock::{Clock, NANOS_PER_MILLI, Timestamp};
+use crate::sync::{Mutex, is_modeled, oneshot};
 use divvy_store::StoreError;
 
 /// With fewer waiters than this, searching for those that have left is not worthwhile.
 const MIN_SWEEP: usize = 1024;
-/// Maximum number of turns of the leader's event loop that a commit waits for.
-const TURNS: usize = 8;
-/// Time after which a commit waits for no more connections. A turn takes milliseconds while a flood is being denied, and the few
-/// hits that it adds are not worth the wait.
-const LONGEST_NS: u64 = NANOS_PER_MILLI / 4;
-/// Number of connections beyond which a commit does not become cheaper for each of them. If a thread serves this
-/// number, one turn takes milliseconds.
-const ENOUGH_WAITERS: usize = 256;
-/// If a commit follows another one within this time, hits arrive faster than they can be committed one by one.
-const CLOSE_NS: u64 = NANOS_PER_MILLI / 40;
 
 /// The waiters, the commits that they wait for, and whether there is a leader.
 pub struct GroupCommit {
@@ -53,6 +42,8 @@ pub struct GroupCommit {
 
 struct Queue {
     waiters: Vec<Waiter>,
+    /// The thread that waits for a number of waiters.
+    gatherer: Option<(usize, Thread)>,
     /// Whether there is a leader.
     is_led: bool,
     is_closed: bool,
@@ -92,7 +83,7 @@ impl GroupCommit {
         Arc::new(Self {
             open: AtomicU64::new(last + 1),
             done: AtomicU64::new(last),
-            queue: Mutex::new(Queue { waiters: Vec::new(), is_led: false, is_closed: false }),
+            queue: Mutex::new(Queue { waiters: Vec::new(), gatherer: None, is_led: false, is_closed: false }),
         })
     }
 
@@ -140,6 +131,19 @@ impl GroupCommit {
         self.queue.lock().waiters.len()
     }
 
+    /// Waits for `expected` waiters, and for at most `longest`. The calling thread may block.
+    pub fn gather(&self, expected: usize, longest: Duration) {
+        {
+            let mut queue = self.queue.lock();
+            if queue.waiters.len() >= expected || is_modeled() {
+                return;
+            }
+            queue.gatherer = Some((expected, thread::current()));
+        }
+        thread::park_timeout(longest);
+        self.queue.lock().gatherer = None;
+    }
+
     /// Returns the leadership, unless there is a leader.
     pub fn try_lead(self: &Arc<Self>) -> Option<Leader> {
         let mut queue = self.queue.lock();
@@ -165,6 +169,9 @@ impl Queue {
         }
         let (release, released) = oneshot::channel();
         self.waiters.push(Waiter { number, thread: thread::current().id(), release });
+        if let Some((_, gatherer)) = self.gatherer.take_if(|(expected, _)| self.waiters.len() >= *expected) {
+            gatherer.unpark();
+        }
         released
     }
 }
@@ -204,9 +211,10 @@ impl Leader {
         self.group.as_ref().map_or(0, |group| group.open.fetch_add(1, AcqRel))
     }
 
-    /// Releases the waiters for commit `number`, which is durable or has failed.
-    pub fn finish(&self, number: u64, result: &Result<(), StoreError>) {
-        let Some(group) = &self.group else { return };
+    /// Releases the waiters for commit `number`, which is durable or has failed. Returns how many were waiting, also for
+    /// later commits.
+    pub fn finish(&self, number: u64, result: &Result<(), StoreError>) -> usize {
+        let Some(group) = &self.group else { return 0 };
         if result.is_ok() {
             group.done.store(number, Release);
         }
@@ -221,6 +229,7 @@ impl Leader {
         }
         drop(queue);
         relays.into_iter().for_each(|(_, relay)| relay.start());
+        waiting
     }
 }
 
@@ -248,45 +257,6 @@ impl Drop for Leader {
 
 fn closed() -> StoreError {
     StoreError::new("the store is closed")
-}
-
-/// Remembers whether commits found others to wait for. A commit that makes many changes durable costs little more than one for a
-/// single change.
-///
-/// A lone hit does not wait, because even a single turn takes long while a flood is being denied.
-#[derive(Debug, Default)]
-pub struct Gathering {
-    /// Time of the last commit (nanoseconds).
-    last_ns: atomic::AtomicU64,
-    /// Whether others joined the last commit that waited for them.
-    found_others: AtomicBool,
-}
-
-impl Gathering {
-    /// Waits so that other connections of this thread get their changes into the next commit. Ends when a turn adds no
-    /// more of them, when there are enough, or after [`LONGEST_NS`].
-    pub async fn wait(&self, commits: &GroupCommit, clock: &Clock) {
-        let begun = clock.now();
-        let mut waiting = commits.waiting();
-        if !self.is_worthwhile(begun, waiting) {
-            return;
-        }
-        for _ in 0..TURNS {
-            yield_now().await;
-            let before = std::mem::replace(&mut waiting, commits.waiting());
-            let has_enough = waiting <= before || waiting >= ENOUGH_WAITERS;
-            if has_enough || clock.now().since(begun) >= LONGEST_NS {
-                break;
-            }
-        }
-        self.found_others.store(waiting > 0, Relaxed);
-    }
-
-    /// Returns whether others will probably join a commit that begins now. `waiting` connections wait for it already.
-    fn is_worthwhile(&self, now: Timestamp, waiting: usize) -> bool {
-        let last = Timestamp::from_nanos(self.last_ns.swap(now.as_nanos(), Relaxed));
-        waiting > 0 || self.found_others.load(Relaxed) || now.since(last) < CLOSE_NS
-    }
 }
 
 #[cfg(test)]

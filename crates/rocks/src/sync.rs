@@ -6,6 +6,14 @@
 
 pub use tokio::sync::oneshot;
 
+/// Runs `work` on a thread that may block. `work` either completes or never starts, even if the caller leaves.
+/// Returns `None` if it panicked, or if the runtime is shutting down.
+pub async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (done, worked) = oneshot::channel();
+    spawn_blocking(move || drop(done.send(work())));
+    worked.await.ok()
+}
+
 #[cfg(not(test))]
 pub use self::real::*;
 #[cfg(test)]
@@ -16,12 +24,10 @@ mod real {
     pub use std::sync::atomic;
 
     pub use parking_lot::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
-    pub use tokio::task::yield_now;
 
-    /// Runs `work` on a thread that may block. `work` either completes or never starts, even if the caller leaves.
-    /// Returns `None` if it panicked, or if the runtime is shutting down.
-    pub async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-        tokio::task::spawn_blocking(work).await.ok()
+    /// Starts `work` on a thread that may block, unless the runtime is shutting down.
+    pub fn spawn_blocking(work: impl FnOnce() + Send + 'static) {
+        tokio::task::spawn_blocking(work);
     }
 
     /// Returns whether the model checker runs this code.
@@ -34,8 +40,6 @@ mod real {
 mod tested {
     use std::cell::Cell;
     use std::ops::{Deref, DerefMut};
-
-    use super::oneshot;
 
     thread_local! {
         /// Whether the model checker runs on this thread, as it does with all threads of a schedule.
@@ -60,17 +64,12 @@ mod tested {
         check();
     }
 
-    pub async fn yield_now() {
-        if is_modeled() { shuttle::future::yield_now().await } else { tokio::task::yield_now().await }
-    }
-
-    pub async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-        if !is_modeled() {
-            return tokio::task::spawn_blocking(work).await.ok();
+    pub fn spawn_blocking(work: impl FnOnce() + Send + 'static) {
+        if is_modeled() {
+            shuttle::thread::spawn(work);
+        } else {
+            tokio::task::spawn_blocking(work);
         }
-        let (done, worked) = oneshot::channel();
-        shuttle::thread::spawn(move || drop(done.send(work())));
-        worked.await.ok()
     }
 
     /// Declares a primitive that is one of two, with the methods that both have.

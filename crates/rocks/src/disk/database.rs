@@ -310,17 +310,11 @@ impl Disk for Database {
         let mut options = WriteOptions::default();
         options.set_sync(patience == Patience::Fsync);
         options.set_no_slowdown(patience == Patience::None);
-        // This write comes after all others, so its fsync covers at least those and the write itself.
-        let covered = (patience == Patience::Fsync).then(|| self.db.latest_sequence_number() + 1);
+        // The mark of synced changes follows once a second. Its write would have to wait for the file system's next commit.
         match self.db.put_cf_opt(self.family(JOURNAL), number.to_be_bytes(), record, &options) {
-            Err(error) if error.kind() == rocksdb::ErrorKind::Incomplete => return None,
-            Err(error) => return Some(Err(store_error("write the journal", &error))),
-            Ok(()) => {}
+            Err(error) if error.kind() == rocksdb::ErrorKind::Incomplete => None,
+            result => Some(result.map_err(|error| store_error("write the journal", &error))),
         }
-        if let Some(covered) = covered {
-            self.synced.note(covered);
-        }
-        Some(Ok(()))
     }
 
     fn read_journal(&self, first: u64, last: u64, each: &mut EachRecord<'_>) -> Result<(), StoreError> {

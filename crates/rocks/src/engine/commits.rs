@@ -2,6 +2,7 @@
 //! is reopened, and the next commit writes what the disk lacks.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Engine;
 use crate::disk::{Disk, Patience};
@@ -9,7 +10,8 @@ use crate::group_commit::Leader;
 use crate::health::Condition;
 use crate::hot_table::GroupBarrier;
 use crate::journal::Packer;
-use crate::sync::run_blocking;
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::{oneshot, run_blocking, spawn_blocking};
 use divvy_store::{Durability, StoreError};
 
 impl<D: Disk> Engine<D> {
@@ -19,19 +21,43 @@ impl<D: Disk> Engine<D> {
     /// The commit fails. The change stays in the table, and may become durable later.
     pub async fn wait_until_durable(self: &Arc<Self>, number: u64) -> Result<(), StoreError> {
         let Some(leader) = self.table.commits.wait_for(number).await? else { return Ok(()) };
-        if self.durability == Durability::Sync {
-            self.gathering.wait(&self.table.commits, &self.clock).await;
+        if self.is_quick() {
+            let number = leader.begin();
+            if let Some(result) = self.commit(number, Patience::None) {
+                leader.finish(number, &result);
+                return result;
+            }
+            // The next commit writes what this one has taken.
         }
-        let number = leader.begin();
-        if let Some(result) = self.commit_quickly(number) {
-            leader.finish(number, &result);
-            return result;
+        let (engine, (caller, committed)) = (Arc::clone(self), oneshot::channel());
+        spawn_blocking(move || engine.lead(&leader, caller));
+        committed.await.unwrap_or_else(|_| Err(StoreError::new("the commit was aborted")))
+    }
+
+    /// Makes a commit, and sends its result to the caller, which may have left. With `sync`, makes further commits as
+    /// long as connections wait. So an fsync follows the last one without a switch to the event loop and back.
+    ///
+    /// An fsync for many hits takes as long as for one. So with `sync`, a commit waits for as many connections as the last one saw. If
+    /// that takes more than half an fsync, the work for some of them had better overlap with the fsync for the others.
+    fn lead(&self, leader: &Leader, caller: oneshot::Sender<Result<(), StoreError>>) {
+        let (commits, mut caller) = (&self.table.commits, Some(caller));
+        let is_sync = self.durability == Durability::Sync;
+        loop {
+            let callers = usize::from(caller.is_some());
+            if is_sync {
+                let longest = Duration::from_nanos(self.commit_ns.load(Relaxed) / 2);
+                commits.gather(self.expected.load(Relaxed).saturating_sub(callers), longest);
+            }
+            let number = leader.begin();
+            let result = self.commit_patiently(number);
+            self.expected.store(leader.finish(number, &result) + callers, Relaxed);
+            if let Some(caller) = caller.take() {
+                let _ = caller.send(result);
+            }
+            if !is_sync || commits.waiting() == 0 {
+                return;
+            }
         }
-        // The commit and its leader complete even if this caller leaves, because a later leader must not begin before
-        // that.
-        let engine = Arc::clone(self);
-        let committed = run_blocking(move || engine.finish(&leader, number)).await;
-        committed.unwrap_or_else(|| Err(StoreError::new("the commit was aborted")))
     }
 
     /// Waits until every change before this call is durable.
@@ -45,17 +71,16 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    /// Makes the commit on this thread. Returns `None` if it may take long.
-    fn commit_quickly(&self, number: u64) -> Option<Result<(), StoreError>> {
-        let is_quick = match self.table.health.condition() {
+    /// Returns whether a commit that begins now does not block.
+    fn is_quick(&self) -> bool {
+        match self.table.health.condition() {
             // A write to the page cache takes less time than a handover to another thread.
             Condition::Well => {
                 self.durability == Durability::Wal && !self.is_write_back_overdue() && !self.unsynced.lock().is_full()
             }
             Condition::Broken => true,
             Condition::Reopened => false,
-        };
-        is_quick.then(|| self.commit(number, Patience::None)).flatten()
+        }
     }
 
     /// Makes a commit, unless a leader exists. The calling thread may block.
@@ -106,7 +131,9 @@ impl<D: Disk> Engine<D> {
         };
         committer.outage.note(&result);
         if result.is_ok() && !committer.record.is_empty() {
-            self.commit_times.observe(self.clock.now().since(begun), 1);
+            let took = self.clock.now().since(begun);
+            self.commit_ns.store(took, Relaxed);
+            self.commit_times.observe(took, 1);
         }
         if result.is_err() || self.durability != Durability::Sync {
             self.unsynced.lock().push(&committer.record);

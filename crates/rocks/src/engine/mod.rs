@@ -17,11 +17,10 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use super::disk::{self, Disk, Reach};
-use super::group_commit::Gathering;
 use super::health::{Damage, durations};
 use super::hot_table::{CacheYield, CounterRecord, HotTable, Lookups};
 use super::journal::{Packer, Segments, UnsyncedRecords};
-use super::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use super::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use super::sync::{Mutex, RwLock, run_blocking};
 use divvy_core::algorithm::Limit;
 use divvy_core::clock::{Clock, Timestamp};
@@ -42,7 +41,10 @@ pub struct Engine<D> {
     /// `None` while the database is being reopened.
     disk: RwLock<Option<D>>,
     pub table: HotTable,
-    gathering: Gathering,
+    /// Duration of the last commit (nanoseconds).
+    commit_ns: AtomicU64,
+    /// Number of connections that waited when it was finished.
+    expected: AtomicUsize,
     /// Time of the last sweep of records (nanoseconds).
     records_swept_at: AtomicU64,
     pub damage: Damage,
@@ -79,7 +81,8 @@ impl<D: Disk> Engine<D> {
         let table = HotTable::new(memory, last_commit, options.bounds);
         Self {
             disk: RwLock::new(Some(disk)),
-            gathering: Gathering::default(),
+            commit_ns: AtomicU64::new(0),
+            expected: AtomicUsize::new(0),
             records_swept_at: AtomicU64::new(0),
             damage: Damage::default(),
             segments: Mutex::new(Segments::new(options.max_journal, table.memory as u64, &table.marks)),

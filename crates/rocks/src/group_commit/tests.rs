@@ -2,6 +2,7 @@
 
 use std::pin::{Pin, pin};
 use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 
 use super::*;
@@ -119,15 +120,16 @@ fn departed_waiters_do_not_accumulate_while_a_commit_hangs() {
 }
 
 #[test]
-fn lone_commits_are_not_worth_a_wait() {
-    let gathering = Gathering::default();
-    let mut now = Timestamp::from_nanos(NANOS_PER_MILLI);
-    for _ in 0..3 {
-        assert!(!gathering.is_worthwhile(now, 0));
-        now = now.plus(CLOSE_NS);
-    }
-    assert!(gathering.is_worthwhile(now, 1), "another connection waits");
-    assert!(gathering.is_worthwhile(now.plus(CLOSE_NS - 1), 0), "right after another commit");
-    gathering.found_others.store(true, Relaxed);
-    assert!(gathering.is_worthwhile(now.plus(NANOS_PER_MILLI), 0), "others joined the last one");
+fn commit_gathers_the_expected_waiters() {
+    let group = GroupCommit::new(0);
+    let _leader = group.try_lead().unwrap();
+    group.gather(0, Duration::MAX);
+    group.gather(1, Duration::ZERO);
+    std::thread::scope(|scope| {
+        let gathering = scope.spawn(|| group.gather(2, Duration::MAX));
+        let _first = group.queue.lock().add(1);
+        assert!(!gathering.is_finished());
+        let _second = group.queue.lock().add(1);
+        gathering.join().unwrap();
+    });
 }
