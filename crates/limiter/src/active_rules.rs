@@ -28,6 +28,8 @@ pub struct ActiveRules {
     counters: Vec<Option<RuleCounter>>,
     /// The rules by the prefix of their counters' keys. Rules that share a named counter have one prefix.
     by_prefix: HashMap<Box<[u8]>, Vec<usize>, FixedState>,
+    /// The label of each rule, or else its text.
+    pub(super) names: Vec<String>,
     /// Fingerprint of each rule, which names the rule in reservation ids.
     fingerprints: Vec<u32>,
     /// The first rule with each fingerprint.
@@ -184,6 +186,7 @@ impl ActiveRules {
                 by_prefix.entry(prefix.as_bytes().into()).or_default().push(index);
             }
         }
+        let names = rules.rules().iter().map(|rule| rule.label.clone().unwrap_or_else(|| rule.to_string())).collect();
         let fingerprint = |rule: &Rule| {
             let conditions: Vec<_> = rule.conditions().map(|condition| format!("\n{condition}")).collect();
             let text = rule.to_string() + &conditions.concat();
@@ -199,7 +202,7 @@ impl ActiveRules {
             penalties.clear();
         }
         let tops = Vec::new();
-        Self { rules, counters, by_prefix, fingerprints, by_fingerprint, most_counters, hits, tops, penalties }
+        Self { rules, counters, by_prefix, names, fingerprints, by_fingerprint, most_counters, hits, tops, penalties }
     }
 
     /// Puts the exceptions for single actors in force, including later changes.

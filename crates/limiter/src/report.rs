@@ -186,6 +186,8 @@ pub struct Standing<'a> {
     pub verdict: Verdict,
     /// The rule, and its place among the rules.
     pub rule: &'a Rule,
+    /// The label of the rule, or else its text.
+    pub name: &'a str,
     /// Index of the rule among the rules in force.
     pub place: usize,
     /// The limit in force: the actor's own, or the rule's. `None` if the rule has no counter.
@@ -244,11 +246,12 @@ impl<'a> Report<'a> {
     }
 
     fn standing_of(self, member: &Member, verdict: Verdict) -> Result<Standing<'a>, Refusal> {
-        let rule =
-            self.active_rules().and_then(|active| active.rules.rules().get(member.rule)).ok_or(Refusal::NoRules)?;
+        let active = self.active_rules().ok_or(Refusal::NoRules)?;
+        let named = active.rules.rules().get(member.rule).zip(active.names.get(member.rule));
+        let (rule, name) = named.ok_or(Refusal::NoRules)?;
         let capacity = self.capacity(member, &verdict);
         let block = self.block(member);
-        Ok(Standing { verdict, rule, place: member.rule, limit: self.plan.limit(member), capacity, block })
+        Ok(Standing { verdict, rule, name, place: member.rule, limit: self.plan.limit(member), capacity, block })
     }
 
     fn capacity(self, member: &Member, verdict: &Verdict) -> u64 {

@@ -248,9 +248,8 @@ fn status(report: Report<'_>, index: usize, brought: Option<OwnLimit>) -> Result
     if let Some(own) = brought {
         return Ok(descriptor_status(report.outcome(index)?.into(), Some(own.describe())));
     }
-    let Standing { verdict, rule, limit, .. } = report.standing(index)?;
-    let name = || rule.label.clone().unwrap_or_else(|| rule.to_string());
-    Ok(descriptor_status(verdict, limit.map(|limit| describe(name(), limit))))
+    let Standing { verdict, name, limit, .. } = report.standing(index)?;
+    Ok(descriptor_status(verdict, limit.map(|limit| describe(name.to_owned(), limit))))
 }
 
 fn own_answer(own: &OwnLimit, outcome: Outcome) -> Answer<'static> {

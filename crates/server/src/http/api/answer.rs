@@ -145,7 +145,7 @@ impl<'a> Answer<'a> {
     }
 
     /// Returns the answer of one rule.
-    fn by(&Standing { verdict, rule, place, limit, capacity, block }: &Standing<'a>) -> Self {
+    fn by(&Standing { verdict, rule, place, limit, capacity, block, .. }: &Standing<'a>) -> Self {
         Self {
             window_seconds: limit.and_then(window_seconds),
             // The others are of requests.
