@@ -1,5 +1,6 @@
 //! Descriptors of Envoy and Kuadrant as operations.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use tonic::Status;
@@ -49,9 +50,14 @@ impl DescriptorReader {
                 let text = format!("descriptors[{index}].entries[{place}].key is empty");
                 return Err(Status::invalid_argument(text));
             }
-            operation.set(&String::from_utf8_lossy(&entry.key), &String::from_utf8_lossy(&entry.value));
+            operation.set(&text(&entry.key), &text(&entry.value));
         }
-        operation.set(DOMAIN, &String::from_utf8_lossy(domain));
+        operation.set(DOMAIN, &text(domain));
         Ok(())
     }
+}
+
+/// Returns a text. Nearly all are valid, and this finds that faster than the replacement does.
+fn text(bytes: &[u8]) -> Cow<'_, str> {
+    str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }

@@ -52,7 +52,7 @@ pub(super) struct RateLimits {
 pub(super) struct RpcCall<'a, M> {
     pub request: M,
     /// Length of the message.
-    bytes: usize,
+    pub bytes: usize,
     pub origin: &'a RequestOrigin,
     pub work: Box<Work>,
 }
@@ -67,23 +67,17 @@ pub struct GrpcSettings {
 }
 
 impl RateLimits {
-    /// Returns the call with a message of this length, and buffers from the pool.
-    pub(super) fn call<'a, M>(&self, request: M, bytes: usize, origin: &'a RequestOrigin) -> RpcCall<'a, M> {
-        RpcCall { request, bytes, origin, work: memory::take() }
-    }
-
     /// Waits for the memory of a call with this many descriptors.
     pub(super) async fn memory_for<M>(&self, descriptors: usize, call: &RpcCall<'_, M>) -> Option<RequestMemory> {
         // Each descriptor includes the request's domain.
         RequestMemory::wait_for_call(&self.memory, &self.limiter, call.bytes, descriptors).await
     }
 
-    /// Counts a call, returns its buffers to the pool, and writes the answer. Reuses the `headers` of the request.
+    /// Counts a call, returns its buffers to the pool, and writes the answer.
     pub(super) fn done<M, T: Message>(
         &self,
         call: RpcCall<'_, M>,
         kind: RequestKind,
-        headers: HeaderMap,
         answer: Result<T, Status>,
     ) -> Result<Response<Reply>, Status> {
         let RpcCall { work, origin, .. } = call;
@@ -94,7 +88,7 @@ impl RateLimits {
             let metrics = self.limiter.metrics();
             errors::count(metrics, Protocol::Grpc, ErrorKind::Unknown, || origin.error_client(), status.message());
         }
-        answer.map(|answer| write(&answer, headers))
+        answer.map(|answer| write(&answer))
     }
 
     /// Answers a call of Envoy's service.
@@ -116,8 +110,7 @@ impl RateLimits {
             } else {
                 add_each(builder)?;
             }
-            // A call has one status for all descriptors, so after an error none of them counts.
-            refuse_refused(builder)
+            refuse_refused(builder, |_| false)
         };
         let respond = |report: Report<'_>, work: &Work| self.respond(report, &work.brought);
         self.reserving_calls.ask(call.origin, request_memory, &mut call.work, add, respond).await
@@ -239,9 +232,11 @@ pub(super) struct Work {
 
 pooled!(Box<Work>, |work| { work.operation.memory() + work.brought.capacity() * size_of::<Option<OwnLimit>>() });
 
-/// Returns the error of the first request of the call that was refused.
-pub(super) fn refuse_refused(builder: &PlanBuilder) -> Result<(), Status> {
-    builder.refusals().next().map_or(Ok(()), |(_, refusal)| Err(refuse(refusal.clone())))
+/// Returns the error of the first request of the call that was refused, but for the refusals that do not matter. A call has one status
+/// for all descriptors, so after an error none of them counts.
+pub(super) fn refuse_refused(builder: &PlanBuilder, is_harmless: fn(&Refusal) -> bool) -> Result<(), Status> {
+    let first = builder.refusals().map(|(_, refusal)| refusal).find(|refusal| !is_harmless(refusal));
+    first.map_or(Ok(()), |refusal| Err(refuse(refusal.clone())))
 }
 
 fn status(report: Report<'_>, index: usize, brought: Option<OwnLimit>) -> Result<DescriptorStatus, Refusal> {

@@ -38,7 +38,7 @@ impl RateLimits {
                 builder.add(operation, Intent::Peek, Some(1));
                 brought.push(None);
             })?;
-            refuse_refused(builder)
+            refuse_refused(builder, |_| false)
         });
         let mut answer = self.respond(answers.await?.report(), brought)?;
         // A call without descriptors has no statuses.
@@ -69,21 +69,12 @@ impl RateLimits {
                     builder.add(operation, Intent::Charge, Some(cost(descriptor)));
                 })
             })?;
-            // A call has one status for all descriptors, so after an error none of them is charged.
-            match builder.refusals().find(|(_, refusal)| !counts_nothing(refusal)) {
-                Some((_, refusal)) => Err(refuse(refusal.clone())),
-                None => Ok(()),
-            }
+            refuse_refused(builder, counts_nothing)
         });
         let answers = answers.await?;
         let report = answers.report();
-        for index in 0..report.len() {
-            match report.verdict(index) {
-                Err(refusal) if !counts_nothing(&refusal) => return Err(refuse(refusal)),
-                Ok(_) | Err(_) => {}
-            }
-        }
-        Ok(())
+        let mut refusals = (0..report.len()).filter_map(|index| report.verdict(index).err());
+        refusals.find(|refusal| !counts_nothing(refusal)).map_or(Ok(()), |refusal| Err(refuse(refusal)))
     }
 
     /// Adds the requests of `add`. Several descriptors are parts of one request.
@@ -113,7 +104,7 @@ impl RateLimits {
                     amount => builder.add_clamped_reservation(operation, amount, ttl_seconds),
                 })
             })?;
-            refuse_refused(builder)
+            refuse_refused(builder, |_| false)
         };
         let reserved = |report: Report<'_>, _: &Work| report.reserved_together().map_err(refuse);
         let reserving = self.reserving_calls.ask(call.origin, request_memory, &mut call.work, add, reserved);

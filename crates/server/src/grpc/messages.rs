@@ -1,7 +1,7 @@
 //! The messages of the services, generated from the files in `proto`; and unary calls: how a message is read from the body of a
 //! request, and written into the body of a response.
 
-use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::header::HeaderName;
 use hyper::{HeaderMap, Response};
 use prost::Message;
 use tonic::Status;
@@ -21,9 +21,6 @@ pub(super) const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/
 
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const IDENTITY: &str = "identity";
-const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
-const STATUS: HeaderName = HeaderName::from_static("grpc-status");
-const OK: HeaderValue = HeaderValue::from_static("0");
 /// Length of a message's prefix: a byte that says whether it is compressed, and its length in four bytes.
 pub(super) const PREFIX: usize = 5;
 
@@ -74,21 +71,15 @@ fn message_length(data: &[u8], max: usize) -> Result<Option<usize>, Status> {
     }
 }
 
-/// Returns the response with a message. Reuses `headers`, which are the request's.
-pub(super) fn write(message: &impl Message, mut headers: HeaderMap) -> Response<Reply> {
+/// Returns the response with a message.
+pub(super) fn write(message: &impl Message) -> Response<Reply> {
     let length = message.encoded_len();
     // A vector of exactly this capacity becomes `Bytes` without a copy.
     let mut bytes = Vec::with_capacity(PREFIX + length);
     bytes.push(0);
     bytes.extend_from_slice(&(length as u32).to_be_bytes());
     message.encode_raw(&mut bytes);
-    let mut trailers = HeaderMap::with_capacity(1);
-    trailers.insert(STATUS, OK);
-    headers.clear();
-    headers.insert(CONTENT_TYPE, GRPC);
-    let mut response = Response::new(Reply::Message(bytes.into(), trailers));
-    *response.headers_mut() = headers;
-    response
+    Response::new(Reply::Message(bytes.into()))
 }
 
 #[cfg(test)]

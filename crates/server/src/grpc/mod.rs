@@ -36,6 +36,7 @@ use super::http::response::grpc_error;
 use super::http::transport::bodies::{BodyBounds, Reply, RequestBody};
 use super::http::transport::{CALL, LARGE_CALL, Responder};
 use super::net::auth::{Guard, RequestOrigin};
+use super::net::memory;
 use super::net::protocol::Protocol;
 use super::server_context::ServerContext;
 use divvy_access::{Category, LoginError};
@@ -216,98 +217,76 @@ impl Responder for GrpcFront {
             && self.refuse(&head.headers, Category::Hit, origin).await.is_none()
     }
 
-    fn memory_of(&self, head: &Parts) -> usize {
-        if Rpc::find(head.uri.path()).is_some() { CALL } else { LARGE_CALL }
+    fn demand(&self, head: &Parts) -> (usize, bool) {
+        match Rpc::find(head.uri.path()) {
+            Some(_) => (CALL, false),
+            None => (LARGE_CALL, self.find_service(head.uri.path()).is_some()),
+        }
     }
 
-    fn is_streamed(&self, head: &Parts) -> bool {
-        self.find_service(head.uri.path()).is_some()
-    }
-
-    async fn answer(&self, request: Request<RequestBody>, origin: &RequestOrigin) -> Response<Reply> {
-        match Rpc::find(request.uri().path()) {
-            Some(rpc) => self.answer_rpc(rpc, request, origin).await,
+    async fn answer(&self, head: &Parts, body: RequestBody, origin: &RequestOrigin) -> Response<Reply> {
+        match Rpc::find(head.uri.path()) {
+            Some(rpc) => self.answer_rpc(rpc, &head.headers, body, origin).await,
             // The future is boxed because it is large, and every call would otherwise include its size.
-            None => Box::pin(self.answer_by_library(request, origin)).await,
+            None => Box::pin(self.answer_by_library(head, body, origin)).await,
         }
     }
 }
 
 impl GrpcFront {
     /// Answers a call of a rate limit service.
-    async fn answer_rpc(&self, rpc: Rpc, request: Request<RequestBody>, origin: &RequestOrigin) -> Response<Reply> {
-        let (head, body) = request.into_parts();
-        match self.refuse(&head.headers, Category::Hit, origin).await {
-            Some(refusal) => refusal,
-            None => match self.carry_out(rpc, head.headers, body, origin).await {
-                Ok(response) => response,
-                Err(status) if status.code() == Code::OutOfRange => {
-                    grpc_error(status, "the message is longer than --max-body", Some(Bound::Body))
-                }
-                Err(status) => status.into_http(),
-            },
-        }
-    }
-
-    /// Carries out what an admitted call is for.
-    async fn carry_out(
+    async fn answer_rpc(
         &self,
         rpc: Rpc,
-        headers: HeaderMap,
+        headers: &HeaderMap,
         body: RequestBody,
         origin: &RequestOrigin,
-    ) -> Result<Response<Reply>, Status> {
-        let limits = &self.rate_limits;
-        match rpc {
-            Rpc::EnvoyShouldRateLimit => {
-                let mut call = self.read(&headers, body, origin)?;
-                let answer = limits.should_rate_limit(&mut call).await;
-                limits.done(call, RequestKind::Hit, headers, answer)
-            }
-            // Boxed: these calls are rarer, and each hit's future would otherwise include their size.
+    ) -> Response<Reply> {
+        if let Some(refusal) = self.refuse(headers, Category::Hit, origin).await {
+            return refusal;
+        }
+        let call = (headers, body, origin);
+        // Boxed, those of Kuadrant: they are rarer, and each hit's future would otherwise include their size.
+        let answered = match rpc {
+            Rpc::EnvoyShouldRateLimit => self.serve(call, RequestKind::Hit, RateLimits::should_rate_limit).await,
             Rpc::KuadrantCheckRateLimit => {
-                let mut call = self.read(&headers, body, origin)?;
-                let answer = Box::pin(limits.check_rate_limit(&mut call)).await;
-                limits.done(call, RequestKind::Peek, headers, answer)
+                Box::pin(self.serve(call, RequestKind::Peek, RateLimits::check_rate_limit)).await
             }
-            Rpc::KuadrantReport => {
-                let mut call = self.read(&headers, body, origin)?;
-                let answer = Box::pin(limits.report(&mut call)).await;
-                limits.done(call, RequestKind::Charge, headers, answer)
+            Rpc::KuadrantReport => Box::pin(self.serve(call, RequestKind::Charge, RateLimits::report)).await,
+            Rpc::KuadrantReserve => Box::pin(self.serve(call, RequestKind::Reserve, RateLimits::reserve)).await,
+            Rpc::KuadrantCommit => Box::pin(self.serve(call, RequestKind::Commit, RateLimits::commit)).await,
+        };
+        match answered {
+            Ok(response) => response,
+            Err(status) if status.code() == Code::OutOfRange => {
+                grpc_error(status, "the message is longer than --max-body", Some(Bound::Body))
             }
-            Rpc::KuadrantReserve => {
-                let mut call = self.read(&headers, body, origin)?;
-                let answer = Box::pin(limits.reserve(&mut call)).await;
-                limits.done(call, RequestKind::Reserve, headers, answer)
-            }
-            Rpc::KuadrantCommit => {
-                let mut call = self.read(&headers, body, origin)?;
-                let answer = Box::pin(limits.commit(&mut call)).await;
-                limits.done(call, RequestKind::Commit, headers, answer)
-            }
+            Err(status) => status.into_http(),
         }
     }
 
-    fn read<'a, M: Message + Default>(
+    /// Reads the message of a call, and answers it with this function.
+    async fn serve<M: Message + Default, T: Message>(
         &self,
-        headers: &HeaderMap,
-        body: RequestBody,
-        origin: &'a RequestOrigin,
-    ) -> Result<RpcCall<'a, M>, Status> {
+        (headers, body, origin): (&HeaderMap, RequestBody, &RequestOrigin),
+        kind: RequestKind,
+        answer: impl AsyncFnOnce(&RateLimits, &mut RpcCall<'_, M>) -> Result<T, Status>,
+    ) -> Result<Response<Reply>, Status> {
         let (request, bytes) = read(headers, body, self.max_message)?;
-        Ok(self.rate_limits.call(request, bytes, origin))
+        let mut call = RpcCall { request, bytes, origin, work: memory::take() };
+        let answer = answer(&self.rate_limits, &mut call).await;
+        self.rate_limits.done(call, kind, answer)
     }
 
     /// Answers any other call.
-    async fn answer_by_library(&self, request: Request<RequestBody>, origin: &RequestOrigin) -> Response<Reply> {
-        let (head, body) = request.into_parts();
+    async fn answer_by_library(&self, head: &Parts, body: RequestBody, origin: &RequestOrigin) -> Response<Reply> {
         let Some(service) = self.find_service(head.uri.path()) else { return Status::unimplemented("").into_http() };
         if !std::ptr::eq(service, &raw const self.checks)
             && let Some(refusal) = self.refuse(&head.headers, Category::Connection, origin).await
         {
             return refusal;
         }
-        let response = (service.call)(Request::from_parts(head, Body::new(body))).await;
+        let response = (service.call)(Request::from_parts(head.clone(), Body::new(body))).await;
         response.map(|body| Reply::Pieces(body.map_err(Into::into).boxed_unsync()))
     }
 

@@ -50,24 +50,28 @@ impl ReservingCalls {
             Err(Some(status)) => return Err(status),
             Err(None) => {}
         }
-        let mut builder = PlanBuilder::default();
-        origin.within_scope(|scope| self.limiter.begin(&mut builder, scope));
-        add(&mut builder, work)?;
-        // A call that hangs up while it waits here leaves nothing behind.
-        let guards = self.in_flight.enter(builder.reservation_keys()).await;
-        let (limiter, mut plan) = (Arc::clone(&self.limiter), builder.build());
-        let (sender, receiver) = oneshot::channel();
-        tokio::spawn(async move {
-            limiter.apply(&mut plan).await;
-            // If the gateway has hung up, this drops the reservations.
-            let _ = sender.send(UnclaimedReservations { limiter, plan, guards, _request_memory: request_memory });
-        });
-        let Ok(mut unclaimed) = receiver.await else { return answer(Plan::default().report(), work) };
-        let answered = answer(unclaimed.plan.report(), work);
-        if answered.is_ok() {
-            unclaimed.plan = Plan::default();
-        }
-        answered
+        // Boxed: such calls are rarer, and the future of each call would otherwise include the size.
+        Box::pin(async move {
+            let mut builder = PlanBuilder::default();
+            origin.within_scope(|scope| self.limiter.begin(&mut builder, scope));
+            add(&mut builder, work)?;
+            // A call that hangs up while it waits here leaves nothing behind.
+            let guards = self.in_flight.enter(builder.reservation_keys()).await;
+            let (limiter, mut plan) = (Arc::clone(&self.limiter), builder.build());
+            let (sender, receiver) = oneshot::channel();
+            tokio::spawn(async move {
+                limiter.apply(&mut plan).await;
+                // If the gateway has hung up, this drops the reservations.
+                let _ = sender.send(UnclaimedReservations { limiter, plan, guards, _request_memory: request_memory });
+            });
+            let Ok(mut unclaimed) = receiver.await else { return answer(Plan::default().report(), work) };
+            let answered = answer(unclaimed.plan.report(), work);
+            if answered.is_ok() {
+                unclaimed.plan = Plan::default();
+            }
+            answered
+        })
+        .await
     }
 }
 

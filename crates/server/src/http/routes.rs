@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use hyper::header::{CACHE_CONTROL, CONTENT_LENGTH, HeaderValue, ORIGIN};
 use hyper::http::request::Parts;
-use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use hyper::{HeaderMap, Method, Response, StatusCode};
 
 use super::api::{Api, ApiSettings, Attempt, DESCRIPTION, body, change_of};
 use super::monitoring::MAX_SCRAPES;
@@ -143,15 +143,14 @@ impl Responder for HttpFront {
         self.guards.hit.is_none() && self.api.answer_hits(hits, input, output).await
     }
 
-    fn memory_of(&self, head: &Parts) -> usize {
-        if head.uri.path() == HIT { CALL } else { LARGE_CALL }
+    fn demand(&self, head: &Parts) -> (usize, bool) {
+        (if head.uri.path() == HIT { CALL } else { LARGE_CALL }, false)
     }
 
-    async fn answer(&self, request: Request<RequestBody>, origin: &RequestOrigin) -> Response<Reply> {
-        let (head, body) = request.into_parts();
+    async fn answer(&self, head: &Parts, body: RequestBody, origin: &RequestOrigin) -> Response<Reply> {
         let is_head = head.method == Method::HEAD;
         let mut response = if head.method == Method::POST && head.uri.path_and_query().is_some_and(|path| path == HIT) {
-            self.hit(head.headers, body, origin).await
+            self.hit(&head.headers, body, origin).await
         } else {
             // The future is boxed because it is large, and every hit would otherwise include its size.
             Box::pin(self.respond(head, body, origin)).await
@@ -182,11 +181,11 @@ impl HttpFront {
     }
 
     /// Answers `POST /v1/hit`. Nearly all requests are hits, so they pay for nothing else.
-    async fn hit(&self, headers: HeaderMap, body: RequestBody, origin: &RequestOrigin) -> Response<Reply> {
+    async fn hit(&self, headers: &HeaderMap, body: RequestBody, origin: &RequestOrigin) -> Response<Reply> {
         let guard = self.guards.hit.as_deref();
-        let is_of_page = guard.is_some_and(|guard| auth::is_of_page(guard, &headers));
+        let is_of_page = guard.is_some_and(|guard| auth::is_of_page(guard, headers));
         let answered = async {
-            admit(guard, Category::Hit, &headers, is_of_page, origin).await?;
+            admit(guard, Category::Hit, headers, is_of_page, origin).await?;
             self.api.requests.count(RequestKind::Hit);
             self.api.ask(Intent::Hit, headers, body, origin).await
         };
@@ -194,23 +193,23 @@ impl HttpFront {
     }
 
     /// Answers any other request.
-    async fn respond(&self, head: Parts, body: RequestBody, origin: &RequestOrigin) -> Response<Reply> {
+    async fn respond(&self, head: &Parts, body: RequestBody, origin: &RequestOrigin) -> Response<Reply> {
         let path = head.uri.path();
         if let Some(page) = self.page.as_ref().filter(|_| page::is_path(path)) {
-            return Arc::clone(page).respond(&head, body, origin, &self.api.requests).await;
+            return Arc::clone(page).respond(head, body, origin, &self.api.requests).await;
         }
         let Some(route) = find_route(&self.guards, &self.metrics_path, &head.method, path) else {
             self.api.requests.count(RequestKind::Invalid);
-            return not_found(&head);
+            return not_found(head);
         };
         let origins = &self.api.settings.origins;
         if route.category != Category::Status || origins.is_empty() {
-            return self.respond_to(&route, &head, body, origin).await;
+            return self.respond_to(&route, head, body, origin).await;
         }
         // Browsers ask for the status on behalf of web pages, and send no credentials before they know that they may.
         let mut response = match head.method {
             Method::OPTIONS => empty(StatusCode::OK),
-            _ => self.respond_to(&route, &head, body, origin).await,
+            _ => self.respond_to(&route, head, body, origin).await,
         };
         cross_origin::add_headers(origins, &head.method, head.headers.get(ORIGIN), response.headers_mut());
         response
@@ -264,7 +263,7 @@ impl HttpFront {
             body::refuse_query(&head.uri)?;
         }
         match target {
-            Target::Ask(intent) => api.ask(intent, head.headers.clone(), body, origin).await,
+            Target::Ask(intent) => api.ask(intent, &head.headers, body, origin).await,
             Target::Hits => api.hits(head, body, origin).await,
             Target::Check => api.check(head, None, origin).await,
             Target::CheckBelow => api.check(head, Some(CHECK), origin).await,

@@ -57,10 +57,14 @@ pooled!(Box<Work>, |work| work.operation.memory() + work.text.capacity());
 impl Api {
     /// Sends the operation in the body to the limiter. A hit is answered with 200 or 429. Any other request is answered
     /// with 200, even if the answer is a denial.
-    ///
-    /// Reuses `headers`, which are the request's, for the response.
-    pub async fn ask(&self, intent: Intent, headers: HeaderMap, body: RequestBody, origin: &RequestOrigin) -> Answered {
-        let body = self.read(&headers, body)?;
+    pub async fn ask(
+        &self,
+        intent: Intent,
+        headers: &HeaderMap,
+        body: RequestBody,
+        origin: &RequestOrigin,
+    ) -> Answered {
+        let body = self.read(headers, body)?;
         let _request_memory = self.request_memory(body.len(), 1).await;
         let mut work: Box<Work> = memory::take();
         let answered = self.answer(intent, headers, &body, origin, &mut work).await;
@@ -71,7 +75,7 @@ impl Api {
     async fn answer(
         &self,
         intent: Intent,
-        mut headers: HeaderMap,
+        headers: &HeaderMap,
         body: &[u8],
         origin: &RequestOrigin,
         work: &mut Work,
@@ -79,12 +83,12 @@ impl Api {
         let request: HitRequest = body::parse(body)?;
         request.operation.read(body, self.server.limits.max_pairs, "/operation", &mut work.operation)?;
         // A peek has no effect, so a client may repeat it without a key.
-        let key = if intent == Intent::Peek { None } else { find_key(&headers)? };
+        let key = if intent == Intent::Peek { None } else { find_key(headers)? };
         let (Work { operation, text }, cost) = (&mut *work, request.cost.map(|WholeNumber(cost)| cost));
         let keyed = key.map(|key| (key, payload_of(intent, operation, cost)));
         let (answers, is_keyed) = self.ask_one(origin, keyed, intent, operation, cost).await?;
         let answer = Answer::for_request(answers.report(), 0)?;
-        headers.clear();
+        let mut headers = HeaderMap::new();
         if is_keyed && answers.report().is_replay() == Ok(true) {
             mark_replayed(&mut headers);
         }

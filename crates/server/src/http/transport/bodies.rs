@@ -11,7 +11,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Body, Frame};
 use hyper::header::{CONNECTION, HeaderValue};
-use hyper::{HeaderMap, Response, StatusCode};
+use hyper::{Response, StatusCode};
 use parking_lot::Mutex;
 
 use crate::http::response::Problem;
@@ -131,8 +131,8 @@ impl Problem {
 pub enum Reply {
     /// The whole body.
     Whole(Bytes),
-    /// A gRPC message and its trailers.
-    Message(Bytes, HeaderMap),
+    /// The gRPC message of a call that has succeeded.
+    Message(Bytes),
     /// A body that is made while it is sent.
     Pieces(UnsyncBoxBody<Bytes, BoxError>),
 }
@@ -147,7 +147,7 @@ impl Reply {
     pub fn length(&self) -> Option<u64> {
         match self {
             Self::Whole(bytes) => Some(bytes.len() as u64),
-            Self::Message(..) => None,
+            Self::Message(_) => None,
             Self::Pieces(body) => body.size_hint().exact(),
         }
     }

@@ -19,8 +19,8 @@ use std::task::Poll;
 
 use bytes::BytesMut;
 use futures_util::poll;
+use hyper::Response;
 use hyper::http::request::Parts;
-use hyper::{Request, Response};
 use tokio::io::AsyncReadExt;
 use tokio::task::coop::unconstrained;
 use tokio::time::timeout;
@@ -76,18 +76,15 @@ pub trait Responder: Send + Sync + 'static {
         std::future::ready(false)
     }
 
-    /// Returns the memory that answering this request takes, without its body (bytes).
-    fn memory_of(&self, head: &Parts) -> usize;
-
-    /// Returns whether the request is answered while its body comes in, over HTTP/2.
-    fn is_streamed(&self, _head: &Parts) -> bool {
-        false
-    }
+    /// Returns the memory that answering this request takes, without its body (bytes); and whether it is answered while its body
+    /// comes in. Both are for HTTP/2.
+    fn demand(&self, head: &Parts) -> (usize, bool);
 
     /// Answers a request.
     fn answer(
         &self,
-        request: Request<RequestBody>,
+        head: &Parts,
+        body: RequestBody,
         origin: &RequestOrigin,
     ) -> impl Future<Output = Response<Reply>> + Send;
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::StatusCode;
-use hyper::header::{HeaderName, HeaderValue};
+use hyper::header::HeaderValue;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -47,20 +47,15 @@ impl Responder for EchoFront {
         true
     }
 
-    fn memory_of(&self, _: &Parts) -> usize {
-        CALL
-    }
-
-    fn is_streamed(&self, head: &Parts) -> bool {
-        head.uri.path() == "/streamed"
+    fn demand(&self, head: &Parts) -> (usize, bool) {
+        (CALL, matches!(head.uri.path(), "/streamed" | "/collected"))
     }
 
     async fn may_send(&self, head: &Parts, _: &RequestOrigin) -> bool {
         head.uri.path() != "/forbidden"
     }
 
-    async fn answer(&self, request: Request<RequestBody>, _: &RequestOrigin) -> Response<Reply> {
-        let (head, body) = request.into_parts();
+    async fn answer(&self, head: &Parts, body: RequestBody, _: &RequestOrigin) -> Response<Reply> {
         match head.uri.path() {
             "/ignored" => Response::new(Reply::Whole("ignored".into())),
             "/slow" => {
@@ -83,10 +78,8 @@ impl Responder for EchoFront {
                 assert!(matches!(body, RequestBody::Streamed(_)));
                 Response::new(Reply::Pieces(body.boxed_unsync()))
             }
-            "/message" => {
-                let trailers = std::iter::once((HeaderName::from_static("grpc-status"), HeaderValue::from_static("0")));
-                Response::new(Reply::Message("message".into(), trailers.collect()))
-            }
+            "/collected" => Response::new(Reply::Whole(body.collect().await.unwrap().to_bytes())),
+            "/message" => Response::new(Reply::Message("message".into())),
             _ => match body.within(MAX_BODY) {
                 Some(body) => Response::new(Reply::Whole(body)),
                 None => crate::http::response::empty(StatusCode::PAYLOAD_TOO_LARGE),

@@ -18,7 +18,8 @@ use futures_util::poll;
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::header::{CONNECTION, HeaderName, HeaderValue};
-use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
+use hyper::http::request::Parts;
+use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 use parking_lot::Mutex;
 
 use self::request::{Chunks, Framing, Head, Malformed, header_space, malformed, read_head};
@@ -127,8 +128,8 @@ impl<R: Responder> Http1Session<R> {
             }
         }
         let Some((body, end)) = received else { return NextStep::Read };
-        let request = match request_of(&head, version, body) {
-            Ok(request) => request,
+        let parts = match parts_of(&head, version) {
+            Ok(parts) => parts,
             Err(error) => return self.refuse(error, output.bytes),
         };
         // A body that is not read cannot be told from the next request.
@@ -136,7 +137,7 @@ impl<R: Responder> Http1Session<R> {
         input.advance(end.unwrap_or(input.len()));
         let origin = self.receiving.take().map_or_else(|| self.origin(), |receiving| receiving.origin);
         let response = {
-            let mut answering = pin!(self.responder.answer(request, &origin));
+            let mut answering = pin!(self.responder.answer(&parts, body, &origin));
             match poll!(answering.as_mut()) {
                 Poll::Ready(response) => response,
                 Poll::Pending => tokio::select! {
@@ -183,7 +184,7 @@ impl<R: Responder> Http1Session<R> {
     /// Begins to wait for the body of a request. Returns false if its client may not send it.
     async fn begin_to_receive(&mut self, head: &Head<'_>, output: &mut Vec<u8>) -> Result<bool, Malformed> {
         let origin = self.origin();
-        let (parts, ()) = request_of(head, Version::HTTP_11, ())?.into_parts();
+        let parts = parts_of(head, Version::HTTP_11)?;
         if !self.responder.may_send(&parts, &origin).await {
             return Ok(false);
         }
@@ -206,7 +207,7 @@ impl<R: Responder> Http1Session<R> {
             head.status.is_informational() || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         match body {
             // Trailers are for gRPC, which needs HTTP/2.
-            Reply::Whole(bytes) | Reply::Message(bytes, _) => {
+            Reply::Whole(bytes) | Reply::Message(bytes) => {
                 let end = match () {
                     () if is_bodiless => BodyEnd::Bodiless,
                     () if is_head => BodyEnd::Omitted,
@@ -327,22 +328,20 @@ pub fn write_whole(response: Response<Reply>, version: Version, keeps_open: bool
     output.extend_from_slice(&bytes);
 }
 
-/// Returns the request with this head.
-fn request_of<B>(head: &Head<'_>, version: Version, body: B) -> Result<Request<B>, Malformed> {
-    let mut request = Request::new(body);
-    *request.version_mut() = version;
-    *request.method_mut() =
-        Method::from_bytes(head.method.as_bytes()).map_err(|_| malformed("the method is not valid"))?;
-    *request.uri_mut() = Uri::try_from(head.target).map_err(|_| malformed("the target of the request is not valid"))?;
-    let mut headers = HeaderMap::with_capacity(head.headers.len());
+/// Returns a head as the responder reads it.
+fn parts_of(head: &Head<'_>, version: Version) -> Result<Parts, Malformed> {
+    let (mut parts, ()) = Request::new(()).into_parts();
+    parts.version = version;
+    parts.method = Method::from_bytes(head.method.as_bytes()).map_err(|_| malformed("the method is not valid"))?;
+    parts.uri = Uri::try_from(head.target).map_err(|_| malformed("the target of the request is not valid"))?;
+    parts.headers.reserve(head.headers.len());
     for httparse::Header { name, value } in head.headers {
         let name =
             HeaderName::from_bytes(name.as_bytes()).map_err(|_| malformed("the name of a header is not valid"))?;
         let value = HeaderValue::from_bytes(value).map_err(|_| malformed("the value of a header is not valid"))?;
-        headers.append(name, value);
+        parts.headers.append(name, value);
     }
-    *request.headers_mut() = headers;
-    Ok(request)
+    Ok(parts)
 }
 
 #[cfg(test)]

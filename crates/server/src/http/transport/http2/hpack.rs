@@ -89,12 +89,12 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Decodes a header block. Calls `take` with each field and its size (bytes).
+    /// Decodes a header block. Calls `take` with each field and its size (bytes). Returns whether the table is the same as before.
     ///
     /// # Errors
     /// The block is malformed.
-    pub fn decode(&mut self, mut block: &[u8], mut take: impl FnMut(&Field, usize)) -> Result<(), CompressionError> {
-        let mut has_begun = false;
+    pub fn decode(&mut self, mut block: &[u8], mut take: impl FnMut(&Field, usize)) -> Result<bool, CompressionError> {
+        let (mut has_begun, mut keeps_table) = (false, true);
         while let Some(first) = block.first().copied() {
             if first & 0x80 != 0 {
                 let known = self.find(integer(&mut block, 7)?)?;
@@ -103,6 +103,7 @@ impl Decoder {
                 let entry = self.literal(&mut block, 6)?;
                 take(&entry.field, entry.size);
                 self.insert(entry);
+                keeps_table = false;
             } else if first & 0xe0 == 0x20 {
                 let size = integer(&mut block, 5)?;
                 // It may change at the beginning of a block only.
@@ -111,6 +112,7 @@ impl Decoder {
                 }
                 self.max_size = size;
                 self.evict(0);
+                keeps_table = false;
                 continue;
             } else {
                 let entry = self.literal(&mut block, 4)?;
@@ -118,7 +120,7 @@ impl Decoder {
             }
             has_begun = true;
         }
-        Ok(())
+        Ok(keeps_table)
     }
 
     fn find(&self, index: usize) -> Result<&Entry, CompressionError> {

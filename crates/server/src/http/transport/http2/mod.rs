@@ -15,7 +15,8 @@
 //! | streams | [`Responder::MAX_CONCURRENT`] |
 //! | a head | [`MAX_BLOCK`] bytes while it comes in, [`MAX_LIST`] bytes when it is decoded |
 //! | bodies, calls and replies | the budget of all buffers, beyond [`FREE`] bytes |
-//! | what has come in of a body whose client has not been admitted, or which is streamed to its call | [`WINDOW`] bytes |
+//! | what has come in of a body whose client has not been admitted | [`WINDOW`] bytes |
+//! | what a call has not taken of a body that is streamed to it | the same, or the maximum length of a body if that is more |
 //! | input and output | the connection's buffers: nothing is read while the client does not take its replies |
 //! | the time of a head, and of a body | the request timeout |
 //! | the time of a reply that its windows do not admit | the write timeout, unless the client takes [`LEAST`] bytes in it |
@@ -42,12 +43,12 @@ use futures_util::stream::FuturesUnordered;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::header::CONTENT_LENGTH;
 use hyper::http::request::Parts;
-use hyper::{HeaderMap, Request, Response};
+use hyper::{HeaderMap, Response};
 use tokio::time::Instant;
 
 use self::frame::{Reason, write_goodbye, write_reset};
 use self::hpack::Decoder;
-use self::receive::MAX_LIST;
+use self::receive::{DecodedHead, MAX_LIST};
 use super::Responder;
 use super::bodies::{BoxError, Reply, RequestBody, StreamedBody};
 use crate::errors::ErrorClient;
@@ -85,6 +86,9 @@ pub struct Http2Session<R> {
     certificate: Option<Arc<str>>,
     metrics: Arc<Metrics>,
     decoder: Decoder,
+    /// The latest valid head whose block did not change the decoder's table. Most clients repeat it, for which they send the same
+    /// block.
+    known_head: Option<(Vec<u8>, DecodedHead)>,
     /// The head that comes in in several frames.
     block: Option<Block>,
     /// The streams, with ascending numbers.
@@ -92,8 +96,6 @@ pub struct Http2Session<R> {
     streams: Vec<Box<Stream>>,
     /// The highest number of a stream.
     last: u32,
-    /// Streams whose requests have become complete in this run.
-    complete: Vec<u32>,
     calls: FuturesUnordered<Abortable<BoxFuture<'static, Event>>>,
     /// Events of calls that have not been handled.
     events: VecDeque<Event>,
@@ -164,7 +166,7 @@ struct Stream {
 
 enum State {
     /// The body comes in. The flag says that the client has been admitted.
-    Receiving(Box<(Parts, RequestOrigin)>, bool),
+    Receiving(Box<(Arc<Parts>, RequestOrigin)>, bool),
     /// The guard is asked whether the client may send more.
     Admitting,
     /// The body comes in while the request is answered.
@@ -178,6 +180,8 @@ enum State {
 enum Rest {
     /// Nothing. The response ends after the unsent bytes.
     End,
+    /// The trailers of a gRPC call that has succeeded.
+    Success,
     Trailers(HeaderMap),
     Pieces(Pieces),
     /// It is not known yet.
@@ -219,7 +223,7 @@ impl Drop for CallHandle {
 /// The result of a call, or of a part of it.
 enum Event {
     /// Whether the client may send the rest of its body.
-    Admitted(u32, Box<(Parts, RequestOrigin)>, bool),
+    Admitted(u32, Box<(Arc<Parts>, RequestOrigin)>, bool),
     Response(u32, Response<Reply>),
     /// The next piece of a response, and its source.
     Piece(u32, Option<Piece>, Pieces),
@@ -238,10 +242,10 @@ impl<R: Responder> Http2Session<R> {
             certificate,
             metrics,
             decoder: Decoder::default(),
+            known_head: None,
             block: None,
             streams: Vec::new(),
             last: 0,
-            complete: Vec::new(),
             calls: FuturesUnordered::new(),
             events: VecDeque::new(),
             sendable: VecDeque::new(),
@@ -293,21 +297,18 @@ impl<R: Responder> Http2Session<R> {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
-    /// Begins to answer a request.
+    /// Begins to answer a request that is being received.
     fn call(&mut self, id: u32, next: State, body: RequestBody) {
         let (responder, metrics) = (Arc::clone(&self.responder), Arc::clone(&self.metrics));
         let Some(stream) = self.find(id) else { return };
-        if !matches!(stream.state, State::Receiving(..)) {
-            return;
-        }
         let is_streamed = matches!(next, State::Streaming(_));
         let State::Receiving(request, _) = std::mem::replace(&mut stream.state, next) else { return };
         if !is_streamed {
             stream.due = None;
         }
         let call = async move {
-            let (head, origin) = *request;
-            let response = responder.answer(Request::from_parts(head, body), &origin).await;
+            let (head, origin) = &*request;
+            let response = responder.answer(head, body, origin).await;
             count_error(&response, &metrics, R::PROTOCOL, || origin.error_client());
             Event::Response(id, response)
         };

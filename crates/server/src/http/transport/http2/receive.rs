@@ -16,7 +16,7 @@ use super::frame::{
     PREFACE, PRIORITY, PUSH_PROMISE, RST_STREAM, Reason, SETTINGS, WINDOW_UPDATE, write_frame, write_reset,
     write_settings, write_window,
 };
-use super::hpack::{Field, MAX_TABLE};
+use super::hpack::{CompressionError, Field, MAX_TABLE};
 use super::{Block, Event, Http2Session, MAX_BLOCK, MAX_BLOCK_FRAMES, MAX_FAULTS, Rest, State, Stream, WINDOW};
 use crate::http::response::Problem;
 use crate::http::transport::bodies::{RequestBody, StreamedBody, refuse};
@@ -45,9 +45,6 @@ impl<R: Responder> Http2Session<R> {
             self.take(&frame, output)?;
         }
         input.advance(read);
-        for id in std::mem::take(&mut self.complete) {
-            self.call_with_body(id);
-        }
         if self.last > before {
             self.begin_timeouts(before);
         }
@@ -179,10 +176,24 @@ impl<R: Responder> Http2Session<R> {
         if self.faults > MAX_FAULTS { Err(Reason::EnhanceYourCalm) } else { Ok(()) }
     }
 
-    fn take_head(&mut self, id: u32, is_end: bool, block: &[u8], output: &mut Vec<u8>) -> Result<(), Reason> {
-        // Also decoded if it is not used, because it changes the table.
+    /// Decodes the block of a head.
+    fn decode(&mut self, block: &[u8]) -> Result<DecodedHead, CompressionError> {
+        if let Some((known, head)) = &self.known_head
+            && known == block
+        {
+            return Ok(head.clone());
+        }
         let mut head = Head::default();
-        self.decoder.decode(block, |field, size| head.take(field, size))?;
+        let keeps_table = self.decoder.decode(block, |field, size| head.take(field, size))?;
+        let head = DecodedHead { size: head.size, parts: head.into_parts().map(Arc::new) };
+        let may_know = keeps_table && head.size <= MAX_KNOWN && head.parts.is_some();
+        self.known_head = may_know.then(|| (block.to_vec(), head.clone()));
+        Ok(head)
+    }
+
+    fn take_head(&mut self, id: u32, is_end: bool, block: &[u8], output: &mut Vec<u8>) -> Result<(), Reason> {
+        // Also decoded if it is not used, because it may change the table.
+        let DecodedHead { parts, size } = self.decode(block)?;
         if let Some(stream) = self.find(id) {
             // Trailers.
             let is_over = stream.has_ended || !is_end;
@@ -199,12 +210,12 @@ impl<R: Responder> Http2Session<R> {
         if self.is_closing || self.streams.len() >= R::MAX_CONCURRENT as usize {
             return self.reset(id, Reason::RefusedStream, output);
         }
-        let size = head.size;
         let (mut base, mut body, mut state) = (CALL, None, State::Answering);
         if size <= MAX_LIST {
-            let Some(parts) = head.into_parts() else { return self.reset(id, Reason::ProtocolError, output) };
-            base = self.responder.memory_of(&parts) + size;
-            body = self.responder.is_streamed(&parts).then(StreamedBody::default);
+            let Some(parts) = parts else { return self.reset(id, Reason::ProtocolError, output) };
+            let (memory, is_streamed) = self.responder.demand(&parts);
+            base = memory + size;
+            body = is_streamed.then(StreamedBody::default);
             let origin = RequestOrigin::new(self.peer, self.certificate.clone());
             state = State::Receiving(Box::new((parts, origin)), false);
         }
@@ -248,7 +259,7 @@ impl<R: Responder> Http2Session<R> {
             State::Receiving(..) if !stream.has_declared_length() => {
                 return self.reset(id, Reason::ProtocolError, output);
             }
-            State::Receiving(..) => self.complete.push(id),
+            State::Receiving(..) => self.call_with_body(id),
             State::Streaming(_) => stream.end_body(),
             State::Admitting | State::Answering => {}
             State::Settling => self.remove(id),
@@ -287,7 +298,8 @@ impl<R: Responder> Http2Session<R> {
             State::Receiving(..) => self.call(id, State::Answering, RequestBody::Unread),
             State::Streaming(body) => {
                 body.append(content);
-                if self.account(id).is_err() {
+                let is_long = body.len() > max_body.max(WINDOW as usize);
+                if is_long || self.account(id).is_err() {
                     return self.reset(id, Reason::EnhanceYourCalm, output);
                 }
             }
@@ -313,11 +325,7 @@ impl<R: Responder> Http2Session<R> {
                 self.spawn(id, Box::pin(admission));
             }
             state => {
-                let wants_more = match &state {
-                    State::Receiving(..) => true,
-                    State::Streaming(body) => body.len() < WINDOW as usize / 2,
-                    State::Admitting | State::Answering | State::Settling => false,
-                };
+                let wants_more = matches!(state, State::Receiving(..) | State::Streaming(_));
                 stream.state = state;
                 if wants_more && stream.receive_window < WINDOW / 2 {
                     write_window(id, WINDOW - stream.receive_window, output);
@@ -331,22 +339,34 @@ impl<R: Responder> Http2Session<R> {
 /// Maximum size of a list of headers, as the protocol counts it (bytes).
 pub const MAX_LIST: usize = 16 * 1024;
 
+/// Maximum size of a head that is kept for its repetition, counted in the same way (bytes).
+const MAX_KNOWN: usize = 1024;
+
+/// The head of a request.
+#[derive(Clone)]
+pub struct DecodedHead {
+    /// Size of all fields (bytes).
+    size: usize,
+    /// `None` if the head is malformed, or larger than [`MAX_LIST`].
+    parts: Option<Arc<Parts>>,
+}
+
 /// The fields of a request.
 #[derive(Default)]
-pub struct Head {
+struct Head {
     method: Option<Method>,
     scheme: Option<Scheme>,
     authority: Option<Authority>,
     path: Option<PathAndQuery>,
     headers: HeaderMap,
     /// Size of all fields (bytes).
-    pub size: usize,
+    size: usize,
     is_malformed: bool,
 }
 
 impl Head {
     /// Takes the next field, which has this size. Fields beyond [`MAX_LIST`] are dropped.
-    pub fn take(&mut self, field: &Field, size: usize) {
+    fn take(&mut self, field: &Field, size: usize) {
         self.size += size;
         if self.size > MAX_LIST {
             return;
@@ -371,12 +391,12 @@ impl Head {
         self.is_malformed |= is_wrong;
     }
 
-    /// Returns the head of the request; `None` if it is malformed.
-    pub fn into_parts(self) -> Option<Parts> {
+    /// Returns the head of the request; `None` if it is malformed or too large.
+    fn into_parts(self) -> Option<Parts> {
         let Self { method: Some(method), scheme: Some(scheme), authority, path: Some(path), .. } = self else {
             return None;
         };
-        if self.is_malformed {
+        if self.is_malformed || self.size > MAX_LIST {
             return None;
         }
         let (mut head, ()) = Request::new(()).into_parts();

@@ -27,7 +27,7 @@ impl<R: Responder> Http2Session<R> {
         }
         (stream.unsent, stream.rest) = match body {
             Reply::Whole(bytes) => (bytes, Rest::End),
-            Reply::Message(bytes, trailers) => (bytes, Rest::Trailers(trailers)),
+            Reply::Message(bytes) => (bytes, Rest::Success),
             // gRPC's errors have only headers.
             Reply::Pieces(pieces) if pieces.is_end_stream() => (Bytes::new(), Rest::End),
             Reply::Pieces(pieces) => (Bytes::new(), Rest::Pieces(pieces)),
@@ -40,11 +40,15 @@ impl<R: Responder> Http2Session<R> {
             (stream.unsent, stream.rest) = (Bytes::new(), Rest::End);
         }
         let is_end = stream.unsent.is_empty() && matches!(stream.rest, Rest::End);
+        let is_message = matches!(stream.rest, Rest::Success);
         write_head(id, is_end, output, |block| {
             if must_drop_table {
                 block.push(DROP_TABLE);
             }
             write_status(head.status, block);
+            if is_message {
+                write_field(b"content-type", b"application/grpc", block);
+            }
             write_fields(&head.headers, block);
             write_field(b"date", &date(), block);
         });
@@ -77,8 +81,6 @@ impl<R: Responder> Http2Session<R> {
             }
         }
         self.queue(id);
-        // The call has taken what had come in.
-        self.ask_for_more(id, output);
     }
 
     /// Puts a stream with something to send at the end of the queue.
@@ -132,6 +134,10 @@ impl<R: Responder> Http2Session<R> {
         }
         match std::mem::replace(&mut stream.rest, Rest::Awaited) {
             Rest::End => self.finish(id),
+            Rest::Success => {
+                write_head(id, true, output, |block| write_field(b"grpc-status", b"0", block));
+                self.finish(id);
+            }
             Rest::Trailers(trailers) => {
                 write_head(id, true, output, |block| write_fields(&trailers, block));
                 self.finish(id);

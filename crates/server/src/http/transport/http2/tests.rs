@@ -272,6 +272,37 @@ async fn body_is_streamed_to_those_who_want_it() {
     }
 }
 
+/// Regression test: if all that the window admits came in at once, the client was never asked for more.
+#[tokio::test]
+async fn call_that_takes_a_body_before_it_answers_gets_all_of_it() {
+    let mut client = Client::new(PATIENCE).await;
+    let (part, end) = (data(1, 0, &[b'x'; WINDOW as usize / 5]), data(1, END_STREAM, b"x"));
+    client.send(&[post(1, "/collected"), part.repeat(5)].concat()).await;
+    while client.next().await.unwrap().2 != 1 {}
+    client.send(&[part, end, window(0, WINDOW), window(1, WINDOW)].concat()).await;
+    while client.next().await.unwrap().0 != HEADERS {}
+    let mut got = 0;
+    loop {
+        let (_, flags, _, content) = client.next().await.unwrap();
+        got += content.len();
+        if flags & END_STREAM != 0 {
+            break;
+        }
+    }
+    assert_eq!(got, WINDOW as usize / 5 * 6 + 1);
+}
+
+#[tokio::test]
+async fn repeated_head_means_the_same_until_the_table_changes() {
+    let mut client = Client::new(PATIENCE).await;
+    // New entries of the table, and references to the latest one.
+    let paths: [&[u8]; 6] = [b"\x44\x08/ignored", b"\xbe", b"\xbe", b"\x44\x05/slow", b"\xbe", b"\xbe"];
+    for (path, stream) in paths.into_iter().zip((1..).step_by(2)) {
+        client.send(&frame(HEADERS, END_HEADERS | END_STREAM, stream, &[b"\x82\x86", path].concat())).await;
+        client.expect(stream, if stream < 7 { "ignored" } else { "slow" }).await;
+    }
+}
+
 /// Regression test: clients of nghttp2 with a small table wait for this in vain.
 #[tokio::test]
 async fn client_with_a_small_table_learns_that_it_is_not_used() {
