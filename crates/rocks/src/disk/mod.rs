@@ -88,11 +88,6 @@ impl Decoder {
         }
     }
 
-    /// Returns the bytes before the actor in the last counter's key.
-    pub fn prefix(&self) -> &[u8] {
-        self.last.as_ref().map_or(&[], |(prefix, _)| prefix)
-    }
-
     /// Decodes the limit in a counter's key.
     ///
     /// # Errors

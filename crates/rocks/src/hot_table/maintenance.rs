@@ -20,8 +20,7 @@ use divvy_store::{StoreError, record_key, value};
 
 /// A change that was found in the journal when the store was opened.
 pub struct ReplayedChange {
-    /// The high part of its key's hash.
-    pub hash: u64,
+    pub hash: KeyHash,
     pub value: ReplayedValue,
     /// The number of the segment that contains it.
     pub segment: u32,
@@ -30,7 +29,7 @@ pub struct ReplayedChange {
 /// The new value of a counter or of a record; `None` if it was forgotten.
 pub enum ReplayedValue {
     Counter(CounterRecord),
-    Record(Option<Box<Record>>),
+    Record(Option<Record>),
 }
 
 /// Sums over all stripes.
@@ -50,25 +49,24 @@ pub struct Usage {
 
 impl HotTable {
     /// Makes changes of one stripe that were found in the journal when the store was opened.
-    pub fn replay(&self, stripe: usize, changes: &mut Vec<ReplayedChange>) {
+    pub fn replay(&self, stripe: usize, changes: impl Iterator<Item = ReplayedChange>) {
         let mut stripe = self.stripe(stripe);
-        stripe.slots.prefetch(changes.iter().map(|change| change.hash));
-        for ReplayedChange { hash, value, segment } in changes.drain(..) {
+        for ReplayedChange { hash, value, segment } in changes {
             let counter = match value {
                 ReplayedValue::Counter(counter) => counter,
                 ReplayedValue::Record(record) => {
-                    stripe.load_record(hash, record.map(|record| *record), &self.records);
+                    stripe.load_record(hash.high, record, &self.records);
                     continue;
                 }
             };
-            let index = stripe.slots.find(hash);
+            let index = stripe.slots.find(hash.high);
             if index.is_none() {
                 self.make_room(&mut stripe);
             }
             let tags = Tags { recorded: false, mark: segment as Mark, ..stripe.loaded_tags(0, false) };
             let (state, expires) = counter.unzip();
             stripe.note_time(state.as_ref());
-            stripe.set(index, hash, state, expires.unwrap_or_default(), tags);
+            stripe.set(index, hash.high, state, expires.unwrap_or_default(), tags);
         }
         self.count_excess(&mut stripe);
     }

@@ -17,7 +17,7 @@ mod slots;
 mod stripe;
 
 use std::borrow::Cow;
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -301,14 +301,6 @@ impl KeyHasher {
     pub fn hash(&self, key: &[u8]) -> KeyHash {
         let hash = self.0.hash(key);
         KeyHash { high: hash.h1, low: hash.h2 }
-    }
-
-    /// Returns a hasher for keys that begin with `prefix`. It hashes the rest of such a key. It is fastest if the prefix
-    /// consists of whole words.
-    pub fn after(&self, prefix: &[u8]) -> Self {
-        let mut hasher = self.0;
-        hasher.write(prefix);
-        Self(hasher)
     }
 
     /// Hashes a key from the journal, of a counter or a record.

@@ -179,12 +179,6 @@ impl Slots {
         (!slot.is_empty() && slot.hash == hash).then_some(index)
     }
 
-    /// Brings the home slots of these hashes into the processor's caches, all at the same time.
-    pub fn prefetch(&self, hashes: impl Iterator<Item = u64>) {
-        let homes = hashes.filter_map(|hash| self.slots.get(self.home(hash)));
-        std::hint::black_box(homes.fold(0, |all, slot| all ^ slot.hash));
-    }
-
     /// Returns the slot at an index from [`Slots::find`] or [`Slots::insert`].
     #[expect(clippy::indexing_slicing, reason = "the index is one that this table gave, and is still valid")]
     pub fn at(&self, index: usize) -> Slot {
