@@ -48,7 +48,7 @@ const fn case(name: &'static str, about: &'static str, run: fn(&Setting, &mut Ta
     Case { name, about, run, is_long: false }
 }
 
-/// What users do comes first, and the easiest case last.
+/// The first case is what users do, and the last one the easiest.
 pub const CASES: [Case; 9] = [
     case("single", "one request in flight on each connection", single),
     case("sync", "every hit on stable storage before its reply", sync),

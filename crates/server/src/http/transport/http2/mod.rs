@@ -86,8 +86,7 @@ pub struct Http2Session<R> {
     certificate: Option<Arc<str>>,
     metrics: Arc<Metrics>,
     decoder: Decoder,
-    /// The latest valid head whose block did not change the decoder's table. Most clients repeat it, for which they send the same
-    /// block.
+    /// The latest valid head whose block did not change the decoder's table. Most clients repeat it, and send the same block.
     known_head: Option<(Vec<u8>, DecodedHead)>,
     /// The head that comes in in several frames.
     block: Option<Block>,
