@@ -77,6 +77,8 @@ const LONG_CHANGE: usize = 1 << 10;
 pub struct Database {
     db: DB,
     synced: SyncMark,
+    /// RocksDB's sequence number of the last change that an fsync of the journal has covered; 0 if there was none.
+    covered: AtomicU64,
     /// The last commit in its journal when it was opened; 0 if the journal was empty.
     pub last_commit: u64,
 }
@@ -127,7 +129,7 @@ impl Database {
                 "the write-ahead log ends in an incomplete write, as after a power cut: everything before it is recovered"
             );
         }
-        Ok(Self { db, synced, last_commit })
+        Ok(Self { db, synced, covered: AtomicU64::new(0), last_commit })
     }
 
     /// Writes the changes in the journal to the counters' own records, and empties the journal.
@@ -310,11 +312,17 @@ impl Disk for Database {
         let mut options = WriteOptions::default();
         options.set_sync(patience == Patience::Fsync);
         options.set_no_slowdown(patience == Patience::None);
-        // The mark of synced changes follows once a second. Its write would have to wait for the file system's next commit.
+        // This write comes after all others, so its fsync covers at least those and the write itself.
+        let covered = self.db.latest_sequence_number() + 1;
         match self.db.put_cf_opt(self.family(JOURNAL), number.to_be_bytes(), record, &options) {
-            Err(error) if error.kind() == rocksdb::ErrorKind::Incomplete => None,
-            result => Some(result.map_err(|error| store_error("write the journal", &error))),
+            Err(error) if error.kind() == rocksdb::ErrorKind::Incomplete => return None,
+            Err(error) => return Some(Err(store_error("write the journal", &error))),
+            Ok(()) => {}
         }
+        if patience == Patience::Fsync {
+            self.covered.store(covered, Relaxed);
+        }
+        Some(Ok(()))
     }
 
     fn read_journal(&self, first: u64, last: u64, each: &mut EachRecord<'_>) -> Result<(), StoreError> {
@@ -371,6 +379,13 @@ impl Disk for Database {
         self.synced.note(change);
         self.synced.sync();
         Ok(())
+    }
+
+    fn note_synced(&self) {
+        match self.covered.load(Relaxed) {
+            0 => {}
+            covered => self.synced.note(covered),
+        }
     }
 }
 

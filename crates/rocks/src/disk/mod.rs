@@ -59,6 +59,9 @@ pub trait Disk: Send + Sync + 'static {
 
     /// Forces everything that was written before this call to stable storage.
     fn sync(&self) -> Result<(), StoreError>;
+
+    /// Records how much of the journal is on stable storage, so that a later start notices if it is missing.
+    fn note_synced(&self) {}
 }
 
 /// Decodes records of many counters. Records of one rule tend to follow each other, and share a prefix of their keys,

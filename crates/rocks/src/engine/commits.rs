@@ -54,7 +54,15 @@ impl<D: Disk> Engine<D> {
             if let Some(caller) = caller.take() {
                 let _ = caller.send(result);
             }
-            if !is_sync || commits.waiting() == 0 {
+            if !is_sync {
+                return;
+            }
+            // After the replies, because this write may wait for the file system. A mark that stays behind is safe.
+            let _ = self.with_disk(|disk| {
+                disk.note_synced();
+                Ok(())
+            });
+            if commits.waiting() == 0 {
                 return;
             }
         }
