@@ -91,13 +91,6 @@ impl Wake for Inner {
             None => self.wake_task(),
         });
     }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        COLLECTED.with_borrow_mut(|collected| match collected {
-            Some(tasks) => tasks.push(Arc::clone(self)),
-            None => self.wake_task(),
-        });
-    }
 }
 
 /// While this lives, the thread collects each [`CallerTask`] that is woken. Dropping it runs them.

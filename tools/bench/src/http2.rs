@@ -4,17 +4,17 @@
 //! There is no flow control: servers open their windows as they read, and the calls in flight are few and short.
 
 use anyhow::{Context, bail, ensure};
+use divvy_server::grpc::Rpc;
 use divvy_server::grpc::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use divvy_server::grpc::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use divvy_server::grpc::messages::envoy::service::ratelimit::v3::RateLimitRequest;
-use prost::Message;
+use divvy_server::grpc::messages::{PREFIX, framed};
 
 use crate::connection::ReplyCounts;
 use crate::plan::pair;
 
 /// The first bytes from a client: the preface, empty settings, and a window of 2 GiB for replies.
 pub const OPENING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\x04\x08\0\0\0\0\0\x7f\xff\0\0";
-const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 // Types of frames, and their flags.
 const DATA: u8 = 0;
@@ -28,8 +28,6 @@ const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 /// Maximum length of a frame's payload, unless the settings say otherwise.
 const MAX_PAYLOAD: usize = 16_384;
-/// Length of a message's prefix.
-const PREFIX: usize = 5;
 
 /// The header blocks of calls. The first call of a connection adds its fields to the server's table. Later calls refer to
 /// them, as gRPC's clients do.
@@ -44,7 +42,8 @@ impl CallHeads {
         ensure!(body_length <= MAX_PAYLOAD, "the message is longer than {MAX_PAYLOAD} bytes");
         // POST and http have numbers.
         let mut first = vec![0x83, 0x86];
-        let fields = [":path", METHOD, ":authority", addr, "content-type", "application/grpc", "te", "trailers"];
+        let path = Rpc::EnvoyShouldRateLimit.path();
+        let fields = [":path", path, ":authority", addr, "content-type", "application/grpc", "te", "trailers"];
         for [name, value] in fields.as_chunks().0 {
             first.push(0x40);
             for text in [name, value] {
@@ -83,11 +82,7 @@ pub fn rate_limit_body(domain: &str, words: &[String]) -> anyhow::Result<Vec<u8>
         Ok(RateLimitDescriptor { entries, ..RateLimitDescriptor::default() })
     };
     let descriptors = words.split(|word| word == "/").map(descriptor).collect::<anyhow::Result<_>>()?;
-    let message = RateLimitRequest { domain: domain.to_owned().into(), descriptors, hits_addend: 0 }.encode_to_vec();
-    let mut body = vec![0];
-    body.extend((message.len() as u32).to_be_bytes());
-    body.extend(message);
-    Ok(body)
+    Ok(framed(&RateLimitRequest { domain: domain.to_owned().into(), descriptors, hits_addend: 0 }))
 }
 
 /// Counts the calls that end on one connection.

@@ -77,7 +77,7 @@ const LONG_CHANGE: usize = 1 << 10;
 pub struct Database {
     db: DB,
     synced: SyncMark,
-    /// RocksDB's sequence number of the last change that an fsync of the journal has covered; 0 if there was none.
+    /// RocksDB's sequence number of the last change that an fsync of the journal has covered; 0 before the first fsync.
     covered: AtomicU64,
     /// The last commit in its journal when it was opened; 0 if the journal was empty.
     pub last_commit: u64,

@@ -48,9 +48,8 @@ impl<D: Disk> Engine<D> {
                 let longest = Duration::from_nanos(self.commit_ns.load(Relaxed) / 2);
                 commits.gather(self.expected.load(Relaxed).saturating_sub(callers), longest);
             }
-            let number = leader.begin();
-            let result = self.commit_patiently(number);
-            self.expected.store(leader.finish(number, &result) + callers, Relaxed);
+            let (result, waiting) = self.make_next(leader);
+            self.expected.store(waiting + callers, Relaxed);
             if let Some(caller) = caller.take() {
                 let _ = caller.send(result);
             }
@@ -95,7 +94,7 @@ impl<D: Disk> Engine<D> {
     pub fn commit_unless_led(&self) {
         if let Some(leader) = self.table.commits.try_lead() {
             // The waiters and the log get the result.
-            let _ = self.finish(&leader, leader.begin());
+            let _ = self.make_next(&leader);
         }
     }
 
@@ -105,16 +104,18 @@ impl<D: Disk> Engine<D> {
     /// The disk refuses writes.
     pub fn commit_rest(&self) -> Result<(), StoreError> {
         match self.table.commits.try_lead() {
-            Some(leader) => self.finish(&leader, leader.begin()),
+            Some(leader) => self.make_next(&leader).0,
             // The leader's thread has ended, so it makes no commit. No hit changes anything anymore.
             None => self.commit_patiently(self.table.commits.begin_for_absent_leader()),
         }
     }
 
-    fn finish(&self, leader: &Leader, number: u64) -> Result<(), StoreError> {
+    /// Makes the next commit, and releases those who wait for it. Returns also how many were waiting.
+    fn make_next(&self, leader: &Leader) -> (Result<(), StoreError>, usize) {
+        let number = leader.begin();
         let result = self.commit_patiently(number);
-        leader.finish(number, &result);
-        result
+        let waiting = leader.finish(number, &result);
+        (result, waiting)
     }
 
     fn commit_patiently(&self, number: u64) -> Result<(), StoreError> {

@@ -22,7 +22,7 @@ pub(super) const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const IDENTITY: &str = "identity";
 /// Length of a message's prefix: a byte that says whether it is compressed, and its length in four bytes.
-pub(super) const PREFIX: usize = 5;
+pub const PREFIX: usize = 5;
 
 /// Reads the message of a call with these headers, which may have `max` bytes. Returns it with its length.
 ///
@@ -71,15 +71,20 @@ fn message_length(data: &[u8], max: usize) -> Result<Option<usize>, Status> {
     }
 }
 
-/// Returns the response with a message.
-pub(super) fn write(message: &impl Message) -> Response<Reply> {
+/// Returns a message after its prefix.
+pub fn framed(message: &impl Message) -> Vec<u8> {
     let length = message.encoded_len();
     // A vector of exactly this capacity becomes `Bytes` without a copy.
     let mut bytes = Vec::with_capacity(PREFIX + length);
     bytes.push(0);
     bytes.extend_from_slice(&(length as u32).to_be_bytes());
     message.encode_raw(&mut bytes);
-    Response::new(Reply::Message(bytes.into()))
+    bytes
+}
+
+/// Returns the response with a message.
+pub(super) fn write(message: &impl Message) -> Response<Reply> {
+    Response::new(Reply::Message(framed(message).into()))
 }
 
 #[cfg(test)]
