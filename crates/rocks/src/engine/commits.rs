@@ -30,7 +30,7 @@ impl<D: Disk> Engine<D> {
             // The next commit writes what this one has taken.
         }
         let (engine, (caller, committed)) = (Arc::clone(self), oneshot::channel());
-        spawn_blocking(move || engine.lead(&leader, caller));
+        spawn_blocking(move || engine.lead(leader, caller));
         committed.await.unwrap_or_else(|_| Err(StoreError::new("the commit was aborted")))
     }
 
@@ -39,10 +39,10 @@ impl<D: Disk> Engine<D> {
     ///
     /// An fsync for many hits takes as long as for one. So with `sync`, a commit waits for as many connections as the last one saw. If
     /// that takes more than half an fsync, the work for some of them had better overlap with the fsync for the others.
-    fn lead(&self, leader: &Leader, caller: oneshot::Sender<Result<(), StoreError>>) {
-        let (commits, mut caller) = (&self.table.commits, Some(caller));
-        let is_sync = self.durability == Durability::Sync;
-        loop {
+    fn lead(&self, leader: Leader, caller: oneshot::Sender<Result<(), StoreError>>) {
+        let (mut leading, mut caller) = (Some(leader), Some(caller));
+        let (commits, is_sync) = (&self.table.commits, self.durability == Durability::Sync);
+        while let Some(leader) = &leading {
             let callers = usize::from(caller.is_some());
             if is_sync {
                 let longest = Duration::from_nanos(self.commit_ns.load(Relaxed) / 2);
@@ -50,19 +50,19 @@ impl<D: Disk> Engine<D> {
             }
             let (result, waiting) = self.make_next(leader);
             self.expected.store(waiting + callers, Relaxed);
+            // Before the reply: the caller may need a leader at once, and this one has nothing to do.
+            if !is_sync || commits.waiting() == 0 {
+                leading = None;
+            }
             if let Some(caller) = caller.take() {
                 let _ = caller.send(result);
             }
-            if !is_sync {
-                return;
-            }
-            // After the replies, because this write may wait for the file system. A mark that stays behind is safe.
-            let _ = self.with_disk(|disk| {
-                disk.note_synced();
-                Ok(())
-            });
-            if commits.waiting() == 0 {
-                return;
+            if is_sync {
+                // After the replies, because this write may wait for the file system. A mark that stays behind is safe.
+                let _ = self.with_disk(|disk| {
+                    disk.note_synced();
+                    Ok(())
+                });
             }
         }
     }
