@@ -100,8 +100,8 @@ impl<'a> Connection<'a> {
         Ok(())
     }
 
-    /// Reads once, and counts the replies that are complete.
-    pub fn receive(&mut self) -> anyhow::Result<ReplyCounts> {
+    /// Reads once, and counts the replies that are complete. The next `warm_up` replies belong to the warm-up.
+    pub fn receive(&mut self, warm_up: u64) -> anyhow::Result<ReplyCounts> {
         let Some(free @ [_, ..]) = self.input.get_mut(self.filled..) else {
             bail!("a reply has a line of more than {INPUT_BYTES} bytes");
         };
@@ -111,7 +111,7 @@ impl<'a> Connection<'a> {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             Err(error) => return Err(error.into()),
         }
-        let (counts, used) = self.replies.count(self.input.get(..self.filled).unwrap_or_default())?;
+        let (counts, used) = self.replies.count(self.input.get(..self.filled).unwrap_or_default(), warm_up)?;
         self.input.copy_within(used..self.filled, 0);
         self.filled -= used;
         self.output.append(&mut self.replies.calls.answers);
@@ -126,11 +126,22 @@ const SHOWN_ERROR: usize = 200;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReplyCounts {
     pub replies: u64,
-    /// Replies that deny: `OK false …`, or an array that starts with the integer of a denial (see [`number_of_a_denial`]), or
-    /// status 429, or OVER_LIMIT.
+    /// Replies after the warm-up that deny: `OK false …`, or an array that starts with the integer of a denial (see
+    /// [`number_of_a_denial`]), or status 429, or OVER_LIMIT.
     pub denied: u64,
     /// Replies that are errors: `ERR …`, a RESP error, another status, or a call without a message.
     pub errors: u64,
+    /// How many of the replies belong to the warm-up: the first ones.
+    pub warm_up: u64,
+}
+
+impl ReplyCounts {
+    /// Counts a reply.
+    pub fn add(&mut self, denied: bool, error: bool) {
+        self.denied += u64::from(denied && self.replies >= self.warm_up);
+        self.errors += u64::from(error);
+        self.replies += 1;
+    }
 }
 
 /// Returns the first number of a RESP reply that denies `command`: zero as in `DIVVY.HIT`, or one as in redis-cell.
@@ -183,11 +194,13 @@ impl ReplyCounter {
     }
 
     /// Counts the replies that end in `bytes`. Returns the counts and the number of bytes used. The unused bytes are
-    /// the start of a line. Pass them again, followed by the bytes after them.
-    pub fn count(&mut self, bytes: &[u8]) -> anyhow::Result<(ReplyCounts, usize)> {
+    /// the start of a line. Pass them again, followed by the bytes after them. The next `warm_up` replies belong to the
+    /// warm-up.
+    pub fn count(&mut self, bytes: &[u8], warm_up: u64) -> anyhow::Result<(ReplyCounts, usize)> {
         if self.protocol == Protocol::Grpc {
-            return self.calls.count(bytes);
+            return self.calls.count(bytes, warm_up);
         }
+        self.counts.warm_up = warm_up;
         let mut rest = bytes;
         loop {
             let skipped = usize::try_from(self.skip).map_or(rest.len(), |skip| skip.min(rest.len()));
@@ -210,15 +223,14 @@ impl ReplyCounter {
 
     fn line(&mut self, line: &[u8]) -> anyhow::Result<()> {
         match line {
-            [b'O', b'K', b' ', b'f', ..] => self.counts.denied += 1,
-            [b'O', b'K', ..] => {}
+            [b'O', b'K', b' ', b'f', ..] => self.counts.add(true, false),
+            [b'O', b'K', ..] => self.counts.add(false, false),
             [b'E', b'R', b'R', ..] => {
-                self.counts.errors += 1;
+                self.counts.add(false, true);
                 self.keep_error(line);
             }
             _ => bail!("the reply is not of the line protocol: {:?} (is this the RESP port?)", shown(line)),
         }
-        self.counts.replies += 1;
         Ok(())
     }
 
@@ -269,9 +281,7 @@ impl ReplyCounter {
     }
 
     fn end_reply(&mut self) {
-        self.counts.replies += 1;
-        self.counts.denied += u64::from(self.reply.denied);
-        self.counts.errors += u64::from(self.reply.error);
+        self.counts.add(self.reply.denied, self.reply.error);
         self.reply = FRESH;
     }
 
@@ -307,7 +317,7 @@ mod tests {
         let mut total = ReplyCounts::default();
         let mut start = 0;
         for end in cuts.iter().copied().chain([stream.len()]) {
-            let (counts, used) = counter.count(&stream[start..end.max(start)]).unwrap();
+            let (counts, used) = counter.count(&stream[start..end.max(start)], 0).unwrap();
             start += used;
             total.replies += counts.replies;
             total.denied += counts.denied;
@@ -325,14 +335,14 @@ mod tests {
     #[test]
     fn each_line_is_a_reply() {
         let (counts, error) = count_in_pieces(Protocol::Line, LINES, &[]);
-        assert_eq!(counts, ReplyCounts { replies: 4, denied: 1, errors: 2 });
+        assert_eq!(counts, ReplyCounts { replies: 4, denied: 1, errors: 2, warm_up: 0 });
         assert_eq!(error.as_deref(), Some("ERR unknown \"No\""));
     }
 
     #[test]
     fn each_resp_value_is_a_reply_even_if_nested() {
         let (counts, error) = count_in_pieces(Protocol::Resp, RESP, &[]);
-        assert_eq!(counts, ReplyCounts { replies: 12, denied: 1, errors: 2 });
+        assert_eq!(counts, ReplyCounts { replies: 12, denied: 1, errors: 2, warm_up: 0 });
         assert_eq!(error.as_deref(), Some("ERR no"));
     }
 
@@ -340,7 +350,7 @@ mod tests {
     fn redis_cells_first_number_is_1_for_a_denial() {
         let denied_of = |command| {
             let mut counter = ReplyCounter::new(Protocol::Resp, number_of_a_denial(command));
-            let (counts, _) = counter.count(b"*2\r\n:0\r\n:5\r\n*2\r\n:0\r\n:4\r\n*2\r\n:1\r\n:0\r\n").unwrap();
+            let (counts, _) = counter.count(b"*2\r\n:0\r\n:5\r\n*2\r\n:0\r\n:4\r\n*2\r\n:1\r\n:0\r\n", 0).unwrap();
             counts.denied
         };
         assert_eq!((denied_of("cl.throttle k 1 1 60"), denied_of("DIVVY.HIT ip=a")), (1, 2));
@@ -353,7 +363,7 @@ mod tests {
     #[test]
     fn each_response_is_a_reply() {
         let (counts, error) = count_in_pieces(Protocol::Http, HTTP, &[]);
-        assert_eq!(counts, ReplyCounts { replies: 3, denied: 1, errors: 1 });
+        assert_eq!(counts, ReplyCounts { replies: 3, denied: 1, errors: 1, warm_up: 0 });
         assert_eq!(error.as_deref(), Some("HTTP/1.1 503 Service Unavailable"));
     }
 
@@ -366,24 +376,47 @@ mod tests {
     #[test]
     fn each_call_is_a_reply() {
         let (counts, _) = count_in_pieces(Protocol::Grpc, CALLS, &[]);
-        assert_eq!(counts, ReplyCounts { replies: 3, denied: 1, errors: 1 });
+        assert_eq!(counts, ReplyCounts { replies: 3, denied: 1, errors: 1, warm_up: 0 });
         let mut counter = ReplyCounter::new(Protocol::Grpc, b"0");
-        counter.count(CALLS).unwrap();
+        counter.count(CALLS, 0).unwrap();
         assert_eq!(counter.calls.answers, b"\0\0\0\x04\x01\0\0\0\0");
-        assert!(counter.count(b"\0\0\0\x07\0\0\0\0\0").is_err(), "GOAWAY");
+        assert!(counter.count(b"\0\0\0\x07\0\0\0\0\0", 0).is_err(), "GOAWAY");
+    }
+
+    #[test]
+    fn denials_of_the_warm_up_are_not_counted_whatever_arrives_with_them() {
+        let calls = CALLS.repeat(2);
+        for (protocol, stream, replies) in [
+            (Protocol::Line, &b"OK false 0 1\n".repeat(5)[..], 5),
+            (Protocol::Resp, &b"*2\r\n:0\r\n:0\r\n".repeat(5), 5),
+            (Protocol::Http, &b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n".repeat(5), 5),
+            (Protocol::Grpc, &calls, 6),
+        ] {
+            let denied_of = |warm_up| {
+                let (counts, _) = ReplyCounter::new(protocol, b"0").count(stream, warm_up).unwrap();
+                assert_eq!(counts.replies, replies);
+                counts.denied
+            };
+            let all = denied_of(0);
+            assert_eq!(
+                (denied_of(2), denied_of(u64::MAX)),
+                (all - if replies == 5 { 2 } else { 1 }, 0),
+                "{protocol:?}"
+            );
+        }
     }
 
     #[test]
     fn error_inside_an_array_makes_the_reply_an_error() {
         let (counts, _) = count_in_pieces(Protocol::Resp, b"*2\r\n:1\r\n-ERR x\r\n", &[]);
-        assert_eq!(counts, ReplyCounts { replies: 1, denied: 0, errors: 1 });
+        assert_eq!(counts, ReplyCounts { replies: 1, denied: 0, errors: 1, warm_up: 0 });
     }
 
     #[test]
     fn deep_nesting_and_huge_lengths_need_no_memory() {
         let mut counter = ReplyCounter::new(Protocol::Resp, b"0");
         let deep = b"*1\r\n".repeat(100_000);
-        let mut count = |bytes: &[u8]| counter.count(bytes).unwrap();
+        let mut count = |bytes: &[u8]| counter.count(bytes, 0).unwrap();
         assert_eq!(count(&deep), (ReplyCounts::default(), deep.len()));
         assert_eq!(count(b":1\r\n"), (ReplyCounts { replies: 1, ..ReplyCounts::default() }, 4));
         assert_eq!(count(b"$3\r\nabc\r"), (ReplyCounts::default(), 8));
@@ -402,7 +435,7 @@ mod tests {
             (Protocol::Grpc, b"HTTP/1.1 400 Bad Request\r\n", "the reply is not HTTP/2"),
             (Protocol::Line, b"-ERR unknown\r\n", "the reply is not of the line protocol: \"-ERR unknown\""),
         ] {
-            let error = ReplyCounter::new(protocol, b"0").count(bytes).unwrap_err().to_string();
+            let error = ReplyCounter::new(protocol, b"0").count(bytes, 0).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");
         }
     }
@@ -421,7 +454,7 @@ mod tests {
         #[test]
         fn any_bytes_are_counted_or_rejected(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             for protocol in [Protocol::Line, Protocol::Resp, Protocol::Http, Protocol::Grpc] {
-                if let Ok((_, used)) = ReplyCounter::new(protocol, b"0").count(&bytes) {
+                if let Ok((_, used)) = ReplyCounter::new(protocol, b"0").count(&bytes, 0) {
                     prop_assert!(used <= bytes.len());
                 }
             }

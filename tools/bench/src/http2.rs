@@ -99,7 +99,8 @@ pub struct CallCounter {
 impl CallCounter {
     /// Counts as [`ReplyCounter::count`](crate::connection::ReplyCounter::count) does. The unused bytes are the start of a
     /// frame.
-    pub fn count(&mut self, bytes: &[u8]) -> anyhow::Result<(ReplyCounts, usize)> {
+    pub fn count(&mut self, bytes: &[u8], warm_up: u64) -> anyhow::Result<(ReplyCounts, usize)> {
+        self.counts.warm_up = warm_up;
         let mut rest = bytes;
         while let Some(([length @ .., kind, flags, _, _, _, _], after)) = rest.split_first_chunk::<9>() {
             let length = length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
@@ -130,12 +131,9 @@ impl CallCounter {
         }
         let is_reset = kind == RST_STREAM && payload != [0; 4];
         if is_reset || matches!(kind, DATA | HEADERS) && flags & END_STREAM != 0 {
-            self.counts.replies += 1;
-            self.counts.denied += std::mem::take(&mut self.denials);
-            match self.messages.checked_sub(1) {
-                Some(messages) => self.messages = messages,
-                None => self.counts.errors += 1,
-            }
+            let message = self.messages.checked_sub(1);
+            self.messages = message.unwrap_or(0);
+            self.counts.add(std::mem::take(&mut self.denials) > 0, message.is_none());
         }
         Ok(())
     }

@@ -278,15 +278,13 @@ impl<'a> Lane<'a> {
     /// Reads the replies that have arrived by `now_ns`, and adds them to `measured`: errors always, denials and
     /// latencies only after the warm-up.
     pub fn receive(&mut self, now_ns: u64, measured: &mut Measurements, warmup_ns: u64) -> anyhow::Result<()> {
-        let ReplyCounts { replies, denied, errors } = self.connection.receive()?;
+        let ReplyCounts { replies, denied, errors, .. } = self.connection.receive(self.warm_up(warmup_ns))?;
         ensure!(replies <= self.sent - self.received, "the server sent a reply without a request");
         if replies > 0 {
             self.quiet_since_ns = now_ns;
             measured.last_reply_ns = now_ns;
             measured.errors += errors;
-            if self.due_ns(self.received) >= warmup_ns {
-                measured.denied += denied;
-            }
+            measured.denied += denied;
             self.record(replies, now_ns, &mut measured.latencies, warmup_ns);
         }
         Ok(())
@@ -319,10 +317,12 @@ impl<'a> Lane<'a> {
         }
     }
 
-    fn due_ns(&self, index: u64) -> u64 {
+    /// Returns how many of the next replies belong to the warm-up.
+    fn warm_up(&self, warmup_ns: u64) -> u64 {
         match self.pace {
-            Pace::Closed { batch_due_ns } => batch_due_ns,
-            Pace::Open(schedule) => schedule.due_ns(index),
+            Pace::Closed { batch_due_ns } if batch_due_ns < warmup_ns => u64::MAX,
+            Pace::Closed { .. } => 0,
+            Pace::Open(schedule) => schedule.due_before(warmup_ns).saturating_sub(self.received),
         }
     }
 }
