@@ -64,6 +64,8 @@ impl RocksStore {
         let damaged = |error: StoreError| OpenError::damaged(path, &error);
         engine.load_records(options.clock.now()).map_err(damaged)?;
         engine.replay().map_err(damaged)?;
+        let started = engine.with_disk(Database::start_compactions);
+        started.map_err(|error| OpenError::unusable(path, &error))?;
         engine.table.sweep_records(options.clock.now(), false);
         let seal = Seal::new(directory::read_or_make_seal_key(path)?);
         let core = Arc::new(StoreCore {

@@ -1,30 +1,31 @@
 //! The replay of the journal when the store is opened.
 //!
-//! Several threads load the journal's changes into the table. The changes of one counter must be made in order, so each thread has a
-//! part of the table to itself. It reads every record, and makes the changes of its part. It makes many changes of a stripe at a time,
-//! while the stripe is in the processor's caches. Nothing else happens in the store during the replay.
+//! One thread reads the journal in portions. Several threads decode a portion each, and sort its changes by stripe. Then each of them
+//! loads the changes of one part of the table, portion after portion, because the changes of one counter must be made in order. So it
+//! makes many changes of a stripe while the stripe is in the processor's caches. Nothing else happens in the store during the replay.
 
-use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::thread;
 
 use super::Engine;
 use crate::disk::{Decoder, Disk};
-use crate::hot_table::maintenance::{ReplayedChange, ReplayedValue};
+use crate::hot_table::maintenance::ReplayedChanges;
 use crate::hot_table::{HotTable, stripes};
 use crate::journal::{self, Change, SortedChanges};
 use divvy_store::{StoreError, record_key, value};
 
-/// Maximum number of records that wait for each thread. A record may have a megabyte.
-const RECORDS_AHEAD: usize = 4;
 /// Maximum number of threads. More would have nothing to do, because one thread reads the journal for all.
 const MAX_THREADS: usize = 4;
+/// Length of a portion (bytes). Its decoded windows take as much again. Other states take up to four times as much.
+const PORTION_BYTES: usize = 4 << 20;
 
-/// Changes a stripe that a thread collects before it makes them: with two threads about 10 MB.
-const REPLAYED_AT_ONCE: usize = 128;
-
-/// A journal record and the number of its segment.
-type SegmentRecord = (u32, Arc<[u8]>);
+/// Records that follow each other in the journal.
+#[derive(Debug, Default)]
+struct Portion {
+    bytes: Vec<u8>,
+    /// The segment of each record, and where the record ends.
+    records: Vec<(u32, usize)>,
+}
 
 impl<D: Disk> Engine<D> {
     /// Loads the counters in the journal that the last process left. Nothing else may happen during this time. A value
@@ -34,102 +35,138 @@ impl<D: Disk> Engine<D> {
     /// The journal cannot be read, or is damaged.
     pub fn replay(&self) -> Result<(), StoreError> {
         let threads = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
-        let mut replays: Vec<_> = (0..threads).map(|part| Replay::new(&self.table, (part, threads))).collect();
+        let mut decoded: Vec<_> = (0..threads).map(|_| DecodedPortion::new(&self.table)).collect();
+        let mut undecoded = Vec::new();
         thread::scope(|scope| {
-            let started = replays.iter_mut().map(|replay| {
-                let (sender, records) = sync_channel::<SegmentRecord>(RECORDS_AHEAD);
-                let read_all = move || {
-                    let read = records.into_iter().try_for_each(|(segment, record)| replay.read(segment, &record));
-                    read.map(|()| replay.load())
-                };
-                (sender, scope.spawn(read_all))
-            });
-            let (senders, threads): (Vec<_>, Vec<_>) = started.unzip();
-            let read = self.with_disk(|disk| {
-                disk.read_journal(0, u64::MAX, &mut |number, record| {
-                    let shared: SegmentRecord = (self.table.marks.open(), record.into());
-                    // A thread that takes no more records has failed. Joining it returns its error.
-                    if !senders.iter().all(|sender| sender.send(shared.clone()).is_ok()) {
-                        return Err(ended());
+            let (sender, portions) = sync_channel(threads);
+            // The memory of a portion is used again, because new memory is cleared page by page.
+            let (used_sender, used) = channel();
+            let reader = scope.spawn(move || self.read_portions(&sender, &used));
+            let mut load_all = || {
+                loop {
+                    let portions: Vec<_> = portions.iter().take(threads).collect();
+                    if portions.is_empty() {
+                        return Ok(());
                     }
-                    self.note_appended(number, record);
-                    Ok(())
-                })
-            });
-            drop(senders);
-            let loaded = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(ended())));
-            loaded.fold(Ok(()), Result::and).and(read)
+                    run_all(decoded.iter_mut().zip(&portions).map(|(decoded, portion)| || decoded.decode(portion)))?;
+                    decoded.iter_mut().for_each(|decoded| undecoded.append(&mut decoded.undecoded));
+                    // The reader may have ended.
+                    portions.into_iter().for_each(|portion| drop(used_sender.send(portion)));
+                    self.load(&mut decoded)?;
+                }
+            };
+            let loaded = load_all();
+            // So that the reader ends, even if nobody takes its portions anymore.
+            drop(portions);
+            loaded.and(reader.join().unwrap_or_else(|_| Err(ended())))
         })?;
-        let undecoded = replays.into_iter().map(|replay| replay.undecoded).filter(|changes| !changes.is_empty());
+        self.with_disk(
+            |disk| {
+                if undecoded.is_empty() { Ok(()) } else { disk.write_counters(&SortedChanges::new(&undecoded)) }
+            },
+        )
+    }
+
+    fn read_portions(&self, portions: &SyncSender<Portion>, used: &Receiver<Portion>) -> Result<(), StoreError> {
+        let mut portion = Portion::default();
         self.with_disk(|disk| {
-            undecoded.into_iter().try_for_each(|changes| disk.write_counters(&SortedChanges::new(&changes)))
-        })
+            disk.read_journal(0, u64::MAX, &mut |number, record| {
+                portion.bytes.extend_from_slice(record);
+                portion.records.push((self.table.marks.open(), portion.bytes.len()));
+                self.note_appended(number, record);
+                if portion.bytes.len() < PORTION_BYTES {
+                    return Ok(());
+                }
+                let mut next = used.try_recv().unwrap_or_default();
+                next.bytes.clear();
+                next.records.clear();
+                portions.send(std::mem::replace(&mut portion, next)).map_err(|_| ended())
+            })
+        })?;
+        portions.send(portion).map_err(|_| ended())
+    }
+
+    /// Loads the changes of portions, which are in the order of the journal.
+    fn load(&self, portions: &mut [DecodedPortion<'_>]) -> Result<(), StoreError> {
+        let stripes_a_part = stripes().div_ceil(portions.len());
+        let mut parts: Vec<_> = portions.iter().map(|_| Vec::new()).collect();
+        for portion in portions {
+            let of_portion = portion.changes.chunks_mut(stripes_a_part);
+            parts.iter_mut().zip(of_portion).for_each(|(part, changes)| part.push(changes));
+        }
+        run_all((0..).step_by(stripes_a_part).zip(parts).map(|(first, mut part)| {
+            move || {
+                for offset in 0..stripes_a_part {
+                    let of_stripe = part.iter_mut().filter_map(|changes| changes.get_mut(offset));
+                    of_stripe.for_each(|changes| self.table.replay(first + offset, changes));
+                }
+                Ok(())
+            }
+        }))
     }
 }
 
-/// Loads the changes of one part of the table.
-struct Replay<'a> {
+/// Runs each piece of work on a thread.
+///
+/// # Errors
+/// One of them fails.
+fn run_all<W: FnOnce() -> Result<(), StoreError> + Send>(work: impl Iterator<Item = W>) -> Result<(), StoreError> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = work.map(|work| scope.spawn(work)).collect();
+        let results = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(ended())));
+        results.fold(Ok(()), Result::and)
+    })
+}
+
+/// The decoded changes of a portion. It is reused from portion to portion.
+struct DecodedPortion<'a> {
     table: &'a HotTable,
-    part: usize,
-    parts: usize,
     decoder: Decoder,
-    /// Changes that are not loaded yet, by stripe.
-    pending: Vec<Vec<ReplayedChange>>,
-    /// Number of changes in `pending`.
-    count: usize,
+    /// The changes of each stripe.
+    changes: Vec<ReplayedChanges>,
     /// Staged changes that cannot be decoded.
     undecoded: Vec<u8>,
 }
 
-impl<'a> Replay<'a> {
-    fn new(table: &'a HotTable, (part, parts): (usize, usize)) -> Self {
-        let pending = (0..stripes()).map(|_| Vec::new()).collect();
-        Self { table, part, parts, decoder: Decoder::default(), pending, count: 0, undecoded: Vec::new() }
+impl<'a> DecodedPortion<'a> {
+    fn new(table: &'a HotTable) -> Self {
+        let changes = (0..stripes()).map(|_| ReplayedChanges::default()).collect();
+        Self { table, decoder: Decoder::default(), changes, undecoded: Vec::new() }
     }
 
-    fn read(&mut self, segment: u32, record: &[u8]) -> Result<(), StoreError> {
-        journal::each_change(record, |Change { key, value }| {
-            let hash = self.table.hasher.hash_of(key);
-            if hash.stripe() % self.parts != self.part {
-                return;
-            }
-            match self.decode(key, value) {
-                None => drop(journal::stage(&mut self.undecoded, key, |out| out.extend_from_slice(value))),
-                Some(value) => {
-                    if let Some(changes) = self.pending.get_mut(hash.stripe()) {
-                        changes.push(ReplayedChange { hash, value, segment });
-                        self.count += 1;
-                    }
-                }
-            }
-        })?;
-        if self.count >= REPLAYED_AT_ONCE * stripes() {
-            self.load();
+    fn decode(&mut self, Portion { bytes, records }: &Portion) -> Result<(), StoreError> {
+        let mut start = 0;
+        for (segment, end) in records {
+            let record = bytes.get(start..*end).unwrap_or_default();
+            journal::each_change(record, |change| self.decode_change(*segment, change))?;
+            start = *end;
         }
         Ok(())
     }
 
-    /// Decodes a change. Returns `None` if this version cannot decode it.
-    fn decode(&mut self, key: &[u8], value: &[u8]) -> Option<ReplayedValue> {
+    /// Decodes a change. One that this version cannot decode is kept as it is.
+    fn decode_change(&mut self, segment: u32, Change { key, value }: Change<'_>) {
+        let hash = self.table.hasher.hash_of(key);
+        let Some(changes) = self.changes.get_mut(hash.stripe()) else { return };
         let is_forgotten = value.is_empty();
         if record_key::is_record(key) {
-            let record = if is_forgotten { None } else { Some(value::decode_record(value).ok()?) };
-            record.iter().for_each(|record| self.decoder.note_record(key, record));
-            return Some(ReplayedValue::Record(record));
+            let record = if is_forgotten { Ok(None) } else { value::decode_record(value).map(Some) };
+            if let Ok(record) = record {
+                record.iter().for_each(|record| self.decoder.note_record(key, record));
+                return changes.push_record(hash, record);
+            }
+        } else {
+            // Other changes of an invalid key are among the undecoded ones. One that forgets it must keep its position among them.
+            let decoded = if is_forgotten {
+                self.decoder.limit(key).map(|_| None)
+            } else {
+                self.decoder.decode(key, value).map(Some)
+            };
+            if let Ok(counter) = decoded {
+                return changes.push_counter(hash, counter, segment);
+            }
         }
-        if is_forgotten {
-            // Other changes of an invalid key are among the undecoded ones, and this one must keep its position among
-            // them.
-            return self.decoder.limit(key).is_ok().then_some(ReplayedValue::Counter(None));
-        }
-        self.decoder.decode(key, value).ok().map(|state| ReplayedValue::Counter(Some(state)))
-    }
-
-    fn load(&mut self) {
-        self.count = 0;
-        for (stripe, changes) in self.pending.iter_mut().enumerate() {
-            self.table.replay(stripe, changes.drain(..));
-        }
+        journal::stage(&mut self.undecoded, key, |out| out.extend_from_slice(value));
     }
 }
 

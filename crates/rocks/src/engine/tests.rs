@@ -392,23 +392,26 @@ fn act_within(engine: &TestEngine, actor: &str, credits: u64, action: Action) ->
     apply(engine, &key, &Entry::new(0..0, limit, action, at(0))).unwrap()
 }
 
-/// Several threads divide the records among them. The last change of each counter must still win.
+/// Several threads divide the journal among them, here five portions. The last change of each counter must still win.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restart_restores_the_newest_state_of_every_counter() {
     const ACTORS: u64 = 2_000;
-    let (before, disk) = engine(Durability::Wal, MEMORY);
+    let name = |actor: u64| format!("{actor:-<1000}");
+    let (before, disk) = engine_with_journal(Durability::Wal, MEMORY, 64 << 20);
     for commit in 1..=50 {
         let acted = (0..ACTORS).filter(|actor| actor % commit == 0).flat_map(|actor| {
-            [1_000, 2_000].map(|credits| act_within(&before, &actor.to_string(), credits, TAKE).durable_after)
+            [1_000, 2_000].map(|credits| act_within(&before, &name(actor), credits, TAKE).durable_after)
         });
         let last = acted.max().unwrap();
         before.wait_until_durable(last).await.unwrap();
     }
-    let after = started_on(&disk);
+    let journal: usize = disk.journal.lock().values().map(Vec::len).sum();
+    assert!(journal > 16 << 20, "{journal}");
+    let after = engine_on(&disk, Durability::Wal, MEMORY, 64 << 20);
     after.replay().unwrap();
     for actor in 0..ACTORS {
         for credits in [1_000, 2_000] {
-            let left = |engine| act_within(engine, &actor.to_string(), credits, LOOK).outcome.left;
+            let left = |engine| act_within(engine, &name(actor), credits, LOOK).outcome.left;
             assert_eq!(left(&after), left(&before), "actor {actor} of {credits}");
         }
     }
@@ -436,10 +439,12 @@ async fn unknown_change_is_stored_unaltered() {
 async fn damaged_journal_prevents_the_start() {
     let (before, disk) = engine(Durability::Wal, MEMORY);
     before.wait_until_durable(act_within(&before, "a", 1_000, TAKE).durable_after).await.unwrap();
-    let mut damaged = disk.journal.lock().first_key_value().unwrap().1.clone();
+    let (mut staged, mut damaged) = (Vec::new(), Vec::new());
+    journal::stage(&mut staged, b"long", |out| out.resize(4 << 20, 0));
+    Packer::default().pack(&staged, &mut damaged);
     damaged.pop();
-    // More records than the threads process at once.
-    disk.journal.lock().extend((100..200).map(|number| (number, damaged.clone())));
+    // More portions than wait for the threads.
+    disk.journal.lock().extend((100..112).map(|number| (number, damaged.clone())));
     let refused = started_on(&disk).replay().unwrap_err();
     assert_eq!(refused.to_string(), "a journal record does not consist of whole changes");
 }

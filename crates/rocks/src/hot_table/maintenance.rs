@@ -8,28 +8,48 @@
 
 use std::collections::HashSet;
 
-use super::slots::{Slot, Tags};
+use super::slots::{Slot, SlotState, Tags};
 use super::stripe::Stripe;
 use super::{CounterRecord, GroupBarrier, HotTable, KeyHash};
 use crate::journal;
 use crate::journal::Mark;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use divvy_core::algorithm::Record;
+use divvy_core::algorithm::{Record, State, WindowState};
 use divvy_core::clock::Timestamp;
 use divvy_store::{StoreError, record_key, value};
 
-/// A change that was found in the journal when the store was opened.
-pub struct ReplayedChange {
-    pub hash: KeyHash,
-    pub value: ReplayedValue,
-    /// The number of the segment that contains it.
-    pub segment: u32,
+/// Changes of one stripe that were found in the journal when the store was opened, oldest first.
+#[derive(Debug, Default)]
+pub struct ReplayedChanges {
+    /// The counters' new slots. One with a state outside has no index yet.
+    counters: Vec<Slot>,
+    /// The states outside of these slots, in their order.
+    outside: Vec<State>,
+    /// The hashes of records with their new contents; `None` if the record was forgotten.
+    records: Vec<(u64, Option<Record>)>,
 }
 
-/// The new value of a counter or of a record; `None` if it was forgotten.
-pub enum ReplayedValue {
-    Counter(CounterRecord),
-    Record(Option<Record>),
+impl ReplayedChanges {
+    /// Adds a change of a counter; `None` if it was forgotten. The journal segment with this number contains the change.
+    pub fn push_counter(&mut self, hash: KeyHash, counter: CounterRecord, segment: u32) {
+        let state = match counter {
+            None => SlotState::Absent,
+            Some((State::FixedWindow(WindowState { ends, count }), _)) if Slot::fits(count) => {
+                SlotState::Window { ends: ends.as_nanos(), count }
+            }
+            Some((state, expires)) => {
+                self.outside.push(state);
+                SlotState::Outside { expires: expires.as_nanos(), index: 0 }
+            }
+        };
+        let tags = Tags { used: false, recorded: false, epoch: 0, mark: segment as Mark };
+        self.counters.push(Slot::new(hash.high, state, tags));
+    }
+
+    /// Adds a change of a record; `None` if it was forgotten.
+    pub fn push_record(&mut self, hash: KeyHash, record: Option<Record>) {
+        self.records.push((hash.high, record));
+    }
 }
 
 /// Sums over all stripes.
@@ -48,25 +68,26 @@ pub struct Usage {
 }
 
 impl HotTable {
-    /// Makes changes of one stripe that were found in the journal when the store was opened.
-    pub fn replay(&self, stripe: usize, changes: impl Iterator<Item = ReplayedChange>) {
+    /// Makes the changes of one stripe that were found in the journal when the store was opened. Leaves none of them.
+    pub fn replay(&self, stripe: usize, ReplayedChanges { counters, outside, records }: &mut ReplayedChanges) {
         let mut stripe = self.stripe(stripe);
-        for ReplayedChange { hash, value, segment } in changes {
-            let counter = match value {
-                ReplayedValue::Counter(counter) => counter,
-                ReplayedValue::Record(record) => {
-                    stripe.load_record(hash.high, record, &self.records);
-                    continue;
+        records.drain(..).for_each(|(hash, record)| stripe.load_record(hash, record, &self.records));
+        let mut outside = outside.drain(..);
+        for slot in counters.drain(..) {
+            let state = match slot.state() {
+                SlotState::Absent => None,
+                SlotState::Window { ends, count } => {
+                    Some(State::FixedWindow(WindowState { ends: Timestamp::from_nanos(ends), count }))
                 }
+                SlotState::Outside { .. } => outside.next(),
             };
-            let index = stripe.slots.find(hash.high);
+            let index = stripe.slots.find(slot.hash);
             if index.is_none() {
                 self.make_room(&mut stripe);
             }
-            let tags = Tags { recorded: false, mark: segment as Mark, ..stripe.loaded_tags(0, false) };
-            let (state, expires) = counter.unzip();
+            let tags = Tags { recorded: false, ..stripe.loaded_tags(slot.tags().mark, false) };
             stripe.note_time(state.as_ref());
-            stripe.set(index, hash.high, state, expires.unwrap_or_default(), tags);
+            stripe.set(index, slot.hash, state, Timestamp::from_nanos(slot.expires()), tags);
         }
         self.count_excess(&mut stripe);
     }
