@@ -3,31 +3,22 @@
 //!
 //! There is no flow control: servers open their windows as they read, and the calls in flight are few and short.
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use divvy_server::grpc::Rpc;
 use divvy_server::grpc::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use divvy_server::grpc::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use divvy_server::grpc::messages::envoy::service::ratelimit::v3::RateLimitRequest;
 use divvy_server::grpc::messages::{PREFIX, framed};
+use divvy_server::http::frame::{
+    ACK, DATA, END_HEADERS, END_STREAM, Frame, GOAWAY, HEADERS, MAX_FRAME, PING, RST_STREAM, SETTINGS, write_frame,
+    write_frame_head,
+};
 
 use crate::connection::ReplyCounts;
 use crate::plan::pair;
 
 /// The first bytes from a client: the preface, empty settings, and a window of 2 GiB for replies.
 pub const OPENING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\x04\x08\0\0\0\0\0\x7f\xff\0\0";
-
-// Types of frames, and their flags.
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const GOAWAY: u8 = 7;
-const END_STREAM: u8 = 1;
-const ACK: u8 = 1;
-const END_HEADERS: u8 = 4;
-/// Maximum length of a frame's payload, unless the settings say otherwise.
-const MAX_PAYLOAD: usize = 16_384;
 
 /// The header blocks of calls. The first call of a connection adds its fields to the server's table. Later calls refer to
 /// them, as gRPC's clients do.
@@ -39,7 +30,7 @@ pub struct CallHeads {
 
 impl CallHeads {
     pub fn new(addr: &str, body_length: usize) -> anyhow::Result<Self> {
-        ensure!(body_length <= MAX_PAYLOAD, "the message is longer than {MAX_PAYLOAD} bytes");
+        ensure!(body_length <= MAX_FRAME, "the message is longer than {MAX_FRAME} bytes");
         // POST and http have numbers.
         let mut first = vec![0x83, 0x86];
         let path = Rpc::EnvoyShouldRateLimit.path();
@@ -58,17 +49,9 @@ impl CallHeads {
     pub fn append(&self, index: u64, output: &mut Vec<u8>) {
         let head = if index == 0 { &self.first[..] } else { &[0x83, 0x86, 0xc1, 0xc0, 0xbf, 0xbe] };
         let stream = index as u32 * 2 + 1;
-        append_frame_head(output, head.len(), HEADERS, END_HEADERS, stream);
-        output.extend_from_slice(head);
-        append_frame_head(output, self.body_length, DATA, END_STREAM, stream);
+        write_frame(HEADERS, END_HEADERS, stream, head, output);
+        write_frame_head(DATA, END_STREAM, stream, self.body_length, output);
     }
-}
-
-fn append_frame_head(output: &mut Vec<u8>, length: usize, kind: u8, flags: u8, stream: u32) {
-    let [_, length @ ..] = (length as u32).to_be_bytes();
-    output.extend_from_slice(&length);
-    output.extend_from_slice(&[kind, flags]);
-    output.extend_from_slice(&stream.to_be_bytes());
 }
 
 /// Encodes a call's body: a domain, and the pairs of descriptors, with `/` between two of them.
@@ -102,12 +85,10 @@ impl CallCounter {
     pub fn count(&mut self, bytes: &[u8], warm_up: u64) -> anyhow::Result<(ReplyCounts, usize)> {
         self.counts.warm_up = warm_up;
         let mut rest = bytes;
-        while let Some(([length @ .., kind, flags, _, _, _, _], after)) = rest.split_first_chunk::<9>() {
-            let length = length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
-            ensure!(length <= MAX_PAYLOAD, "the reply is not HTTP/2 (is this the gRPC port?)");
-            let Some((payload, next)) = after.split_at_checked(length) else { break };
-            self.frame(*kind, *flags, payload)?;
-            rest = next;
+        let wrong = |_| anyhow!("the reply is not HTTP/2 (is this the gRPC port?)");
+        while let Some((frame, length)) = Frame::read(rest).map_err(wrong)? {
+            self.frame(frame.kind, frame.flags, frame.content)?;
+            rest = rest.get(length..).unwrap_or_default();
         }
         Ok((std::mem::take(&mut self.counts), bytes.len() - rest.len()))
     }
@@ -119,11 +100,8 @@ impl CallCounter {
                 // The first field is the overall code, and 2 is OVER_LIMIT.
                 self.denials += u64::from(payload.get(PREFIX..PREFIX + 2) == Some(&[8, 2]));
             }
-            SETTINGS | PING if flags & ACK == 0 => {
-                let payload = if kind == PING { payload } else { &[] };
-                append_frame_head(&mut self.answers, payload.len(), kind, ACK, 0);
-                self.answers.extend_from_slice(payload);
-            }
+            SETTINGS if flags & ACK == 0 => write_frame(SETTINGS, ACK, 0, &[], &mut self.answers),
+            PING if flags & ACK == 0 => write_frame(PING, ACK, 0, payload, &mut self.answers),
             GOAWAY => {
                 bail!("the server ends the connection: {}", String::from_utf8_lossy(payload.get(8..).unwrap_or(&[])))
             }

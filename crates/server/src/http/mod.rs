@@ -18,3 +18,4 @@ pub use self::cross_origin::WebOrigin;
 pub use self::monitoring::{DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
 pub use self::response::describe_error;
 pub(super) use self::routes::HttpFront;
+pub use self::transport::http2::frame;

@@ -9,7 +9,7 @@
 
 pub mod bodies;
 pub mod http1;
-mod http2;
+pub mod http2;
 
 use std::future::poll_fn;
 use std::io;

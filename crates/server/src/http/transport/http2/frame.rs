@@ -12,29 +12,47 @@ const HEAD: usize = 9;
 /// such frames, too.
 pub const MAX_FRAME: usize = 16 * 1024;
 
+/// Kind of a frame with a part of a body.
 pub const DATA: u8 = 0;
+/// Kind of a frame that opens a stream, or has the trailers.
 pub const HEADERS: u8 = 1;
+/// Kind of a frame that ranks a stream.
 pub const PRIORITY: u8 = 2;
+/// Kind of a frame that ends a stream early.
 pub const RST_STREAM: u8 = 3;
+/// Kind of a frame with settings.
 pub const SETTINGS: u8 = 4;
+/// Kind of a frame that announces a response without a request.
 pub const PUSH_PROMISE: u8 = 5;
+/// Kind of a frame that asks for an answer.
 pub const PING: u8 = 6;
+/// Kind of a frame that ends the connection.
 pub const GOAWAY: u8 = 7;
+/// Kind of a frame that lets the other side send more.
 pub const WINDOW_UPDATE: u8 = 8;
+/// Kind of a frame with the rest of a head.
 pub const CONTINUATION: u8 = 9;
 
+/// Flag of settings and pings that are answers.
 pub const ACK: u8 = 1;
+/// Flag of the last frame of a body, or of a head without one.
 pub const END_STREAM: u8 = 1;
+/// Flag of the last frame of a head.
 pub const END_HEADERS: u8 = 4;
 const PADDED: u8 = 8;
 const HAS_PRIORITY: u8 = 32;
 
-/// Settings of either side.
+/// Setting of either side: the size of the table for the compression of headers.
 pub const HEADER_TABLE_SIZE: u16 = 1;
+/// Setting: whether the server may send responses without requests.
 pub const ENABLE_PUSH: u16 = 2;
+/// Setting: the maximum number of open streams.
 pub const MAX_CONCURRENT_STREAMS: u16 = 3;
+/// Setting: the window of a new stream.
 pub const INITIAL_WINDOW_SIZE: u16 = 4;
+/// Setting: the maximum length of a frame's content.
 pub const MAX_FRAME_SIZE: u16 = 5;
+/// Setting: the maximum size of a list of headers.
 pub const MAX_HEADER_LIST_SIZE: u16 = 6;
 
 /// Values of [`MAX_FRAME_SIZE`].
@@ -45,14 +63,23 @@ pub const MAX_WINDOW: u32 = u32::MAX >> 1;
 /// The reason why a stream or a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
+    /// There is none: the end is in order.
     NoError = 0,
+    /// The other side breaks the protocol.
     ProtocolError = 1,
+    /// This side has a bug.
     InternalError = 2,
+    /// The other side sends more than its window admits.
     FlowControlError = 3,
+    /// The stream has ended.
     StreamClosed = 5,
+    /// The length of a frame is wrong.
     FrameSizeError = 6,
+    /// The request was not processed, and may be sent again.
     RefusedStream = 7,
+    /// A head cannot be decompressed.
     CompressionError = 9,
+    /// The other side causes too much work.
     EnhanceYourCalm = 11,
 }
 
@@ -65,10 +92,13 @@ impl From<CompressionError> for Reason {
 /// A frame in the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
+    /// The kind, such as [`DATA`].
     pub kind: u8,
+    /// The flags, whose meaning depends on the kind.
     pub flags: u8,
     /// The stream; 0 for a frame about the connection.
     pub stream: u32,
+    /// What follows the head.
     pub content: &'a [u8],
 }
 
@@ -90,6 +120,7 @@ impl<'a> Frame<'a> {
         Ok(rest.get(..length).map(frame))
     }
 
+    /// Returns whether the flag is set.
     pub fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }

@@ -24,7 +24,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "how long requests and replies take")]
 
-mod frame;
+pub mod frame;
 mod hpack;
 mod receive;
 mod send;
