@@ -152,7 +152,7 @@ impl LineClient {
                 Ok(None) => return Stop::Read,
                 Ok(Some(line)) => line,
                 Err(error) => {
-                    front.limiter.metrics().limits.reached(Bound::Line);
+                    front.limiter.metrics().limits.reached.count(Bound::Line);
                     self.tally.count(RequestKind::Invalid);
                     replies.push(Reply::Error(ErrorCode::Unknown, error.to_string().into()));
                     return Stop::Close;
@@ -189,7 +189,7 @@ impl LineClient {
         match self.gate.may(Category::Hit) {
             Ok(()) => parse_request(line, operation, front.limits.max_pairs).map_err(|error| {
                 if let RequestError::TooManyPairs { .. } = error {
-                    front.limiter.metrics().limits.reached(Bound::Pairs);
+                    front.limiter.metrics().limits.reached.count(Bound::Pairs);
                 }
                 Reply::Error(error.code(), error.to_string().into())
             }),

@@ -228,7 +228,7 @@ impl PendingChange {
     /// Goes on if the line about the attempt is on stable storage. `None`: that takes too long.
     fn proceed_if(self, is_written: Option<bool>) -> Result<Self, Unavailable> {
         if is_written.is_none() {
-            self.log.metrics.audit.set_failing(true);
+            self.log.metrics.audit.failing.set(1);
         }
         if is_written == Some(true) {
             return Ok(self);

@@ -96,7 +96,7 @@ fn write_lines(mut jobs: mpsc::Receiver<Job>, file: &mut AuditFile, health: &mut
 
 /// Counts a line that is not in the file, and passes it to the ordinary log.
 fn lose(line: &str, metrics: &Metrics) {
-    metrics.audit.set_failing(true);
+    metrics.audit.failing.set(1);
     metrics.audit.lines_lost.inc();
     tracing::warn!(target: "audit", %line, "this line is not in the audit log");
 }
@@ -110,7 +110,7 @@ struct FileHealth {
 impl FileHealth {
     fn note(&mut self, file: &AuditFile, result: &io::Result<()>) {
         static CHANGED: LogThrottle = LogThrottle::new();
-        self.metrics.audit.set_failing(result.is_err());
+        self.metrics.audit.failing.set(result.is_err().into());
         if std::mem::replace(&mut self.is_failing, result.is_err()) == result.is_err() {
             return;
         }

@@ -40,7 +40,7 @@ impl DescriptorReader {
         // The domain is a pair, too.
         let (entries, max) = (descriptor.entries.len(), self.max_pairs.saturating_sub(1));
         if entries > max {
-            self.metrics.limits.reached(Bound::Pairs);
+            self.metrics.limits.reached.count(Bound::Pairs);
             let text = format!("descriptors[{index}] has {entries} entries, but at most {max} are allowed");
             return Err(Status::invalid_argument(text));
         }

@@ -91,7 +91,7 @@ pub fn count_error<B>(
     let Some(ErrorCount { kind, limit, reason }) = response.extensions().get() else { return };
     errors::count(metrics, front, *kind, client, reason);
     if let Some(limit) = limit {
-        metrics.limits.reached(*limit);
+        metrics.limits.reached.count(*limit);
     }
 }
 

@@ -178,7 +178,7 @@ impl Acceptor {
             Bound::ConnectionsPerAddress => (self.limits.max_connections_per_address.unwrap_or(0), " from one address"),
             _ => (self.limits.max_connections, ""),
         };
-        self.metrics.limits.reached(bound);
+        self.metrics.limits.reached.count(bound);
         TOO_MANY.say(|more| tracing::warn!(%peer, limit, more, "too many connections{from}: refused a connection"));
         // Best effort: a new socket's buffer has room for a line, and nothing waits for it.
         let _ = stream.try_write(message);

@@ -272,7 +272,7 @@ impl Connection {
                 }
                 Received::End => return Ok(()),
                 Received::Silence(limit) => {
-                    self.metrics.limits.reached(limit);
+                    self.metrics.limits.reached.count(limit);
                     return Ok(());
                 }
                 Received::Closing => {
@@ -283,7 +283,7 @@ impl Connection {
                 }
                 Received::Cut(cut) => {
                     if let Some(limit) = cut.limit() {
-                        self.metrics.limits.reached(limit);
+                        self.metrics.limits.reached.count(limit);
                     }
                     session.cut(cut, &mut self.output);
                     return self.write_all().await;
@@ -416,7 +416,7 @@ impl Connection {
             // A client that never stops sending is not idle.
             if self.admitted_by.is_some() && self.note_admission(session) {
                 if next != NextStep::Close {
-                    self.metrics.limits.reached(Bound::AuthTimeout);
+                    self.metrics.limits.reached.count(Bound::AuthTimeout);
                 }
                 return Ok(false);
             }

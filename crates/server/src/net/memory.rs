@@ -83,7 +83,7 @@ impl Share {
             let more = bytes - self.held;
             let fits = |used: usize| used.checked_add(more).filter(|used| *used <= self.memory.limit);
             if self.memory.used.try_update(Relaxed, Relaxed, fits).is_err() {
-                self.memory.metrics.limits.reached(Bound::BufferMemory);
+                self.memory.metrics.limits.reached.count(Bound::BufferMemory);
                 return Err(BudgetExceeded);
             }
         } else if bytes < self.held {

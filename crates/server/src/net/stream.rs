@@ -165,7 +165,7 @@ pub fn certificate_name(stream: &TlsStream<TcpStream>) -> Option<Arc<str>> {
 /// Counts the end of a connection by the kernel, because its client did not read its replies in time.
 pub fn count_timeout(error: &io::Error, metrics: &Metrics) {
     if error.kind() == io::ErrorKind::TimedOut {
-        metrics.limits.reached(Bound::WriteTimeout);
+        metrics.limits.reached.count(Bound::WriteTimeout);
     }
 }
 

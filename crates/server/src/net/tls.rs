@@ -72,7 +72,7 @@ impl Tls {
             }
             Err(_) => {
                 self.count_failure(front, peer, "timed out");
-                context.metrics.limits.reached(Bound::HandshakeTimeout);
+                context.metrics.limits.reached.count(Bound::HandshakeTimeout);
                 None
             }
         }

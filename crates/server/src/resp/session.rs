@@ -400,7 +400,7 @@ impl Answerer {
             _ => None,
         };
         if let Some(limit) = limit {
-            shared.limiter.metrics().limits.reached(limit);
+            shared.limiter.metrics().limits.reached.count(limit);
         }
         self.tally.count(RequestKind::Invalid);
         self.write_final_error(shared, error, output);
@@ -484,7 +484,7 @@ impl Answerer {
     ) {
         let (limiter, client) = (&shared.limiter, &self.client);
         if error.mistake == Mistake::TooManyPairs {
-            limiter.metrics().limits.reached(Bound::Pairs);
+            limiter.metrics().limits.reached.count(Bound::Pairs);
         }
         match error.mistake {
             // Clients probe whether they have to log in, so this is no error reply that counts.

@@ -178,7 +178,7 @@ async fn answer_large(
         },
         Err(error) => {
             if error.mistake == Mistake::TooManyPairs {
-                shared.limiter.metrics().limits.reached(Bound::Pairs);
+                shared.limiter.metrics().limits.reached.count(Bound::Pairs);
             }
             if let Command::Operate(endpoint, words) = command {
                 record_change(shared, client, endpoint, words, &error);

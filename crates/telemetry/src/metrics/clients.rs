@@ -167,7 +167,8 @@ named_values! {
 handles! {
     /// How often each limit was exceeded, and the use of the buffer memory that all connections share.
     Bounds(registry) {
-        reached: Counts<Bound> = registry.counts(
+        /// How often each bound was exceeded, by a connection or a request.
+        pub reached: Counts<Bound> = registry.counts(
             "divvy_limits_reached_total",
             "Connections and requests that reached a limit, by its name.",
             "limit",
@@ -213,13 +214,6 @@ named_values! {
         Body = "max-body",
         /// The hits in a request to `/v1/hits`.
         Hits = "max-hits",
-    }
-}
-
-impl Bounds {
-    /// Counts a connection or request that exceeded `limit`.
-    pub fn reached(&self, limit: Bound) {
-        self.reached.count(limit);
     }
 }
 
@@ -349,14 +343,8 @@ handles! {
         /// Number of lines that are not in the file.
         pub lines_lost: IntCounter =
             registry.counter("divvy_audit_lines_lost_total", "Lines that could not be written to the audit log."),
-        failing: IntGauge =
+        /// 1 if the log could not be written the last time.
+        pub failing: IntGauge =
             registry.gauge("divvy_audit_log_failing", "1 if the audit log could not be written the last time."),
-    }
-}
-
-impl Audit {
-    /// Records whether the log could be written.
-    pub fn set_failing(&self, is_failing: bool) {
-        self.failing.set(is_failing.into());
     }
 }

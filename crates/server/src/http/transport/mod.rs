@@ -131,7 +131,7 @@ async fn serve<R: Responder>(mut stream: Stream, responder: Arc<R>, context: Con
         }
         Ok(Ok(None)) => connection::close(stream).await,
         Ok(Err(error)) => count_timeout(&error, &context.metrics),
-        Err(_) => context.metrics.limits.reached(Bound::RequestTimeout),
+        Err(_) => context.metrics.limits.reached.count(Bound::RequestTimeout),
     }
 }
 

@@ -377,7 +377,7 @@ impl<R: Responder> Http2Session<R> {
         let timeouts = self.responder.bounds().timeouts;
         if let Some(block) = &self.block {
             if block.due <= now {
-                self.metrics.limits.reached(Bound::RequestTimeout);
+                self.metrics.limits.reached.count(Bound::RequestTimeout);
                 return Err(Reason::EnhanceYourCalm);
             }
             self.wake_at(block.due);
@@ -385,7 +385,7 @@ impl<R: Responder> Http2Session<R> {
         if let Some(stall) = &mut self.stall {
             if stall.since + timeouts.write <= now {
                 if stall.sent < LEAST as i64 {
-                    self.metrics.limits.reached(Bound::WriteTimeout);
+                    self.metrics.limits.reached.count(Bound::WriteTimeout);
                     return Err(Reason::NoError);
                 }
                 *stall = Stall { since: now, sent: 0 };
