@@ -43,8 +43,8 @@ pub struct LogArgs {
     #[arg(long)]
     statsd_tcp: bool,
     /// Format of log lines
-    #[arg(long, value_enum, default_value_t = LogFormat::Human)]
-    log_format: LogFormat,
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    log_format: Format,
     /// Lowest level to log. RUST_LOG refines it. DEBUG=divvy sets debug, which shows the rules at every load
     #[arg(long, env = "DIVVY_LOG", value_parser = ["error", "warn", "info", "debug", "trace"], default_value = "info")]
     log_level: String,
@@ -54,14 +54,6 @@ pub struct LogArgs {
     /// Whether operators can change something while the audit log cannot be written
     #[arg(long, value_enum, default_value_t = Need::Optional, requires_if("required", "audit_log"))]
     audit: Need,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum LogFormat {
-    /// Text for people
-    Human,
-    /// One JSON object per line
-    Json,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -78,16 +70,13 @@ impl LogArgs {
     /// # Errors
     /// RUST_LOG is invalid, or the system refuses a thread.
     pub fn start(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Log> {
-        let format = match self.log_format {
-            LogFormat::Human => Format::Human { is_coloured: io::stderr().is_terminal() && allows_colors(&variable) },
-            LogFormat::Json => Format::Json,
-        };
-        Ok(logging::begin(format, &self.filter(variable))?)
+        let is_coloured = io::stderr().is_terminal() && allows_colors(&variable);
+        Ok(logging::begin(self.log_format, is_coloured, &self.filter(variable))?)
     }
 
     /// Returns whether log lines are JSON.
     pub fn is_json(&self) -> bool {
-        matches!(self.log_format, LogFormat::Json)
+        self.log_format == Format::Json
     }
 
     /// Returns the directives. More specific ones are last, because they take precedence.

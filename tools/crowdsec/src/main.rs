@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use divvy_core::clock::Clock;
 use divvy_core::units::{self, MAX_SECONDS, Time};
 use divvy_telemetry::logging::{self, Format};
@@ -97,8 +97,8 @@ struct Args {
     tls_key: Option<PathBuf>,
 
     /// Format of log lines. RUST_LOG chooses the level
-    #[arg(long, value_enum, default_value_t = LogFormat::Human, help_heading = "Log")]
-    log_format: LogFormat,
+    #[arg(long, value_enum, default_value_t = Format::Human, help_heading = "Log")]
+    log_format: Format,
 
     /// Print the manual page
     #[cfg(feature = "packaging")]
@@ -108,15 +108,6 @@ struct Args {
     #[cfg(feature = "packaging")]
     #[arg(long, hide = true, value_name = "SHELL")]
     completions: Option<clap_complete::Shell>,
-}
-
-/// The format of log lines.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum LogFormat {
-    /// Text for people
-    Human,
-    /// One JSON object per line
-    Json,
 }
 
 /// Lets a variable set a flag, such as DIVVY_CROWDSEC_LISTEN for --listen.
@@ -153,11 +144,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     let filter = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());
-    let format = match args.log_format {
-        LogFormat::Human => Format::Human { is_coloured: false },
-        LogFormat::Json => Format::Json,
-    };
-    let _log = logging::begin(format, filter.as_deref().unwrap_or("info"))?;
+    let _log = logging::begin(args.log_format, false, filter.as_deref().unwrap_or("info"))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(serve(args))
 }

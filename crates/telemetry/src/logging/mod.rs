@@ -13,6 +13,7 @@ use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 use std::{io, mem, process, thread};
 
+use clap::ValueEnum;
 use parking_lot::Mutex;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
@@ -25,14 +26,11 @@ use divvy_core::clock::{Clock, NANOS_PER_SECOND, Timestamp};
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The format of log lines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Text for people.
-    Human {
-        /// Whether to use colors, for a terminal.
-        is_coloured: bool,
-    },
-    /// One JSON object per line, and nothing else.
+    /// Text for people
+    Human,
+    /// One JSON object per line
     Json,
 }
 
@@ -70,11 +68,12 @@ pub fn dropped_lines() -> u64 {
 /// Starts the log of this process on standard error. Standard output is for answers. Panics are logged, too. Call it
 /// once.
 ///
-/// `filter` is a list of directives as in `RUST_LOG`. A later directive for the same target takes precedence.
+/// `filter` is a list of directives as in `RUST_LOG`. A later directive for the same target takes precedence. Text for people
+/// has colors if `is_coloured` is set.
 ///
 /// # Errors
 /// `filter` is invalid, or the system refuses a thread.
-pub fn begin(format: Format, filter: &str) -> Result<Log, BeginError> {
+pub fn begin(format: Format, is_coloured: bool, filter: &str) -> Result<Log, BeginError> {
     let filter = EnvFilter::builder().parse(filter)?;
     let queue = Queue::start(Stderr::open()?, |lines| {
         let total = dropped_lines();
@@ -85,9 +84,10 @@ pub fn begin(format: Format, filter: &str) -> Result<Log, BeginError> {
         .with_env_filter(filter)
         // Internal errors would go to standard error, and panic if that fails.
         .log_internal_errors(false)
+        .with_ansi(is_coloured)
         .with_writer(|| QueuedLine(lines));
     match format {
-        Format::Human { is_coloured } => log.with_ansi(is_coloured).init(),
+        Format::Human => log.init(),
         Format::Json => log.json().flatten_event(true).init(),
     }
     panic::set_hook(Box::new(log_panic));
