@@ -150,17 +150,10 @@ fn make(args: &TokenArgs) -> anyhow::Result<Option<String>> {
         ensure!(actor.insert(field.clone(), value.clone()).is_none(), "--actor has the field {field:?} twice");
     }
     let Some(keys) = report_problems(TokenKeys::load(path), |_| &[])? else { return Ok(None) };
-    if let Some(warning) = warn_if_public(path) {
+    if let Some(warning) = regular_file::warn_if_public(path) {
         writeln!(io::stderr(), "warning: {warning}")?;
     }
     let token =
         TokenGrant::new(actor, args.rules.clone(), Clock::system().now(), ttl.0).and_then(|grant| keys.seal(&grant));
     Ok(Some(token.context("cannot make such a token")?))
-}
-
-/// Returns a warning about a file with secrets if every user of the machine can read it.
-pub fn warn_if_public(path: &Path) -> Option<String> {
-    let file = path.display();
-    regular_file::is_public(path)
-        .then(|| format!("{file}: every user of this machine can read it; run `chmod o-r {file}`"))
 }

@@ -31,10 +31,12 @@ pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns whether every user of the machine can read the file. False if that is unknown.
-pub fn is_public(path: &Path) -> bool {
+/// Returns a warning about a file with secrets if every user of the machine can read it. `None` if that is unknown.
+pub fn warn_if_public(path: &Path) -> Option<String> {
     const OTHERS_MAY_READ: u32 = 0o004;
-    fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & OTHERS_MAY_READ != 0)
+    let is_public = fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & OTHERS_MAY_READ != 0);
+    let file = path.display();
+    is_public.then(|| format!("{file}: every user of this machine can read it; run `chmod o-r {file}`"))
 }
 
 fn check_type(found: FileType) -> io::Result<()> {
@@ -72,9 +74,9 @@ mod tests {
         fs::write(&path, "secret").unwrap();
         for (mode, expected) in [(0o600, false), (0o640, false), (0o644, true), (0o604, true)] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            assert_eq!(is_public(&path), expected, "{mode:o}");
+            assert_eq!(warn_if_public(&path).is_some(), expected, "{mode:o}");
         }
-        assert!(!is_public(&dir.path().join("none")));
+        assert_eq!(warn_if_public(&dir.path().join("none")), None);
     }
 
     #[test]

@@ -12,7 +12,6 @@ use clap::ValueEnum;
 use tokio::net::TcpListener;
 
 use super::watch::{Reason, Watch, log_problems};
-use crate::cli::users::warn_if_public;
 use divvy_access::audit::{Action, AuditLog, Change, State};
 use divvy_access::{self as access, Authority, TokenKeys, User, Users, check_password};
 use divvy_core::config::{Problem, Report};
@@ -388,7 +387,7 @@ impl<T: Credentials> WatchedFile<T> {
 
 /// Logs a warning if every user of the machine can read the file.
 fn log_if_public(path: &Path) {
-    if let Some(warning) = warn_if_public(path) {
+    if let Some(warning) = regular_file::warn_if_public(path) {
         tracing::warn!("{warning}");
     }
 }

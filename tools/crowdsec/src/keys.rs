@@ -29,8 +29,8 @@ fn header_of(text: &str, before: &str) -> anyhow::Result<HeaderValue> {
 fn read_secret(path: &Path) -> anyhow::Result<String> {
     let file = path.display();
     let bytes = regular_file::read(path, MAX_FILE).with_context(|| format!("cannot read {file}"))?;
-    if regular_file::is_public(path) {
-        tracing::warn!("{file}: every user of this machine can read it; run `chmod o-r {file}`");
+    if let Some(warning) = regular_file::warn_if_public(path) {
+        tracing::warn!("{warning}");
     }
     String::from_utf8(bytes).with_context(|| format!("{file} is not a text"))
 }
