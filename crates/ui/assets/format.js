@@ -1,6 +1,5 @@
 /** Formats numbers, times and sizes for people, and writes the addresses of views. */
 
-const WHOLE = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
 const TENTH = new Intl.NumberFormat('en-US', { maximumFractionDigits: 1 });
 const LIST = new Intl.ListFormat('en-GB');
 const UNITS = [
@@ -10,9 +9,8 @@ const UNITS = [
   [1, 's'],
 ];
 
-export function number(value) {
-  return WHOLE.format(value);
-}
+/** Returns a number without decimals, such as "12,345". */
+export const number = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 }).format;
 
 /** Returns "1 rule" or "2 rules". */
 export function count(value, noun) {
@@ -35,18 +33,15 @@ export function list(words) {
   return LIST.format(words);
 }
 
-/** Returns a value of the health panel in its unit. */
+/** Returns a value of the health panel in its unit, `count` or `bytes`. */
 export function quantity(value, unit) {
-  return unit === 'bytes' ? bytes(value) : number(value);
-}
-
-function bytes(value) {
-  let [rest, unit] = [value, 'B'];
+  if (unit !== 'bytes') return number(value);
+  let [rest, size] = [value, 'B'];
   for (const larger of ['KiB', 'MiB', 'GiB', 'TiB']) {
     if (rest < 1024) break;
-    [rest, unit] = [rest / 1024, larger];
+    [rest, size] = [rest / 1024, larger];
   }
-  return `${rest < 10 && unit !== 'B' ? TENTH.format(rest) : WHOLE.format(rest)} ${unit}`;
+  return `${rest < 10 && size !== 'B' ? TENTH.format(rest) : number(rest)} ${size}`;
 }
 
 /** Returns a share such as "4 %". A share that is neither nothing nor everything never looks like it. */
