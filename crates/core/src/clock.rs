@@ -72,6 +72,11 @@ impl Timestamp {
         self.0
     }
 
+    /// Returns the whole seconds since the epoch.
+    pub const fn as_secs(self) -> u64 {
+        self.0 / NANOS_PER_SECOND
+    }
+
     /// Returns this time plus `nanos`, or [`Timestamp::MAX`].
     pub const fn plus(self, nanos: u64) -> Self {
         Self(self.0.saturating_add(nanos))

@@ -10,6 +10,8 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::clock::{NANOS_PER_MILLI, NANOS_PER_SECOND};
+
 /// Maximum size of anything in memory (bytes). Sums of a few such sizes fit into 64 bits.
 pub const MAX_IN_MEMORY: u64 = 1 << 40;
 /// Maximum time in a flag: one year. Much longer times would overflow a clock.
@@ -19,17 +21,15 @@ const KI: u64 = 1 << 10;
 const SIZES: [(&str, u64); 6] =
     [("Gi", KI * KI * KI), ("Mi", KI * KI), ("Ki", KI), ("G", 1_000_000_000), ("M", 1_000_000), ("K", 1_000)];
 
-const MILLISECOND: u64 = 1_000_000;
-const SECOND: u64 = 1_000_000_000;
 /// The units of time and their nanoseconds, the largest first. Programs in Go write those below a millisecond, and a
 /// microsecond with the micro sign or with the Greek letter.
 const TIMES: [(&str, u64); 10] = [
-    ("w", 604_800 * SECOND),
-    ("d", 86_400 * SECOND),
-    ("h", 3_600 * SECOND),
-    ("m", 60 * SECOND),
-    ("s", SECOND),
-    ("ms", MILLISECOND),
+    ("w", 604_800 * NANOS_PER_SECOND),
+    ("d", 86_400 * NANOS_PER_SECOND),
+    ("h", 3_600 * NANOS_PER_SECOND),
+    ("m", 60 * NANOS_PER_SECOND),
+    ("s", NANOS_PER_SECOND),
+    ("ms", NANOS_PER_MILLI),
     ("us", 1_000),
     ("\u{b5}s", 1_000),
     ("\u{3bc}s", 1_000),
@@ -100,7 +100,7 @@ impl Time {
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match u64::try_from(self.0.as_nanos()) {
-            Ok(nanos) if nanos.is_multiple_of(MILLISECOND) => write_in_largest_unit(f, nanos, &TIMES),
+            Ok(nanos) if nanos.is_multiple_of(NANOS_PER_MILLI) => write_in_largest_unit(f, nanos, &TIMES),
             _ => write!(f, "{:?}", self.0),
         }
     }
@@ -139,7 +139,7 @@ pub fn bytes(range: RangeInclusive<u64>) -> impl Parse<Bytes> {
 
 /// Parses a time within `range` of seconds. A number without a unit is in seconds.
 pub fn seconds(range: RangeInclusive<u64>) -> impl Parse<Time> {
-    time(range, SECOND)
+    time(range, NANOS_PER_SECOND)
 }
 
 /// Parses a whole number of seconds as [`seconds`] does.
@@ -153,7 +153,7 @@ pub fn whole_seconds(range: RangeInclusive<u64>) -> impl Parse<Time> {
 
 /// Parses a time within `range` of milliseconds. A number without a unit is in milliseconds.
 pub fn millis(range: RangeInclusive<u64>) -> impl Parse<Time> {
-    time(range, MILLISECOND)
+    time(range, NANOS_PER_MILLI)
 }
 
 fn time(range: RangeInclusive<u64>, bare: u64) -> impl Parse<Time> {
@@ -206,7 +206,7 @@ fn parse_time(text: &str, bare: Option<u64>) -> Option<Duration> {
             break;
         }
     }
-    let (seconds, nanos) = (nanos / u128::from(SECOND), nanos % u128::from(SECOND));
+    let (seconds, nanos) = (nanos / u128::from(NANOS_PER_SECOND), nanos % u128::from(NANOS_PER_SECOND));
     let duration = u64::try_from(seconds).ok().zip(u32::try_from(nanos).ok());
     Some(duration.map_or(Duration::MAX, |(seconds, nanos)| Duration::new(seconds, nanos)))
 }

@@ -457,7 +457,7 @@ impl Sampler {
     /// Begins the events of a batch.
     #[inline]
     pub fn begin(&mut self, now: Timestamp) {
-        let second = now.as_nanos() / NANOS_PER_SECOND;
+        let second = now.as_secs();
         if second != self.second {
             self.second = second;
             self.counted_each = COUNTED_EACH;

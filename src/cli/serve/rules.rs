@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 
 use super::watch::{Reason, Watch, log_problems};
 use divvy_access::audit::{self, Action, AuditLog, State};
-use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
+use divvy_core::clock::Timestamp;
 use divvy_core::config::{self, Loaded, Report, Serving};
 use divvy_core::rules::diff::{Change, CounterChange, diff, find_abandoned};
 use divvy_core::rules::{RuleSet, Spellings};
@@ -77,7 +77,7 @@ impl RulesFile {
             if was_bad || reason == Reason::Asked {
                 let state = Some(describe(before.rules()));
                 audit.begin_unconditionally(reason.caller(), change()).complete(state.clone(), state);
-                self.show(RulesReload::succeeded(seconds(&limiter), ["unchanged"].iter()));
+                self.show(RulesReload::succeeded(limiter.now().as_secs(), ["unchanged"].iter()));
                 tracing::info!("{file}: reloaded, unchanged");
             }
             return;
@@ -111,7 +111,7 @@ impl RulesFile {
             let (limiter, file) = (Arc::downgrade(&limiter), file.to_string());
             runtime.spawn(warn_of_abandoned(limiter, Arc::clone(&before), abandoned, file));
         }
-        self.show(RulesReload::succeeded(seconds(&limiter), differences.iter().map(with_sign)));
+        self.show(RulesReload::succeeded(limiter.now().as_secs(), differences.iter().map(with_sign)));
         let orphaned = limiter.orphaned_exceptions(ExceptionKind::Limit);
         if orphaned > 0 {
             tracing::warn!(
@@ -126,7 +126,7 @@ impl RulesFile {
     /// Counts and shows that the previous rules stay in force for these reasons.
     fn refuse(&self, limiter: &Limiter, reasons: &[impl Display]) {
         limiter.metrics().config.refused(limiter.now().as_nanos());
-        self.show(RulesReload::refused(seconds(limiter), reasons.iter()));
+        self.show(RulesReload::refused(limiter.now().as_secs(), reasons.iter()));
     }
 
     /// Shows a reload on the live page.
@@ -156,11 +156,6 @@ async fn warn_of_abandoned(limiter: Weak<Limiter>, before: Arc<ActiveRules>, aba
             }
         }
     }
-}
-
-/// Returns the Unix time in seconds.
-fn seconds(limiter: &Limiter) -> u64 {
-    limiter.now().as_nanos() / NANOS_PER_SECOND
 }
 
 /// Returns a change with a sign, as the lines of a difference have: `+` for a new rule, `-` for a removed one.

@@ -25,7 +25,7 @@ use tokio::time::timeout;
 pub use self::entry::{Action, Caller, Change, State};
 use self::entry::{Entry, Status, truncate_error};
 use self::writer::{AuditFile, Writer};
-use divvy_core::clock::{Clock, NANOS_PER_SECOND, Timestamp};
+use divvy_core::clock::{Clock, Timestamp};
 use divvy_telemetry::metrics::Metrics;
 
 /// Maximum time that a change waits for the line about its attempt.
@@ -114,7 +114,7 @@ impl AuditLog {
 
     /// Adds a line about a refused attempt of a client, unless there were enough in this second.
     fn throttle(&self, refusal: Refusal) {
-        let second = second_of(self.clock.now());
+        let second = self.clock.now().as_secs();
         let mut all = self.refusals.lock();
         let user = Some(refusal.caller.user().into()).filter(|_| !refusal.caller.is_stranger);
         let rate = if user.is_none() { STRANGERS_PER_SECOND } else { USER_PER_SECOND };
@@ -138,7 +138,7 @@ impl AuditLog {
     /// Adds a line about the refused attempts of each user that have none, unless one may follow in this second. Call it
     /// once a second.
     pub fn report_omitted(&self, now: Timestamp) {
-        let second = second_of(now);
+        let second = now.as_secs();
         let take = |of_user: &mut Refusals| {
             let last = of_user.last.take_if(|_| of_user.second != second)?;
             Some((last, mem::take(&mut of_user.omitted).saturating_sub(1)))
@@ -291,10 +291,6 @@ struct Refusals {
     omitted: u64,
     /// The last of them. It stands for the others if no line follows.
     last: Option<Refusal>,
-}
-
-fn second_of(now: Timestamp) -> u64 {
-    now.as_nanos() / NANOS_PER_SECOND
 }
 
 #[cfg(test)]

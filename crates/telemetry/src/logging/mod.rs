@@ -20,7 +20,7 @@ use tracing_subscriber::filter::ParseError;
 
 pub use self::queue::LineWriter;
 use self::queue::{Queue, Stderr};
-use divvy_core::clock::{Clock, NANOS_PER_SECOND, Timestamp};
+use divvy_core::clock::{Clock, Timestamp};
 
 /// Maximum time that the process waits at its end for the last lines to be written.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -170,7 +170,7 @@ impl LogThrottle {
 
     /// Same as [`LogThrottle::say`], at this time.
     pub fn say_at(&self, now: Timestamp, log: impl FnOnce(Option<u64>)) {
-        if let Some(left_out) = self.take_turn(now.as_nanos() / NANOS_PER_SECOND) {
+        if let Some(left_out) = self.take_turn(now.as_secs()) {
             log((left_out > 0).then_some(left_out));
         }
     }

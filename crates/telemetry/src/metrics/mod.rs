@@ -32,7 +32,7 @@ use self::registry::Registry;
 pub use self::registry::{Counts, Histogram, Metric, named_values};
 pub use self::rules::{Config, Hits, RuleBlocks, RuleCount, RuleHits};
 pub use self::statsd::{DEFAULT_STATSD_PORT, Statsd, StatsdOptions};
-use divvy_core::clock::{Clock, NANOS_PER_SECOND};
+use divvy_core::clock::Clock;
 
 /// The handles of all metrics, one field per theme.
 pub struct Metrics {
@@ -95,7 +95,7 @@ impl Metrics {
     /// Creates all metrics, at 0.
     pub fn new() -> Arc<Self> {
         let registry = Registry::default();
-        let started_at = Clock::system().now().as_nanos() / NANOS_PER_SECOND;
+        let started_at = Clock::system().now().as_secs();
         registry.read(move || process_metrics(started_at));
         let build = registry.gauges("divvy_build_info", "1, labeled with the running version.", &["version"]);
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);

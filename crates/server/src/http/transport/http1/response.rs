@@ -8,7 +8,7 @@ use hyper::header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderMap, TRANSFER_ENCODI
 use hyper::{StatusCode, Version};
 
 use crate::http::api::answer::write_number;
-use divvy_core::clock::{Clock, NANOS_PER_SECOND};
+use divvy_core::clock::Clock;
 
 /// Permission to send a body.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -104,7 +104,7 @@ pub fn date() -> [u8; DATE_LENGTH] {
     thread_local! {
         static TEXT: Cell<(u64, [u8; DATE_LENGTH])> = const { Cell::new((0, [0; DATE_LENGTH])) };
     }
-    let second = Clock::system().now().as_nanos() / NANOS_PER_SECOND;
+    let second = Clock::system().now().as_secs();
     let (mut made, mut text) = TEXT.get();
     if made != second {
         let date = fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(second));
