@@ -10,12 +10,9 @@ use divvy::cli::Cli;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    match Cli::from_command_line().run() {
-        Ok(code) => code,
-        Err(error) => {
-            // The exit code does not depend on whether standard error still exists.
-            let _ = writeln!(io::stderr(), "divvy: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    Cli::from_command_line().run().unwrap_or_else(|error| {
+        // The exit code does not depend on whether standard error still exists.
+        let _ = writeln!(io::stderr(), "divvy: {error:#}");
+        ExitCode::FAILURE
+    })
 }

@@ -30,14 +30,11 @@ use crate::report::{Report, Usage};
 use crate::worker::{Measurements, Worker};
 
 fn main() -> ExitCode {
-    match run(&BenchArgs::parse()) {
-        Ok(code) => code,
-        Err(error) => {
-            // The exit code does not depend on whether standard error still exists.
-            let _ = writeln!(io::stderr(), "divvy-bench: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    run(&BenchArgs::parse()).unwrap_or_else(|error| {
+        // The exit code does not depend on whether standard error still exists.
+        let _ = writeln!(io::stderr(), "divvy-bench: {error:#}");
+        ExitCode::FAILURE
+    })
 }
 
 /// Loads the server, and prints a report.

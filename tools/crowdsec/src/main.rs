@@ -128,14 +128,10 @@ fn field(text: &str) -> Result<String, String> {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // The exit code does not depend on whether standard error still exists.
-            let _ = writeln!(io::stderr(), "divvy-crowdsec: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    let Err(error) = run(&Args::parse()) else { return ExitCode::SUCCESS };
+    // The exit code does not depend on whether standard error still exists.
+    let _ = writeln!(io::stderr(), "divvy-crowdsec: {error:#}");
+    ExitCode::FAILURE
 }
 
 fn run(args: &Args) -> anyhow::Result<()> {

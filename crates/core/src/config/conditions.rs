@@ -3,7 +3,7 @@
 //! text, a pattern or a network.
 
 use std::collections::HashMap;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -166,18 +166,15 @@ impl Lists {
         let path = list_path(&self.rules_file, name);
         let shown = path.display().to_string();
         problems.report.lists.push(path.clone());
-        let bytes = match regular_file::read(&path, MAX_FILE_BYTES) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                let fix = match error.kind() {
-                    ErrorKind::FileTooLarge => "use networks or patterns instead of single values",
-                    _ => "check its path, which begins at the directory of the rules file, and its permissions",
-                };
-                problems.unread();
-                problems.error(place, format!("cannot read the list {shown}: {error}"), fix);
-                return None;
-            }
+        let report = |error: &io::Error| {
+            let fix = match error.kind() {
+                ErrorKind::FileTooLarge => "use networks or patterns instead of single values",
+                _ => "check its path, which begins at the directory of the rules file, and its permissions",
+            };
+            problems.unread();
+            problems.error(place, format!("cannot read the list {shown}: {error}"), fix);
         };
+        let bytes = regular_file::read(&path, MAX_FILE_BYTES).inspect_err(report).ok()?;
         let entries = read_entries(&bytes, &shown, MAX_LIST_ENTRIES - self.entries, problems)?;
         self.entries += entries.len();
         for (line, _) in entries.iter().filter(|(_, entry)| begins_with_star(entry)) {

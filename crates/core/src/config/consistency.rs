@@ -21,13 +21,8 @@ pub(super) fn compile(file: &[RawRule], lists: &mut Lists, problems: &mut Proble
     check_shared_counters(file, &rules, problems);
     // A misplaced default rule has already been reported. It must not hide other unreachable rules.
     rules.sort_by_key(Rule::is_default);
-    let rules = match RuleSet::new(rules) {
-        Ok(rules) => rules,
-        Err(error) => {
-            problems.file_error(error.to_string(), "then load the file again");
-            return None;
-        }
-    };
+    let report = |error: &RuleSetError| problems.file_error(error.to_string(), "then load the file again");
+    let rules = RuleSet::new(rules).inspect_err(report).ok()?;
     check_reachability(&rules, &stacks::find_masked_rules(&rules), "request", problems);
     check_same_operations(rules.rules(), problems);
     if !problems.has_errors() {

@@ -1,8 +1,9 @@
 //! A rules file before validation: its format, its text, and its content in either format, which is rules and settings with
 //! their lines. Numbers are read exactly, without floating point.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::Path;
+use std::string::FromUtf8Error;
 use std::time::Duration;
 
 use super::Problems;
@@ -107,28 +108,22 @@ pub const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// Reads the file at `path`. If it cannot be read, adds the reason to `problems` and returns `None`.
 pub fn read_text(path: &Path, problems: &mut Problems) -> Option<String> {
-    let bytes = match regular_file::read(path, MAX_FILE_BYTES) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == ErrorKind::FileTooLarge => {
+    let report_unread = |error: &io::Error| {
+        if error.kind() == ErrorKind::FileTooLarge {
             let what = format!("the file is larger than {}", Approximate(MAX_FILE_BYTES));
             problems.file_error(what, "use fewer rules, with patterns instead of single values");
-            return None;
-        }
-        Err(error) => {
+        } else {
             problems.unread();
             problems.file_error(format!("cannot read the file: {error}"), "check its path and its permissions");
-            return None;
         }
     };
-    match String::from_utf8(bytes) {
-        Ok(text) => Some(text),
-        Err(error) => {
-            let before = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
-            let line = memchr::memchr_iter(b'\n', before).count() + 1;
-            problems.error(line, "the file is not UTF-8", "save it as UTF-8");
-            None
-        }
-    }
+    let bytes = regular_file::read(path, MAX_FILE_BYTES).inspect_err(report_unread).ok()?;
+    let report_bytes = |error: &FromUtf8Error| {
+        let before = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
+        let line = memchr::memchr_iter(b'\n', before).count() + 1;
+        problems.error(line, "the file is not UTF-8", "save it as UTF-8");
+    };
+    String::from_utf8(bytes).inspect_err(report_bytes).ok()
 }
 
 /// Enough decimals for nanoseconds.

@@ -180,14 +180,11 @@ impl Checker<'_> {
             RawValue::Text(text) if text.contains(',') => {
                 text.split(',').map(|field| field.trim().to_owned()).collect()
             }
-            RawValue::Other(json) => match serde_json::from_str(json) {
-                Ok(fields) => fields,
-                Err(_) => {
-                    let what = format!("`{ACTOR_FIELD}` is neither a string nor an array of strings: {json}");
-                    self.error(ACTOR_FIELD, what, "write \"field\" or [\"field\", \"another field\"]");
-                    return Vec::new();
-                }
-            },
+            RawValue::Other(json) => serde_json::from_str(json).unwrap_or_else(|_| {
+                let what = format!("`{ACTOR_FIELD}` is neither a string nor an array of strings: {json}");
+                self.error(ACTOR_FIELD, what, "write \"field\" or [\"field\", \"another field\"]");
+                Vec::new()
+            }),
             _ => return self.text(ACTOR_FIELD).into_iter().collect(),
         };
         if fields.iter().any(String::is_empty) {
