@@ -103,18 +103,13 @@ impl Request {
         Self { body: Some(Map::new()), ..self }
     }
 
-    /// Adds a member to the body.
+    /// Adds a member to the body, unless it has no value.
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
-        self.body.get_or_insert_default().insert(name.to_owned(), value.into());
-        self
-    }
-
-    /// Adds a member to the body if there is a value.
-    pub fn with_some(self, name: &str, value: Option<impl Into<Value>>) -> Self {
-        match value {
-            Some(value) => self.with(name, value),
-            None => self,
+        let value = value.into();
+        if !value.is_null() {
+            self.body.get_or_insert_default().insert(name.to_owned(), value);
         }
+        self
     }
 
     /// Adds the idempotency key, if there is one.

@@ -223,7 +223,7 @@ impl HitCommand {
             Self::Refund(args) => args.run("/v1/refund"),
             Self::Reserve { amount, ttl, id, exit_code, operation } => {
                 let request = operation.request("/v1/reservations", None)?.with("amount", *amount);
-                let request = request.with_some("ttl", ttl.map(Time::whole_seconds)).with_some("id", id.as_deref());
+                let request = request.with("ttl", ttl.map(Time::whole_seconds)).with("id", id.as_deref());
                 operation.run(request, &[VERDICT, &["id"]].concat(), *exit_code)
             }
             Self::Commit { cost, reservation } => {
@@ -232,7 +232,7 @@ impl HitCommand {
             }
             Self::Renew { ttl, exit_code, reservation } => {
                 let request = reservation.request(Method::POST, "/renew").with_body();
-                let request = request.with_some("ttl", ttl.map(Time::whole_seconds));
+                let request = request.with("ttl", ttl.map(Time::whole_seconds));
                 reservation.call.run(request, &["expiresIn"], *exit_code, &[])
             }
             Self::Release { exit_code, reservation } => {
@@ -252,7 +252,7 @@ impl CorrectionArgs {
 impl PairArgs {
     fn request(&self, path: &str, cost: Option<u64>) -> anyhow::Result<Request> {
         let request = Request::new(Method::POST, path).with("operation", operation_of(&self.pairs)?);
-        Ok(request.with_some("cost", cost))
+        Ok(request.with("cost", cost))
     }
 
     fn run(&self, request: Request, shown: &[&str], reports_refusal: bool) -> anyhow::Result<ExitCode> {

@@ -55,13 +55,9 @@ fn accept_negative_numbers(command: clap::Command) -> clap::Command {
 
 /// Lets a variable set a flag of `serve`, such as DIVVY_MAX_BODY for --max-body, unless the flag names another one.
 fn with_variable(flag: clap::Arg) -> clap::Arg {
-    match flag.get_long().filter(|_| flag.get_env().is_none()) {
-        Some(name) => {
-            let variable = format!("{PREFIX}{}", name.to_uppercase().replace('-', "_"));
-            flag.env(variable)
-        }
-        None => flag,
-    }
+    let Some(name) = flag.get_long().filter(|_| flag.get_env().is_none()) else { return flag };
+    let variable = format!("{PREFIX}{}", name.to_uppercase().replace('-', "_"));
+    flag.env(variable)
 }
 
 /// Returns a warning for each environment variable that starts with the prefix and belongs to no flag of `divvy`, in

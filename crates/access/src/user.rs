@@ -57,10 +57,7 @@ impl User {
     /// rules, so users with a scope never have them.
     pub fn rights(&self) -> Categories {
         let granted = self.granted.with(Category::Connection);
-        match self.scope.covers_everything {
-            true => granted,
-            false => UNSCOPED.into_iter().fold(granted, Categories::without),
-        }
+        if self.scope.covers_everything { granted } else { UNSCOPED.into_iter().fold(granted, Categories::without) }
     }
 }
 

@@ -95,22 +95,21 @@ fn spawn<F: Future<Output = ()> + Send>(
 ) {
     let (limiter, draining) = (Arc::clone(limiter), draining.clone());
     tokio::spawn(async move {
-        tokio::select! {
-            () = keep_running(task, limiter.metrics(), || run(Arc::clone(&limiter))) => {}
-            () = draining.cancelled() => {}
-        }
+        let running = keep_running(task, limiter.metrics(), || run(Arc::clone(&limiter)));
+        draining.run_until_cancelled(running).await;
     });
 }
 
-fn ticks() -> Interval {
-    let mut ticks = interval(FOLLOW_EVERY);
+/// Returns ticks at this interval. After one that is late, the next comes a whole interval later.
+pub fn ticks(period: Duration) -> Interval {
+    let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks
 }
 
 /// Follows changes of the limits, blocks and allows in the store, and drops those that have expired.
 async fn follow_exceptions(limiter: Arc<Limiter>, mut is_behind: bool) {
-    let mut ticks = ticks();
+    let mut ticks = ticks(FOLLOW_EVERY);
     loop {
         ticks.tick().await;
         if limiter.store().is_shared() {
@@ -126,7 +125,7 @@ async fn follow_exceptions(limiter: Arc<Limiter>, mut is_behind: bool) {
 
 /// Counts the denials that lead to the blocks that rules set.
 async fn count_denials(limiter: Arc<Limiter>) {
-    let mut ticks = ticks();
+    let mut ticks = ticks(FOLLOW_EVERY);
     loop {
         tokio::select! {
             () = limiter.wait_for_denials() => limiter.count_denials(false).await,
@@ -137,7 +136,7 @@ async fn count_denials(limiter: Arc<Limiter>) {
 
 /// Follows the key for reservation ids, which all servers on one Redis share.
 async fn follow_seal(limiter: Arc<Limiter>, mut is_behind: bool) {
-    let mut ticks = ticks();
+    let mut ticks = ticks(FOLLOW_EVERY);
     loop {
         ticks.tick().await;
         is_behind = read_seal(&limiter, is_behind).await;

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{ArgMatches, ValueEnum};
-use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
+use super::limiter::ticks;
 use crate::cli::values::is_given;
 use divvy_access::audit::AuditLog;
 use divvy_core::clock::Clock;
@@ -104,13 +104,9 @@ impl LogArgs {
         let audit = audit.context("cannot start a thread")?;
         let reported = Arc::clone(&audit);
         tokio::spawn(async move {
-            let mut ticks = tokio::time::interval(REPORT_INTERVAL);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            loop {
-                tokio::select! {
-                    _ = ticks.tick() => reported.report_omitted(clock.now()),
-                    () = draining.cancelled() => return,
-                }
+            let mut ticks = ticks(REPORT_INTERVAL);
+            while draining.run_until_cancelled(ticks.tick()).await.is_some() {
+                reported.report_omitted(clock.now());
             }
         });
         Ok(audit)

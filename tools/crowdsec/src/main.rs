@@ -112,13 +112,9 @@ struct Args {
 
 /// Lets a variable set a flag, such as DIVVY_CROWDSEC_LISTEN for --listen.
 fn with_variable(flag: clap::Arg) -> clap::Arg {
-    match flag.get_long().filter(|_| !flag.is_hide_set()) {
-        Some(name) => {
-            let variable = format!("{PREFIX}{}", name.to_uppercase().replace('-', "_"));
-            flag.env(variable).hide_env(true)
-        }
-        None => flag,
-    }
+    let Some(name) = flag.get_long().filter(|_| !flag.is_hide_set()) else { return flag };
+    let variable = format!("{PREFIX}{}", name.to_uppercase().replace('-', "_"));
+    flag.env(variable).hide_env(true)
 }
 
 fn field(text: &str) -> Result<String, String> {
