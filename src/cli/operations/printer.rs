@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
 use crate::cli::terminal::printable;
 use divvy_api::{Member, Shape};
@@ -74,9 +74,7 @@ impl<W: Write> Printer<W> {
     pub fn finish(&mut self, shape: &Shape) -> io::Result<()> {
         if let Shape::Page { name, of: Shape::Number, .. } = shape {
             match self.as_json {
-                true => {
-                    writeln!(self.out, "{}", Value::from(Map::from_iter([((*name).to_owned(), self.count.into())])))?
-                }
+                true => writeln!(self.out, "{}", json!({ *name: self.count }))?,
                 false => writeln!(self.out, "{} {name}", self.count)?,
             }
         }

@@ -260,12 +260,8 @@ pub(super) fn check_slots(rules: &RuleSet, problems: &mut Problems) {
 
 /// Returns the rules of the file at `path` with the spellings of checks.
 pub(super) fn spell(rules: RuleSet, spellings: &Spellings, path: &Path, problems: &mut Problems) -> Option<RuleSet> {
-    match rules.with_spellings(spellings) {
-        Ok(rules) => {
-            check_reachability(&rules, &stacks::find_masked_rules(rules.normalized()), "check", problems);
-            Some(rules)
-        }
-        Err(RuleSetError::UnknownSpellings(unknown)) => {
+    let report = |error| match error {
+        RuleSetError::UnknownSpellings(unknown) => {
             for UnknownSpelling { line, rule, entry, what, fix } in unknown {
                 match entry {
                     None => problems.error((line, rule.as_str()), what, fix),
@@ -274,11 +270,10 @@ pub(super) fn spell(rules: RuleSet, spellings: &Spellings, path: &Path, problems
                     }
                 }
             }
-            None
         }
-        Err(error) => {
-            problems.file_error(error.to_string(), "then load the file again");
-            None
-        }
-    }
+        error => problems.file_error(error.to_string(), "then load the file again"),
+    };
+    let rules = rules.with_spellings(spellings).map_err(report).ok()?;
+    check_reachability(&rules, &stacks::find_masked_rules(rules.normalized()), "check", problems);
+    Some(rules)
 }

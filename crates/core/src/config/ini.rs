@@ -175,16 +175,10 @@ fn read_setting(place: (usize, Option<&str>), text: &str, problems: &mut Problem
         return None;
     };
     let key = trim(key).to_owned();
-    match read_value(trim(value)) {
-        Ok(read) => {
-            compare_setting(place, &key, value, &read, problems);
-            Some(RawSetting { line: place.0, key, value: read })
-        }
-        Err((what, fix)) => {
-            problems.error(place, format!("the value of `{key}`: {what}"), fix);
-            None
-        }
-    }
+    let report = |(what, fix)| problems.error(place, format!("the value of `{key}`: {what}"), fix);
+    let read = read_value(trim(value)).map_err(report).ok()?;
+    compare_setting(place, &key, value, &read, problems);
+    Some(RawSetting { line: place.0, key, value: read })
 }
 
 /// Reports a value that Button's Divvy may read differently from `ours`. Values that divvy rejects are reported elsewhere.

@@ -22,22 +22,18 @@ pub(super) struct Pairs<'a>(pub Vec<(String, &'a Slice)>);
 /// Reads a JSON rules file; `None` if the text is not a JSON object.
 pub(super) fn read(text: &str, problems: &mut Problems) -> Option<Vec<RawRule>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    match serde_json::from_str(text) {
-        Ok(Pairs(members)) => {
-            let line_ends = memchr::memchr_iter(b'\n', text.as_bytes()).collect();
-            Some(Reader { text, line_ends, problems }.rules(members))
-        }
-        Err(error) if error.is_data() => {
-            let fix = "write {\"overrides\": [{…}, …], \"default\": {…}}";
-            problems.error(error.line().max(1), "the file is not a JSON object", fix);
-            None
-        }
-        Err(error) => {
-            let what = format!("malformed JSON at column {}: {}", error.column(), json::message(&error));
-            problems.error(error.line().max(1), what, "correct it there");
-            None
-        }
-    }
+    let report = |error: serde_json::Error| {
+        let (what, fix) = if error.is_data() {
+            ("the file is not a JSON object".to_owned(), "write {\"overrides\": [{…}, …], \"default\": {…}}")
+        } else {
+            let message = json::message(&error);
+            (format!("malformed JSON at column {}: {message}", error.column()), "correct it there")
+        };
+        problems.error(error.line().max(1), what, fix);
+    };
+    let Pairs(members) = serde_json::from_str(text).map_err(report).ok()?;
+    let line_ends = memchr::memchr_iter(b'\n', text.as_bytes()).collect();
+    Some(Reader { text, line_ends, problems }.rules(members))
 }
 
 struct Reader<'a, 'p> {

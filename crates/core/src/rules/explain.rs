@@ -206,16 +206,10 @@ fn explain_with(
 /// Returns the finding for a rule. `compared` has its patterns for the operation. A key may have several.
 fn find(rule: &Rule, compared: &Rule, operation: &Operation, exceptions: impl FnOnce() -> ActorExceptions) -> Finding {
     for (key, pattern) in &rule.operation {
-        match operation.get(key) {
-            None => return Finding::KeyMissing { key: key.clone() },
-            Some(value) if !compared.patterns(key).any(|pattern| pattern.matches(value)) => {
-                return Finding::ValueDiffers {
-                    key: key.clone(),
-                    pattern: pattern.to_string(),
-                    value: value.to_owned(),
-                };
-            }
-            Some(_) => {}
+        let Some(value) = operation.get(key) else { return Finding::KeyMissing { key: key.clone() } };
+        if !compared.patterns(key).any(|pattern| pattern.matches(value)) {
+            let (key, pattern, value) = (key.clone(), pattern.to_string(), value.to_owned());
+            return Finding::ValueDiffers { key, pattern, value };
         }
     }
     let mut members = Vec::new();

@@ -234,24 +234,17 @@ fn encode(path: &[u8]) -> String {
     while let Some((first, after)) = rest.split_first() {
         let escaped = (*first == b'%').then(|| after.split_first_chunk::<2>()).flatten();
         let digit = |byte: u8| char::from(byte).to_digit(16);
-        let escaped = escaped.and_then(|([high, low], after)| Some((digit(*high)? * 16 + digit(*low)?, after)));
-        match escaped {
-            Some((byte, after)) => {
-                match u8::try_from(byte).ok().filter(|byte| is_unreserved(*byte)) {
-                    Some(byte) => encoded.push(byte.into()),
-                    None => encoded.push_str(&format!("%{byte:02X}")),
-                }
-                rest = after;
-            }
-            None => {
-                if is_plain(*first) || *first == b'/' {
-                    encoded.push(char::from(*first));
-                } else {
-                    encoded.push_str(&format!("%{first:02X}"));
-                }
-                rest = after;
-            }
+        let number = |[high, low]: [u8; 2]| u8::try_from(digit(high)? * 16 + digit(low)?).ok();
+        let escaped = escaped.and_then(|(digits, after)| Some((number(*digits)?, after)));
+        let (byte, stays, after) = match escaped {
+            Some((byte, after)) => (byte, is_unreserved(byte), after),
+            None => (*first, is_plain(*first) || *first == b'/', after),
+        };
+        match stays {
+            true => encoded.push(byte.into()),
+            false => encoded.push_str(&format!("%{byte:02X}")),
         }
+        rest = after;
     }
     encoded
 }

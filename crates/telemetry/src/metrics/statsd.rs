@@ -269,10 +269,7 @@ fn datagrams(lines: &[String]) -> Vec<String> {
     let mut datagrams: Vec<String> = Vec::new();
     for line in lines {
         match datagrams.last_mut().filter(|last| last.len() + 1 + line.len() <= MAX_DATAGRAM) {
-            Some(last) => {
-                last.push('\n');
-                last.push_str(line);
-            }
+            Some(last) => last.extend(["\n", line.as_str()]),
             None => datagrams.push(line.clone()),
         }
     }

@@ -393,15 +393,11 @@ pub fn read(text: &str, problems: &mut Problems) -> Option<Vec<Source>> {
 
 /// Reads all documents. Empty ones, such as the one after a final `---`, are left out.
 fn parse(text: &str, problems: &mut Problems) -> Option<Vec<Spanned<Content>>> {
-    match serde_saphyr::from_multiple_with_options(text, options()) {
-        Ok(documents) => Some(documents),
-        Err(error) => {
-            let line = error.location().and_then(|location| usize::try_from(location.line()).ok()).unwrap_or(1);
-            let fix = "correct it there";
-            problems.error(line, format!("cannot be read as ratelimit's YAML: {error}"), fix);
-            None
-        }
-    }
+    let report = |error: serde_saphyr::Error| {
+        let line = error.location().and_then(|location| usize::try_from(location.line()).ok()).unwrap_or(1);
+        problems.error(line, format!("cannot be read as ratelimit's YAML: {error}"), "correct it there");
+    };
+    serde_saphyr::from_multiple_with_options(text, options()).map_err(report).ok()
 }
 
 /// Returns options that allow all files up to the maximum size, unless their aliases stand for too much. Merges are read as keys,
