@@ -131,12 +131,10 @@ enum TokenAction {
 /// The actor or a pattern is not valid, the token is too long, or standard output cannot be written.
 pub fn token(args: TokenArgs) -> anyhow::Result<ExitCode> {
     let made = match args.action {
-        Some(TokenAction::Key) => TokenKeys::generate().context("cannot make a key")?,
-        None => match make(&args)? {
-            Some(token) => token + "\n",
-            None => return Ok(ExitCode::FAILURE),
-        },
+        Some(TokenAction::Key) => Some(TokenKeys::generate().context("cannot make a key")?),
+        None => make(&args)?.map(|token| token + "\n"),
     };
+    let Some(made) = made else { return Ok(ExitCode::FAILURE) };
     io::stdout().write_all(made.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -29,9 +29,7 @@ export function duration(seconds) {
 }
 
 /** Returns a list as in "a, b and c". */
-export function list(words) {
-  return LIST.format(words);
-}
+export const list = (words) => LIST.format(words);
 
 /** Returns a value of the health panel in its unit, `count` or `bytes`. */
 export function quantity(value, unit) {

@@ -123,22 +123,20 @@ pub enum Protocol {
 
 impl BenchArgs {
     pub fn addr(&self) -> &str {
-        match (&self.addr, self.protocol) {
-            (Some(addr), _) => addr,
-            (None, Protocol::Line) => "127.0.0.1:8321",
-            (None, Protocol::Resp) => "127.0.0.1:9049",
-            (None, Protocol::Http) => "127.0.0.1:8322",
-            (None, Protocol::Grpc) => "127.0.0.1:8323",
-        }
+        self.addr.as_deref().unwrap_or(self.defaults().0)
     }
 
     pub fn command(&self) -> &str {
-        match (&self.command, self.protocol) {
-            (Some(command), _) => command,
-            (None, Protocol::Line) => "HIT ip={}",
-            (None, Protocol::Resp) => "DIVVY.HIT ip={}",
-            (None, Protocol::Http) => "ip={}",
-            (None, Protocol::Grpc) => "divvy ip={}",
+        self.command.as_deref().unwrap_or(self.defaults().1)
+    }
+
+    /// Returns the address and the command of the protocol, for a run without them.
+    fn defaults(&self) -> (&'static str, &'static str) {
+        match self.protocol {
+            Protocol::Line => ("127.0.0.1:8321", "HIT ip={}"),
+            Protocol::Resp => ("127.0.0.1:9049", "DIVVY.HIT ip={}"),
+            Protocol::Http => ("127.0.0.1:8322", "ip={}"),
+            Protocol::Grpc => ("127.0.0.1:8323", "divvy ip={}"),
         }
     }
 }

@@ -260,7 +260,7 @@ pub(super) fn check_slots(rules: &RuleSet, problems: &mut Problems) {
 
 /// Returns the rules of the file at `path` with the spellings of checks.
 pub(super) fn spell(rules: RuleSet, spellings: &Spellings, path: &Path, problems: &mut Problems) -> Option<RuleSet> {
-    let report = |error| match error {
+    let report = |error: RuleSetError| match error {
         RuleSetError::UnknownSpellings(unknown) => {
             for UnknownSpelling { line, rule, entry, what, fix } in unknown {
                 match entry {

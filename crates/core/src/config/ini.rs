@@ -175,7 +175,7 @@ fn read_setting(place: (usize, Option<&str>), text: &str, problems: &mut Problem
         return None;
     };
     let key = trim(key).to_owned();
-    let report = |(what, fix)| problems.error(place, format!("the value of `{key}`: {what}"), fix);
+    let report = |(what, fix): ValueError| problems.error(place, format!("the value of `{key}`: {what}"), fix);
     let read = read_value(trim(value)).map_err(report).ok()?;
     compare_setting(place, &key, value, &read, problems);
     Some(RawSetting { line: place.0, key, value: read })
