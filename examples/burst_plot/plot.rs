@@ -129,7 +129,7 @@ fn axis(svg: &mut String, bottom: f64) -> fmt::Result {
 fn row(svg: &mut String, limit: &Limit, base: f64) -> fmt::Result {
     let hits = ask_all(limit);
     let end = x(SECONDS as f64);
-    writeln!(svg, r#"<text x="12" y="{:.1}">{}</text>"#, base - 8.0, limit.name())?;
+    writeln!(svg, r#"<text x="12" y="{:.1}">{}</text>"#, base - 8.0, limit.kind().name())?;
     writeln!(svg, r#"<line x1="{LEFT}" y1="{base}" x2="{end}" y2="{base}" class="line"/>"#)?;
     for hit in &hits {
         let (height, class) = if hit.granted { (GRANTED_HEIGHT, "granted") } else { (DENIED_HEIGHT, "denied") };

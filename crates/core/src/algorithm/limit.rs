@@ -192,11 +192,6 @@ impl Limit {
             Limit::Concurrency(_) => Kind::Concurrency,
         }
     }
-
-    /// Returns the algorithm's name in rules files and replies.
-    pub fn name(&self) -> &'static str {
-        self.kind().name()
-    }
 }
 
 #[inline]

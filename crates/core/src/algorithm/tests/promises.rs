@@ -156,7 +156,7 @@ proptest! {
 
     #[test]
     fn state_of_another_algorithm_counts_as_unused(limit in small_limit(), (bucket, now) in used_bucket(), cost in 0..15u64) {
-        if limit.name() == bucket.limit.name() {
+        if limit.kind() == bucket.limit.kind() {
             return Ok(());
         }
         let at = Timestamp::from_nanos(now);
