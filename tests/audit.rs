@@ -69,6 +69,11 @@ fn refused_attempt_of_a_client_that_does_not_wait_has_a_line() {
     assert_eq!(essence(&lines[0]), json!(["http", "refused", "counters.forget", {"rule": "by-user"}, null, null]));
     assert!(lines[0]["user"] == "-" && lines[0]["address"].as_str().unwrap().starts_with("127.0.0.1:"), "{}", lines[0]);
     assert!(lines[0]["time"].as_str().unwrap().starts_with("20") && lines[0]["time"].as_str().unwrap().ends_with('Z'));
+    // One with a long body is refused before its body, and once.
+    let refused = http::request(audited.server.http, http::encode("POST", "/v1/hit", &wrong, &[b' '; 5_000]));
+    assert_eq!(refused.status, 401);
+    let metrics = http::get(audited.server.http, "/metrics").body;
+    assert!(metrics.contains("divvy_wrong_passwords_total{front=\"http\"} 2\n"), "{metrics}");
     // A request that never becomes complete is no attempt, as over RESP.
     let mut stream = connect(audited.server.http);
     let bearer = format!("Bearer {PASSWORD}");

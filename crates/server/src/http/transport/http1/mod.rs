@@ -68,7 +68,7 @@ struct Receiving {
     /// Number of bytes that the request has at least.
     length: usize,
     chunks: Option<Chunks>,
-    /// The client, who has been admitted.
+    /// The client, which knows whether it is admitted.
     origin: RequestOrigin,
 }
 
@@ -185,16 +185,15 @@ impl<R: Responder> Http1Session<R> {
     async fn begin_to_receive(&mut self, head: &Head<'_>, output: &mut Vec<u8>) -> Result<bool, Malformed> {
         let origin = self.origin();
         let parts = parts_of(head, Version::HTTP_11)?;
-        if !self.responder.may_send(&parts, &origin).await {
-            return Ok(false);
-        }
-        if head.expects_continue {
+        let may_send = self.responder.may_send(&parts, &origin).await;
+        if may_send && head.expects_continue {
             output.extend_from_slice(CONTINUE);
         }
         let body = if let Framing::Length(length) = head.framing { length } else { 0 };
         let length = head.length.saturating_add(usize::try_from(body).unwrap_or(usize::MAX));
+        // Also for a refused client, which would otherwise be refused, and counted, once more.
         self.receiving = Some(Receiving { length, chunks: None, origin });
-        Ok(true)
+        Ok(may_send)
     }
 
     /// Appends a response, or begins to send it in pieces.

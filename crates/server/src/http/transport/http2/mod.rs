@@ -113,6 +113,8 @@ pub struct Http2Session<R> {
     has_greeted: bool,
     has_settings: bool,
     is_closing: bool,
+    /// Whether the client has said that it begins no more streams.
+    is_left: bool,
     /// Memory of all streams (bytes), and the share of the budget for what exceeds [`FREE`].
     used: usize,
     share: Share,
@@ -196,12 +198,13 @@ impl Stream {
         }
     }
 
-    /// Returns whether the body has the length that its head says, if it says one.
+    /// Returns whether the body has each length that its head says.
     fn has_declared_length(&self) -> bool {
         let State::Receiving(request, _) = &self.state else { return true };
-        let Some(length) = request.0.headers.get(CONTENT_LENGTH) else { return true };
-        let is_number = length.as_bytes().iter().all(u8::is_ascii_digit);
-        is_number && length.to_str().is_ok_and(|length| length.parse() == Ok(self.received))
+        request.0.headers.get_all(CONTENT_LENGTH).iter().all(|length| {
+            let is_number = length.as_bytes().iter().all(u8::is_ascii_digit);
+            is_number && length.to_str().is_ok_and(|length| length.parse() == Ok(self.received))
+        })
     }
 
     /// Returns the length of what this holds of the body (bytes).
@@ -257,6 +260,7 @@ impl<R: Responder> Http2Session<R> {
             has_greeted: false,
             has_settings: false,
             is_closing: false,
+            is_left: false,
             used: 0,
             share,
             stall: None,
@@ -440,6 +444,9 @@ impl<R: Responder> Session for Http2Session<R> {
         self.handle_events(output.bytes);
         if self.send(output.bytes) || !self.events.is_empty() {
             return NextStep::Continue;
+        }
+        if self.is_left && self.streams.is_empty() {
+            return NextStep::Close;
         }
         self.note_stall();
         NextStep::Read

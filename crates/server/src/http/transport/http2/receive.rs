@@ -131,6 +131,10 @@ impl<R: Responder> Http2Session<R> {
                 write_frame(PING, ACK, 0, frame.content, output);
                 Ok(())
             }
+            GOAWAY => {
+                self.is_left = true;
+                Ok(())
+            }
             WINDOW_UPDATE => self.widen(frame.stream, frame.number()? & MAX_WINDOW, output),
             // Others have no meaning for this server.
             _ => Ok(()),

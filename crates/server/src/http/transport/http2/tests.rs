@@ -359,6 +359,7 @@ async fn faulty_requests_are_reset_and_others_answered() {
         block("GET", "/a", &[("x", "a\nb")]),
         block("GET", "/a", &[("content-length", "1")]),
         block("GET", "/a", &[("content-length", "+0")]),
+        block("GET", "/a", &[("content-length", "0"), ("content-length", "1")]),
         block("GET", "/a", &[(":status", "200")]),
         head(&[("x", "before")], block("GET", "/a", &[])),
     ];
@@ -488,6 +489,15 @@ async fn client_that_resets_a_blocked_reply_stays_connected() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     client.send(&frame(PING, 0, 0, &[0; 8])).await;
     assert_eq!(client.next().await.unwrap().0, PING);
+}
+
+#[tokio::test]
+async fn client_that_begins_no_more_requests_is_answered_and_left() {
+    let mut client = Client::new(PATIENCE).await;
+    client.send(&[post(1, "/a"), frame(GOAWAY, 0, 0, &[0; 8]), data(1, END_STREAM, b"hello")].concat()).await;
+    let (stream, status, ..) = client.response().await;
+    assert_eq!((stream, status.as_str()), (1, "200"));
+    assert_eq!(client.next().await, None);
 }
 
 #[tokio::test]
