@@ -17,7 +17,6 @@
 //! start, and whenever the bound is near, after a compaction has dropped the expired ones. Both are done so rarely that
 //! they use only a small part of a processor.
 
-use std::fmt::Display;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -231,11 +230,9 @@ impl StoreCore {
     pub fn heal(&self) {
         let takes_writes = || directory::probe(&self.path).is_ok();
         let open = || {
-            let failed = |error: &dyn Display| StoreError::new(format!("cannot reopen the database: {error}"));
             let opened = Database::open(&self.path, self.engine.clock, Arc::clone(&self.swept));
-            let database = opened.map_err(|error| failed(&error))?;
-            database.start_compactions().map_err(|error| failed(&error))?;
-            Ok(database)
+            let database = opened.map_err(|error| StoreError::new(format!("cannot reopen the database: {error}")))?;
+            database.start_compactions().map(|()| database)
         };
         self.engine.heal(takes_writes, open);
     }

@@ -4,7 +4,7 @@
 //! loads the changes of one part of the table, portion after portion, because the changes of one counter must be made in order. So it
 //! makes many changes of a stripe while the stripe is in the processor's caches. Nothing else happens in the store during the replay.
 
-use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use super::Engine;
@@ -35,39 +35,36 @@ impl<D: Disk> Engine<D> {
     /// The journal cannot be read, or is damaged.
     pub fn replay(&self) -> Result<(), StoreError> {
         let threads = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
-        let mut decoded: Vec<_> = (0..threads).map(|_| DecodedPortion::new(&self.table)).collect();
-        let mut undecoded = Vec::new();
-        thread::scope(|scope| {
+        let undecoded = thread::scope(|scope| {
             let (sender, portions) = sync_channel(threads);
-            // The memory of a portion is used again, because new memory is cleared page by page.
-            let (used_sender, used) = channel();
-            let reader = scope.spawn(move || self.read_portions(&sender, &used));
-            let mut load_all = || {
-                loop {
-                    let portions: Vec<_> = portions.iter().take(threads).collect();
-                    if portions.is_empty() {
-                        return Ok(());
-                    }
-                    run_all(decoded.iter_mut().zip(&portions).map(|(decoded, portion)| || decoded.decode(portion)))?;
-                    decoded.iter_mut().for_each(|decoded| undecoded.append(&mut decoded.undecoded));
-                    // The reader may have ended.
-                    portions.into_iter().for_each(|portion| drop(used_sender.send(portion)));
-                    self.load(&mut decoded)?;
-                }
-            };
-            let loaded = load_all();
-            // So that the reader ends, even if nobody takes its portions anymore.
-            drop(portions);
-            loaded.and(reader.join().unwrap_or_else(|_| Err(ended())))
+            let reader = scope.spawn(move || self.read_portions(&sender));
+            let loaded = self.load_portions(portions, threads);
+            let read = reader.join().unwrap_or_else(|_| Err(ended()));
+            loaded.and_then(|undecoded| read.map(|()| undecoded))
         })?;
-        self.with_disk(
-            |disk| {
-                if undecoded.is_empty() { Ok(()) } else { disk.write_counters(&SortedChanges::new(&undecoded)) }
-            },
-        )
+        if undecoded.is_empty() {
+            return Ok(());
+        }
+        self.with_disk(|disk| disk.write_counters(&SortedChanges::new(&undecoded)))
     }
 
-    fn read_portions(&self, portions: &SyncSender<Portion>, used: &Receiver<Portion>) -> Result<(), StoreError> {
+    /// Loads the portions, and then drops their channel, so that the reader ends in any case. Returns staged changes that
+    /// cannot be decoded.
+    fn load_portions(&self, portions: Receiver<Portion>, threads: usize) -> Result<Vec<u8>, StoreError> {
+        let mut decoded: Vec<_> = (0..threads).map(|_| DecodedPortion::new(&self.table)).collect();
+        let mut undecoded = Vec::new();
+        loop {
+            let portions: Vec<_> = portions.iter().take(threads).collect();
+            if portions.is_empty() {
+                return Ok(undecoded);
+            }
+            run_all(decoded.iter_mut().zip(&portions).map(|(decoded, portion)| || decoded.decode(portion)))?;
+            decoded.iter_mut().for_each(|decoded| undecoded.append(&mut decoded.undecoded));
+            self.load(&mut decoded)?;
+        }
+    }
+
+    fn read_portions(&self, portions: &SyncSender<Portion>) -> Result<(), StoreError> {
         let mut portion = Portion::default();
         self.with_disk(|disk| {
             disk.read_journal(0, u64::MAX, &mut |number, record| {
@@ -77,10 +74,7 @@ impl<D: Disk> Engine<D> {
                 if portion.bytes.len() < PORTION_BYTES {
                     return Ok(());
                 }
-                let mut next = used.try_recv().unwrap_or_default();
-                next.bytes.clear();
-                next.records.clear();
-                portions.send(std::mem::replace(&mut portion, next)).map_err(|_| ended())
+                portions.send(std::mem::take(&mut portion)).map_err(|_| ended())
             })
         })?;
         portions.send(portion).map_err(|_| ended())
