@@ -63,7 +63,7 @@ pub const MAX_WINDOW: u32 = u32::MAX >> 1;
 /// The reason why a stream or a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// There is none: the end is in order.
+    /// The end is in order.
     NoError = 0,
     /// The other side breaks the protocol.
     ProtocolError = 1,
@@ -98,7 +98,7 @@ pub struct Frame<'a> {
     pub flags: u8,
     /// The stream; 0 for a frame about the connection.
     pub stream: u32,
-    /// What follows the head.
+    /// The bytes after the head.
     pub content: &'a [u8],
 }
 
