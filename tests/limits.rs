@@ -53,8 +53,10 @@ fn slow_requests_are_cut_on_every_front() {
             let answer = drip(server.http, head, b"");
             assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408 "), "{answer}");
         }
+        let before = reached(server, "request-timeout");
         let answer = drip(server.http, b"GET /healthz HTTP/1.1\r\nx: ", b"x");
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408 "), "{answer}");
+        assert_eq!(reached(server, "request-timeout") - before, 1);
         assert!(drip(server.grpc, b"PRI * HTT", b"").is_empty());
     });
 }

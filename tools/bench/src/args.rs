@@ -38,7 +38,8 @@ pub struct BenchArgs {
     #[arg(long, env = "DIVVY_USER", value_name = "NAME")]
     pub user: Option<String>,
 
-    /// Password of the server. Others can read it on a command line: prefer the environment variable
+    /// Password of the server. Others can read it on a command line: prefer the environment variable. Needs --protocol
+    /// line or resp
     #[arg(long, env = "DIVVY_PASSWORD", value_name = "PASSWORD", hide_env_values = true)]
     pub password: Option<String>,
 

@@ -381,6 +381,9 @@ mod tests {
         counter.count(CALLS, 0).unwrap();
         assert_eq!(counter.calls.answers, b"\0\0\0\x04\x01\0\0\0\0");
         assert!(counter.count(b"\0\0\0\x07\0\0\0\0\0", 0).is_err(), "GOAWAY");
+        assert!(counter.count(b"\0\0\x02\x01\x04\0\0\0\x07\x20\x88", 0).is_ok(), "with a new size of the table");
+        let refused = counter.count(b"\0\0\x01\x01\x04\0\0\0\x09\x8d", 0).unwrap_err().to_string();
+        assert!(refused.contains("another status than 200"), "{refused}");
     }
 
     #[test]

@@ -102,6 +102,10 @@ impl CallCounter {
             }
             SETTINGS if flags & ACK == 0 => write_frame(SETTINGS, ACK, 0, &[], &mut self.answers),
             PING if flags & ACK == 0 => write_frame(PING, ACK, 0, payload, &mut self.answers),
+            // The status 200 is field 0x88. Changes of the table's size may come before it.
+            HEADERS if flags & END_STREAM == 0 && payload.iter().find(|byte| **byte & 0xe0 != 0x20) != Some(&0x88) => {
+                bail!("the reply to a call has another status than 200 (is this the gRPC port, without a login?)")
+            }
             GOAWAY => {
                 bail!("the server ends the connection: {}", String::from_utf8_lossy(payload.get(8..).unwrap_or(&[])))
             }

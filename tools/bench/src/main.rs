@@ -117,5 +117,5 @@ fn measure(args: &BenchArgs, plan: &Plan, sockets: &[TcpStream]) -> anyhow::Resu
         }
         anyhow::Ok(())
     })?;
-    Ok(Report::new(args.command(), plan, measured, Usage::now(args.pid)?.since(start)))
+    Ok(Report::new(args, plan, measured, Usage::now(args.pid)?.since(start)))
 }

@@ -7,6 +7,7 @@ use anyhow::Context;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use crate::args::{BenchArgs, Protocol};
 use crate::plan::Plan;
 use crate::worker::Measurements;
 use divvy_core::clock::NANOS_PER_SECOND;
@@ -53,8 +54,8 @@ pub struct Server {
 }
 
 impl Report {
-    /// Creates the report on a load of this command.
-    pub fn new(command: &str, plan: &Plan, measured: Measurements, Usage { generator_cpu, server }: Usage) -> Self {
+    /// Creates the report on a load.
+    pub fn new(args: &BenchArgs, plan: &Plan, measured: Measurements, Usage { generator_cpu, server }: Usage) -> Self {
         let requests = measured.latencies.len() - measured.unanswered;
         let seconds = measured.last_reply_ns.saturating_sub(plan.warmup_ns) as f64 / NANOS_PER_SECOND as f64;
         let per_request = |cpu: Duration| ratio(cpu.as_secs_f64() * 1e6, requests as f64);
@@ -66,7 +67,7 @@ impl Report {
             errors: measured.errors,
             first_error: measured.first_error,
             unanswered: measured.unanswered,
-            warning: warning(command, requests, measured.denied),
+            warning: warning((args.protocol, args.command()), requests, measured.denied),
             latency_us: Latency::new(&measured.latencies),
             server: server.map(|ProcessUsage { cpu, resident_bytes }| Server {
                 cpu_us_per_request: per_request(cpu),
@@ -100,10 +101,11 @@ impl Latency {
 }
 
 /// Returns a warning if all hits had the same answer, because such a load only exercises part of the server.
-fn warning(command: &str, requests: u64, denied: u64) -> Option<&'static str> {
+fn warning((protocol, command): (Protocol, &str), requests: u64, denied: u64) -> Option<&'static str> {
     let name = command.split_whitespace().next().unwrap_or_default();
+    let has_verb = matches!(protocol, Protocol::Line | Protocol::Resp);
     match denied {
-        _ if requests == 0 || !HITS.iter().any(|hit| hit.eq_ignore_ascii_case(name)) => None,
+        _ if requests == 0 || has_verb && !HITS.iter().any(|hit| hit.eq_ignore_ascii_case(name)) => None,
         _ if denied == requests => Some(
             "every hit was denied: perhaps no rule allows this operation. Choose an allowed one with --command, and \
              enough --keys; `divvy explain` shows which rule answers",
@@ -207,15 +209,17 @@ mod tests {
 
     #[test]
     fn load_with_equal_answers_causes_a_warning() {
-        for (command, requests, denied, expected) in [
-            ("HIT ip={}", 10, 10, Some("every hit was denied")),
-            ("divvy.hit ip={}", 10, 10, Some("every hit was denied")),
-            ("HIT ip={}", 10, 0, Some("no hit was denied")),
-            ("HIT ip={}", 10, 1, None),
-            ("HIT ip={}", 0, 0, None),
-            ("INCR hits:{}", 10, 0, None),
+        for (protocol, command, requests, denied, expected) in [
+            (Protocol::Line, "HIT ip={}", 10, 10, Some("every hit was denied")),
+            (Protocol::Resp, "divvy.hit ip={}", 10, 10, Some("every hit was denied")),
+            (Protocol::Http, "ip={}", 10, 10, Some("every hit was denied")),
+            (Protocol::Grpc, "divvy ip={}", 10, 0, Some("no hit was denied")),
+            (Protocol::Line, "HIT ip={}", 10, 0, Some("no hit was denied")),
+            (Protocol::Line, "HIT ip={}", 10, 1, None),
+            (Protocol::Line, "HIT ip={}", 0, 0, None),
+            (Protocol::Resp, "INCR hits:{}", 10, 0, None),
         ] {
-            let warning = warning(command, requests, denied);
+            let warning = warning((protocol, command), requests, denied);
             assert_eq!(warning.and_then(|warning| warning.split(':').next()), expected, "{command} {denied}");
         }
     }

@@ -175,16 +175,6 @@ pub enum Cut {
     NoMemory,
 }
 
-impl Cut {
-    /// Returns the limit whose metric counts the event. The budget for buffers counts its own.
-    pub fn limit(self) -> Option<Bound> {
-        match self {
-            Self::TooSlow(_) => Some(Bound::RequestTimeout),
-            Self::NoMemory => None,
-        }
-    }
-}
-
 /// The replies of a session.
 pub struct Output<'a> {
     pub bytes: &'a mut Vec<u8>,
@@ -282,8 +272,9 @@ impl Connection {
                     }
                 }
                 Received::Cut(cut) => {
-                    if let Some(limit) = cut.limit() {
-                        self.metrics.limits.reached.count(limit);
+                    // The budget for buffers counts its own.
+                    if matches!(cut, Cut::TooSlow(_)) {
+                        self.metrics.limits.reached.count(Bound::RequestTimeout);
                     }
                     session.cut(cut, &mut self.output);
                     return self.write_all().await;

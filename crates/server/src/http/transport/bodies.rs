@@ -116,14 +116,13 @@ impl Body for RequestBody {
 }
 
 impl Problem {
-    /// Describes a request whose body exceeded a bound.
+    /// Describes a request whose body exceeded a bound. The bound is counted where it ends a connection.
     pub fn cut(cut: Cut) -> Self {
         let status = match cut {
             Cut::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
             Cut::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
         };
-        let problem = Self::new(status, cut.to_string()).with_header(CONNECTION, HeaderValue::from_static("close"));
-        cut.limit().into_iter().fold(problem, Self::with_limit)
+        Self::new(status, cut.to_string()).with_header(CONNECTION, HeaderValue::from_static("close"))
     }
 }
 

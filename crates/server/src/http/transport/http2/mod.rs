@@ -407,7 +407,8 @@ impl<R: Responder> Http2Session<R> {
             stream.due = None;
             match stream.state {
                 State::Receiving(..) | State::Admitting => {
-                    self.refuse(id, Problem::cut(Cut::TooSlow(timeouts.request)).into_response());
+                    let problem = Problem::cut(Cut::TooSlow(timeouts.request)).with_limit(Bound::RequestTimeout);
+                    self.refuse(id, problem.into_response());
                 }
                 State::Streaming(_) => stream.end_body(),
                 State::Answering => {}
