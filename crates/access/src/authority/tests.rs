@@ -142,8 +142,13 @@ async fn verified_credentials_are_neither_computed_again_nor_delayed() {
 #[tokio::test]
 async fn wrong_credentials_from_one_address_are_computed_once_at_a_time() {
     let authority = authority(&format!("user app on {} ~*", cheap("slow")));
+    // The first is not computed before all have come.
+    let all = authority.checks.threads.acquire_many(MAX_CHECKS as u32).await.unwrap();
     let attempts = (0..50).map(|_| async { log_in(&authority, &named("app", "wrong")).await.unwrap_err() });
-    let results = futures_util::future::join_all(attempts).await;
+    let mut attempts = std::pin::pin!(futures_util::future::join_all(attempts));
+    assert!(poll!(attempts.as_mut()).is_pending());
+    drop(all);
+    let results = attempts.await;
     assert!(results.into_iter().all(|error| error == LoginError::Wrong));
     assert_eq!(authority.computed.get(), 1);
 }
