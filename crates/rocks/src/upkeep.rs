@@ -188,14 +188,19 @@ impl StoreCore {
     pub fn write_back_loop(&self) {
         let mut outage = Outage::of("write-backs", "counters stay in the journal");
         while !self.stopped_within(WRITE_BACK_INTERVAL) {
-            // Another thread logs the failure of a disk, and recovers from it.
-            while self.engine.is_well() {
-                let written = self.engine.write_back_if_due();
-                let is_more = matches!(written, Ok(true));
-                outage.note(&written.map(drop));
-                if !is_more {
-                    break;
-                }
+            self.write_back_while_due(&mut outage);
+        }
+    }
+
+    /// Writes back what is due, until the store is being closed: the journal keeps the rest.
+    fn write_back_while_due(&self, outage: &mut Outage) {
+        // Another thread logs the failure of a disk, and recovers from it.
+        while self.engine.is_well() && !self.stopped_within(Duration::ZERO) {
+            let written = self.engine.write_back_if_due();
+            let is_more = matches!(written, Ok(true));
+            outage.note(&written.map(drop));
+            if !is_more {
+                break;
             }
         }
     }

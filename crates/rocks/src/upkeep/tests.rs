@@ -12,7 +12,7 @@ use divvy_core::algorithm::{Ask, Limit, TokenBucket};
 use divvy_core::clock::{Clock, NANOS_PER_SECOND, Timestamp};
 use divvy_store::key::{Space, write_client_key};
 use divvy_store::testing::wait;
-use divvy_store::{Action, Batch, Bounds, Durability, RocksOptions, Store};
+use divvy_store::{Action, Batch, Bounds, Durability, Outage, RocksOptions, Store};
 
 const HOUR: u64 = 3600 * NANOS_PER_SECOND;
 
@@ -52,6 +52,25 @@ fn act(store: &RocksStore, key: u32, action: Action, when: When) -> Option<bool>
 
 fn hit(store: &RocksStore, key: u32, when: When) -> Option<bool> {
     act(store, key, Action::Ask(Ask::Drain { cost: 1_000, strict: false }), when)
+}
+
+/// Regression test: while write-backs were behind, a stop waited for all of them.
+#[test]
+fn store_that_is_being_closed_leaves_write_backs_to_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = RocksOptions { max_journal: 1 << 20, durability: Durability::Lazy, ..RocksOptions::default() };
+    let store = RocksStore::open(dir.path(), options).unwrap();
+    *store.core.stopping.lock() = true;
+    store.core.stop.notify_all();
+    store.threads.lock().drain(..).for_each(|thread| thread.join().unwrap());
+    for key in 0..40_000 {
+        hit(&store, key, When::Now);
+        if key % 500 == 0 {
+            wait(store.check()).unwrap();
+        }
+    }
+    store.core.write_back_while_due(&mut Outage::of("write-backs", "counters stay in the journal"));
+    assert!(store.core.engine.write_back_if_due().unwrap(), "one was due");
 }
 
 /// Writes all counters back, including those that have expired since they were hit long ago. Commits all changes first,
