@@ -13,7 +13,7 @@
 //! | [`units`] | times and sizes as operators write them | flags |
 //!
 //! Imports go downward only: `config` → `rules` → `calendar` → `algorithm` → `clock`, and to `json`,
-//! `regular_file`, `suggestion` and `units`. Of these, only `units` imports the `clock`.
+//! `regular_file`, `suggestion` and `units`. The module `units` imports the `clock`, too.
 
 #![cfg_attr(
     test,

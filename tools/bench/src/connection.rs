@@ -387,6 +387,15 @@ mod tests {
     }
 
     #[test]
+    fn denials_of_calls_that_overlap_are_all_counted() {
+        let message = |stream: u8| [b"\0\0\x07\0\0\0\0\0", &[stream][..], b"\0\0\0\0\x02\x08\x02"].concat();
+        let end = |stream: u8| [b"\0\0\x01\x01\x05\0\0\0", &[stream][..], b"\x88"].concat();
+        let frames = [message(1), message(3), end(1), end(3)].concat();
+        let (counts, _) = ReplyCounter::new(Protocol::Grpc, b"0").count(&frames, 0).unwrap();
+        assert_eq!(counts, ReplyCounts { replies: 2, denied: 2, errors: 0, warm_up: 0 });
+    }
+
+    #[test]
     fn denials_of_the_warm_up_are_not_counted_whatever_arrives_with_them() {
         let calls = CALLS.repeat(2);
         for (protocol, stream, replies) in [

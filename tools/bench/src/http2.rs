@@ -115,7 +115,8 @@ impl CallCounter {
         if is_reset || matches!(kind, DATA | HEADERS) && flags & END_STREAM != 0 {
             let message = self.messages.checked_sub(1);
             self.messages = message.unwrap_or(0);
-            self.counts.add(std::mem::take(&mut self.denials) > 0, message.is_none());
+            self.counts.add(self.denials > 0, message.is_none());
+            self.denials = self.denials.saturating_sub(1);
         }
         Ok(())
     }
