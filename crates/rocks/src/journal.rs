@@ -368,6 +368,9 @@ pub struct Segments {
     /// The length of all segments (bytes).
     pub bytes: u64,
     max_bytes: u64,
+    /// Length that a longer journal of the last process has now; 0 once it is within `max_bytes`. The journal may
+    /// exceed `max_bytes` by it.
+    inherited: u64,
     /// A segment is closed at this length (bytes).
     segment_bytes: u64,
 }
@@ -377,7 +380,7 @@ impl Segments {
     pub fn new(max_bytes: u64, table_bytes: u64, marks: &SegmentMarks) -> Self {
         let longest_segment = (table_bytes / TABLE_TO_SEGMENT).max(SHORTEST_SEGMENT);
         let segment_bytes = (max_bytes / SEGMENTS).min(longest_segment);
-        let mut segments = Self { segments: VecDeque::new(), bytes: 0, max_bytes, segment_bytes };
+        let mut segments = Self { segments: VecDeque::new(), bytes: 0, max_bytes, inherited: 0, segment_bytes };
         segments.open(marks, 0);
         segments
     }
@@ -409,14 +412,25 @@ impl Segments {
         closed
     }
 
+    /// Notes that all segments are the last process's.
+    pub fn inherit(&mut self) {
+        self.inherited = self.bytes;
+        self.note_inherited();
+    }
+
+    /// Returns whether the last process left a journal that is still longer than it may be.
+    pub fn has_inherited(&self) -> bool {
+        self.inherited > 0
+    }
+
     /// Returns whether the journal exceeds its maximum length.
     pub fn is_full(&self) -> bool {
-        self.bytes > self.max_bytes
+        self.bytes > self.max_bytes + self.inherited
     }
 
     /// Returns whether a segment should be written back, to make room for the next ones.
     pub fn is_long(&self) -> bool {
-        self.bytes > self.max_bytes - 2 * self.segment_bytes
+        self.bytes > self.max_bytes + self.inherited - 2 * self.segment_bytes
     }
 
     /// Returns the oldest segment, if it is closed, and the first commit after it, if there is one.
@@ -431,6 +445,11 @@ impl Segments {
         if let Some(dropped) = self.segments.pop_front() {
             self.bytes -= dropped.bytes;
         }
+        self.note_inherited();
+    }
+
+    fn note_inherited(&mut self) {
+        self.inherited = if self.bytes > self.max_bytes { self.inherited.min(self.bytes) } else { 0 };
     }
 }
 

@@ -201,7 +201,7 @@ impl<D: Disk> Engine<D> {
             if engine.unsynced.lock().is_long() && engine.sync().is_err() {
                 return;
             }
-            while let Ok(true) = engine.write_back_if_due() {}
+            while engine.is_write_back_due() && matches!(engine.write_back_oldest(), Ok(true)) {}
         })
         .await;
     }

@@ -49,6 +49,11 @@ pub struct Engine<D> {
     records_swept_at: AtomicU64,
     pub damage: Damage,
     segments: Mutex<Segments>,
+    /// Excess over the table's memory that the last process's journal causes; 0 once it is tolerated (bytes). The table
+    /// may exceed its memory by it.
+    inherited_excess: AtomicUsize,
+    /// Length of the segments that were written back since the table last gave memory back (bytes).
+    written_back: AtomicU64,
     /// Held by the write-back that is running. It is locked before the segments.
     write_back_turn: Mutex<()>,
     /// Number of expired counters that write-backs have forgotten.
@@ -86,6 +91,8 @@ impl<D: Disk> Engine<D> {
             records_swept_at: AtomicU64::new(0),
             damage: Damage::default(),
             segments: Mutex::new(Segments::new(options.max_journal, table.memory as u64, &table.marks)),
+            inherited_excess: AtomicUsize::new(0),
+            written_back: AtomicU64::new(0),
             write_back_turn: Mutex::new(()),
             expired: AtomicU64::new(0),
             cache_yield: CacheYield::default(),

@@ -42,6 +42,7 @@ impl<D: Disk> Engine<D> {
             let read = reader.join().unwrap_or_else(|_| Err(ended()));
             loaded.and_then(|undecoded| read.map(|()| undecoded))
         })?;
+        self.inherit();
         if undecoded.is_empty() {
             return Ok(());
         }

@@ -384,6 +384,37 @@ async fn dirty_counters_are_written_back_before_they_exceed_twice_the_cache_memo
     }
 }
 
+/// Regression test: the first hit waited until the journal and the table were within the smaller bounds, and so did the
+/// last commit of a store that was closed again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_commit_waits_until_a_start_with_smaller_bounds_has_written_back() {
+    const SMALL: usize = 1 << 20;
+    const MAX_JOURNAL: u64 = 64 << 10;
+    let disk = Arc::default();
+    let before = engine_on(&disk, Durability::Wal, 64 << 20, 64 << 20);
+    for actor in 0..100_000 {
+        act_within(&before, &format!("actor {actor}"), 1_000, TAKE);
+    }
+    before.commit_rest().unwrap();
+    drop(before);
+
+    let after = engine_on(&disk, Durability::Wal, SMALL, MAX_JOURNAL);
+    after.replay().unwrap();
+    assert!(after.table.excess() > 2 * SMALL && after.journal_bytes() > 20 * MAX_JOURNAL);
+    assert!(matches!(hit(&after, "alice").now_or_never(), Some(Ok(999))), "it waits for nothing");
+    after.make_room_ahead().await;
+    after.commit_rest().unwrap();
+    assert!(disk.counters.lock().is_empty(), "nothing was written back");
+
+    while after.write_back_if_due().unwrap() {}
+    assert!(after.journal_bytes() <= MAX_JOURNAL && !after.is_write_back_due(), "{}", after.journal_bytes());
+    assert!(after.table.usage().bytes < 2 * SMALL as u64, "{:?}", after.table.usage());
+    for actor in 0..5_000 {
+        hit(&after, &format!("later {actor}")).await.unwrap();
+        assert!(after.journal_bytes() <= MAX_JOURNAL + 100, "the bound is in force again");
+    }
+}
+
 /// Applies `action` to the counter of `actor` under a limit of `credits` a minute. The key has the store's format.
 fn act_within(engine: &TestEngine, actor: &str, credits: u64, action: Action) -> ActionResult {
     let limit = window(credits, 60);

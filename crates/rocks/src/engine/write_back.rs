@@ -20,6 +20,9 @@ const STAGED_TO_PACKED: usize = 4;
 const TOLERATED_EXCESS: usize = 8;
 /// Minimum of the tolerated excess (bytes).
 const ALWAYS_TOLERATED: usize = 1 << 20;
+/// The table gives memory back after write-backs of one part in this many of its excess. A pass over all counters for
+/// each segment would take longer than the write-backs if the table is many times too large.
+const EXCESS_TO_WRITTEN: usize = 8;
 
 impl<D: Disk> Engine<D> {
     /// Returns the size of the journal (bytes).
@@ -30,12 +33,33 @@ impl<D: Disk> Engine<D> {
     /// Returns whether commits must wait for a write-back: the journal is full, or counters that cannot be evicted take
     /// much more memory than there is.
     pub(super) fn is_write_back_overdue(&self) -> bool {
-        self.table.excess() > self.tolerated_excess() || self.segments.lock().is_full()
+        let inherited = self.inherited_excess.load(Relaxed);
+        self.table.excess() > inherited + self.tolerated_excess() || self.segments.lock().is_full()
     }
 
-    /// Returns whether a segment should be written back now.
+    /// Returns whether a segment should be written back now, so that no commit has to wait.
     pub(super) fn is_write_back_due(&self) -> bool {
-        self.table.excess() > self.tolerated_excess() / 4 || self.segments.lock().is_long()
+        let inherited = self.inherited_excess.load(Relaxed);
+        self.table.excess() > inherited + self.tolerated_excess() / 4 || self.segments.lock().is_long()
+    }
+
+    /// Notes that the journal and the table have what the last process left. If that is more than they may have, because the
+    /// bounds were larger, no commit waits until it is written back.
+    pub(super) fn inherit(&self) {
+        self.segments.lock().inherit();
+        self.inherited_excess.store(self.table.excess(), Relaxed);
+        self.note_inherited_excess();
+    }
+
+    fn has_inherited(&self) -> bool {
+        self.inherited_excess.load(Relaxed) > 0 || self.segments.lock().has_inherited()
+    }
+
+    /// Notes how much of the inherited excess is left. No other write-back may run.
+    fn note_inherited_excess(&self) {
+        let excess = self.table.excess();
+        let left = if excess <= self.tolerated_excess() / 4 { 0 } else { excess };
+        self.inherited_excess.store(left.min(self.inherited_excess.load(Relaxed)), Relaxed);
     }
 
     /// Returns the excess over the table's memory that is tolerated before commits wait (bytes).
@@ -55,12 +79,13 @@ impl<D: Disk> Engine<D> {
         self.segments.lock().close(&self.table.marks)
     }
 
-    /// Writes back the oldest segment if the journal is nearly full. Returns false if there was nothing to do.
+    /// Writes back the oldest segment if the journal is nearly full, or longer than it may be. Returns false if there was
+    /// nothing to do.
     ///
     /// # Errors
     /// The disk refuses reads or writes.
     pub fn write_back_if_due(&self) -> Result<bool, StoreError> {
-        if self.is_write_back_due() { self.write_back_oldest() } else { Ok(false) }
+        if self.is_write_back_due() || self.has_inherited() { self.write_back_oldest() } else { Ok(false) }
     }
 
     /// Brings all counters' own records up to date with the commits.
@@ -178,8 +203,11 @@ impl<D: Disk> Engine<D> {
             disk.clear_journal(segment.last)?;
         }
         self.segments.lock().drop_oldest();
-        if table.excess() > 0 {
+        let written = self.written_back.fetch_add(segment.bytes, Relaxed) + segment.bytes;
+        if table.excess() > 0 && written >= (table.excess() / EXCESS_TO_WRITTEN) as u64 {
+            self.written_back.store(0, Relaxed);
             table.give_back();
+            self.note_inherited_excess();
         }
         Ok(())
     }
