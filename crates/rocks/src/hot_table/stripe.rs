@@ -299,12 +299,11 @@ impl Stripe {
 
     /// Gives back memory beyond the bound, as far as counters are written back. Indexes are not valid afterwards.
     pub fn give_back(&mut self, marks: &SegmentMarks) {
-        while self.least_bytes() > self.memory {
-            if !self.evict(marks) {
-                return;
-            }
+        while self.least_bytes() > self.memory && self.evict(marks) {}
+        // As long as counters that cannot be evicted exceed the bound, a move is worth half of the memory.
+        if self.least_bytes() <= self.memory.max(self.bytes() / 2) {
+            self.fit();
         }
-        self.fit();
     }
 
     /// Returns the memory that the counters and one more would take without gaps (bytes).
