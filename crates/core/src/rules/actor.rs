@@ -5,6 +5,8 @@
 //! in the rule's order. The text form includes the names, so two combinations of values never form the same actor. A
 //! missing field counts as empty.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Condition, Key, Network, Operation, PrefixLengths, Rule, RuleSet, operation};
@@ -127,39 +129,45 @@ impl ActorFields {
 
 /// Parses an actor's text form; `None` if it is invalid.
 fn parse_pairs(text: &str) -> Option<Operation> {
-    let (mut operation, mut rest) = (Operation::new(), text.trim());
+    let (mut operation, mut rest) = (Operation::new(), text.trim().as_bytes());
     while !rest.is_empty() {
-        let key = read_string(&mut rest)?;
-        rest = rest.strip_prefix('=')?;
-        let value = read_string(&mut rest)?;
-        if operation.get(&key).is_some() || !(rest.is_empty() || rest.starts_with(' ')) {
+        let [key, value] = read_pair(&mut rest)?;
+        let (key, value) = (str::from_utf8(&key).ok()?, str::from_utf8(&value).ok()?);
+        if operation.get(key).is_some() || !(rest.is_empty() || rest.starts_with(b" ")) {
             return None;
         }
-        operation.set(&key, &value);
-        rest = rest.trim_start();
+        operation.set(key, value);
+        rest = rest.trim_ascii_start();
     }
     Some(operation)
 }
 
+/// Reads the first pair of an actor that has several fields.
+pub fn read_pair<'a>(from: &mut &'a [u8]) -> Option<[Cow<'a, [u8]>; 2]> {
+    let key = read_string(from)?;
+    *from = from.strip_prefix(b"=")?;
+    Some([key, read_string(from)?])
+}
+
 /// Reads a string that [`write_string`] has written.
-fn read_string(from: &mut &str) -> Option<String> {
-    let Some(quoted) = from.strip_prefix('"') else {
-        let end = from.find(['=', ' ']).unwrap_or(from.len());
+fn read_string<'a>(from: &mut &'a [u8]) -> Option<Cow<'a, [u8]>> {
+    let Some(quoted) = from.strip_prefix(b"\"") else {
+        let end = from.iter().position(|byte| matches!(byte, b'=' | b' ')).unwrap_or(from.len());
         let (bare, rest) = from.split_at_checked(end)?;
         *from = rest;
-        return Some(bare.to_owned());
+        return Some(bare.into());
     };
-    let mut string = String::new();
-    let mut chars = quoted.chars();
+    let mut string = Vec::new();
+    let mut bytes = quoted.iter();
     loop {
-        match chars.next()? {
-            '"' => break,
-            '\\' => string.push(chars.next()?),
-            c => string.push(c),
+        match bytes.next()? {
+            b'"' => break,
+            b'\\' => string.push(*bytes.next()?),
+            byte => string.push(*byte),
         }
     }
-    *from = chars.as_str();
-    Some(string)
+    *from = bytes.as_slice();
+    Some(string.into())
 }
 
 /// Writes a string: bare if that is unambiguous, otherwise in quotes, with a backslash before each quote and backslash.

@@ -22,7 +22,7 @@ pub mod stacks;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use actor::{ActorFields, OverrideKind};
+pub use actor::{ActorFields, OverrideKind, read_pair};
 pub use address::Address;
 pub(crate) use condition::NOT;
 pub use condition::{ActorPrefix, Condition, List, ListEntry, PrefixLengths};

@@ -25,6 +25,7 @@ use crate::topology::Layout;
 use crate::topology::cluster::tag_of;
 use divvy_core::algorithm::{CountBasis, FixedWindow, Limit};
 use divvy_core::clock::NANOS_PER_SECOND;
+use divvy_core::rules::read_pair;
 use divvy_store::Action;
 use divvy_store::key::{self, KeyParts, Space};
 use divvy_store::record_key::RecordSpace;
@@ -120,39 +121,11 @@ pub(super) fn slot_value<'a>(bucket: &KeyParts<'a>) -> Option<Cow<'a, [u8]>> {
     match bucket.space {
         Space::SlotOfActor | Space::NamedInSlotOfActor | Space::DebtInSlotOfActor => Some(Cow::Borrowed(bucket.actor)),
         Space::SlotOfFirstField | Space::NamedInSlotOfFirstField | Space::DebtInSlotOfFirstField => {
-            Some(first_value(bucket.actor))
+            let mut actor = bucket.actor;
+            Some(read_pair(&mut actor).map(|[_, value]| value).unwrap_or_default())
         }
         Space::Rule | Space::TokenBucket | Space::Throttle | Space::Named | Space::Debt => None,
     }
-}
-
-/// Returns the first value of an actor that has several fields: `a` of `tenant=a "a key"="b c"`. Strings are bare, or
-/// in quotes with a backslash before each quote and backslash.
-fn first_value(actor: &[u8]) -> Cow<'_, [u8]> {
-    let mut rest = actor;
-    read_string(&mut rest);
-    rest = rest.strip_prefix(b"=").unwrap_or(rest);
-    read_string(&mut rest)
-}
-
-fn read_string<'a>(from: &mut &'a [u8]) -> Cow<'a, [u8]> {
-    let Some(quoted) = from.strip_prefix(b"\"") else {
-        let end = from.iter().position(|byte| matches!(byte, b'=' | b' ')).unwrap_or(from.len());
-        let (bare, rest) = from.split_at(end);
-        *from = rest;
-        return Cow::Borrowed(bare);
-    };
-    let mut string = Vec::new();
-    let mut bytes = quoted.iter();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'"' => break,
-            b'\\' => string.extend(bytes.next()),
-            byte => string.push(*byte),
-        }
-    }
-    *from = bytes.as_slice();
-    Cow::Owned(string)
 }
 
 /// Returns the name of the action's record, which has this key, without a tag. Returns `None` if the action has no record.
