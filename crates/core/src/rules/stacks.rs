@@ -45,14 +45,16 @@ pub fn can_stack(rules: &[Rule]) -> Vec<bool> {
     let can_stack = |(index, rule): (usize, &Rule)| match rule.match_policy {
         MatchPolicy::Canary => false,
         MatchPolicy::And => true,
-        MatchPolicy::Stop => partners.find(index, partners.groups.values()).is_some(),
+        MatchPolicy::Stop => partners.find((index, rule), partners.groups.values()).is_some(),
     };
     rules.iter().enumerate().map(can_stack).collect()
 }
 
+/// A rule with its position.
+type Indexed<'a> = (usize, &'a Rule);
+
 /// Rules after which matching continues, in groups.
 struct EarlierRules<'a, G> {
-    rules: &'a [Rule],
     groups: HashMap<G, Overlaps<'a>>,
     stops: Overlaps<'a>,
 }
@@ -60,37 +62,32 @@ struct EarlierRules<'a, G> {
 impl<'a, G: Hash + Eq> EarlierRules<'a, G> {
     /// Indexes the rules. `group` returns the group of a rule, or `None` to ignore it.
     fn new(rules: &'a [Rule], group: impl Fn(&'a Rule) -> Option<G>) -> Self {
-        let mut earlier = Self { rules, groups: HashMap::new(), stops: Overlaps::default() };
-        for (index, rule) in rules.iter().enumerate() {
+        let mut earlier = Self { groups: HashMap::new(), stops: Overlaps::default() };
+        for indexed @ (_, rule) in rules.iter().enumerate() {
             if rule.match_policy == MatchPolicy::Stop {
-                earlier.stops.add(index, rule);
+                earlier.stops.add(indexed);
             } else if let Some(group) = group(rule) {
-                earlier.groups.entry(group).or_default().add(index, rule);
+                earlier.groups.entry(group).or_default().add(indexed);
             }
         }
         earlier
     }
 
-    /// Returns the first rule of these groups, before the one with this index, that a request may match together with
-    /// it.
-    fn find<'b>(&'b self, index: usize, groups: impl IntoIterator<Item = &'b Overlaps<'a>>) -> Option<usize>
+    /// Returns the first rule of these groups, before this one, that a request may match together with it.
+    fn find<'b>(
+        &'b self,
+        (index, rule): Indexed<'a>,
+        groups: impl IntoIterator<Item = &'b Overlaps<'a>>,
+    ) -> Option<usize>
     where
         'a: 'b,
     {
-        let rule = self.rules.get(index)?;
-        let is_partner = |earlier: usize| {
-            self.rules
-                .get(earlier)
-                .is_some_and(|earlier| may_overlap(earlier, rule) && !self.is_stopped_before(index, earlier))
+        let is_partner = |earlier: &Rule| {
+            // An earlier rule may stop every request that matches both.
+            let stops = |stop: &Rule| matches_all_of_both(stop, earlier, rule);
+            may_overlap(earlier, rule) && self.stops.find_containing((earlier, rule), index, stops).is_none()
         };
         groups.into_iter().filter_map(|group| group.find_overlapping(rule, index, is_partner)).min()
-    }
-
-    /// Returns whether an earlier rule stops every request that matches both `earlier` and the rule with this index.
-    fn is_stopped_before(&self, index: usize, earlier: &Rule) -> bool {
-        let Some(rule) = self.rules.get(index) else { return false };
-        let stops = |stop: usize| self.rules.get(stop).is_some_and(|stop| matches_all_of_both(stop, earlier, rule));
-        self.stops.find_containing((earlier, rule), index, stops).is_some()
     }
 }
 
@@ -103,7 +100,7 @@ pub(crate) fn find_double_counts(rules: &[Rule]) -> Vec<(usize, usize)> {
     let sharing = EarlierRules::new(rules, counter);
     let twice = |(index, rule): (usize, &Rule)| {
         let counter = counter(rule)?;
-        sharing.find(index, sharing.groups.get(counter)).map(|earlier| (earlier, index))
+        sharing.find((index, rule), sharing.groups.get(counter)).map(|earlier| (earlier, index))
     };
     rules.iter().enumerate().filter_map(twice).collect()
 }
@@ -139,7 +136,7 @@ pub(crate) fn find_slot_conflicts(rules: &[Rule]) -> Vec<(usize, usize)> {
     let torn = |(index, rule): (usize, &Rule)| {
         let own = slot(rule).filter(|_| rule.match_policy != MatchPolicy::Canary)?;
         let torn = partners.groups.iter().filter(|(other, _)| **other != own || own.is_none());
-        partners.find(index, torn.map(|(_, group)| group)).map(|earlier| (earlier, index))
+        partners.find((index, rule), torn.map(|(_, group)| group)).map(|earlier| (earlier, index))
     };
     rules.iter().enumerate().filter_map(torn).collect()
 }
@@ -167,7 +164,7 @@ fn grants(rule: &Rule) -> String {
     [rule.settings.describe_limit()].into_iter().chain(rule.cost_words()).collect::<Vec<_>>().join(" ")
 }
 
-/// An index of some of the rules, by their positions: rules with the same sorted keys, in the order of their first rules, so that
+/// An index of some of the rules: rules with the same sorted keys, in the order of their first rules, so that
 /// the first rule that fits is usually among the first tried.
 #[derive(Default)]
 struct Overlaps<'a>(IndexMap<Vec<&'a str>, Shape<'a>>);
@@ -175,33 +172,33 @@ struct Overlaps<'a>(IndexMap<Vec<&'a str>, Shape<'a>>);
 /// Rules with the same keys.
 #[derive(Default)]
 struct Shape<'a> {
-    all: Vec<usize>,
-    by_key: HashMap<&'a str, ByPrefix>,
+    all: Vec<Indexed<'a>>,
+    by_key: HashMap<&'a str, ByPrefix<'a>>,
 }
 
 /// Rules by their patterns of one key, under the text that a value begins with. After a literal, a byte stands for the end that
-/// no text contains. All indexes are in ascending order.
+/// no text contains. All rules are in ascending order.
 #[derive(Default)]
-struct ByPrefix(BTreeMap<Vec<u8>, Vec<usize>>);
+struct ByPrefix<'a>(BTreeMap<Vec<u8>, Vec<Indexed<'a>>>);
 
 /// Candidate rules.
-type Lists<'l> = Vec<&'l [usize]>;
+type Lists<'l> = Vec<&'l [Indexed<'l>]>;
 
 impl<'a> Overlaps<'a> {
     /// Adds a rule. Its index must be greater than all indexes added before.
-    pub(super) fn add(&mut self, index: usize, rule: &'a Rule) {
+    fn add(&mut self, indexed @ (_, rule): Indexed<'a>) {
         let mut keys: Vec<_> = rule.operation.iter().map(|(key, _)| key.as_str()).collect();
         keys.sort_unstable();
         let shape = self.0.entry(keys).or_default();
-        shape.all.push(index);
+        shape.all.push(indexed);
         for (key, pattern) in &rule.operation {
-            shape.by_key.entry(key).or_default().0.entry(prefix(pattern)).or_default().push(index);
+            shape.by_key.entry(key).or_default().0.entry(prefix(pattern)).or_default().push(indexed);
         }
     }
 
     /// Returns the first rule before `before` that fits. Tries at least the rules that one request may match together
     /// with `rule`, and maybe others.
-    fn find_overlapping(&self, rule: &Rule, before: usize, fits: impl FnMut(usize) -> bool) -> Option<usize> {
+    fn find_overlapping(&self, rule: &Rule, before: usize, fits: impl FnMut(&Rule) -> bool) -> Option<usize> {
         let lists = self.0.values().flat_map(|shape| {
             let asked =
                 rule.operation.iter().filter_map(|(key, pattern)| Some((shape.by_key.get(key.as_str())?, pattern)));
@@ -216,7 +213,7 @@ impl<'a> Overlaps<'a> {
         &self,
         (one, other): (&Rule, &Rule),
         before: usize,
-        fits: impl FnMut(usize) -> bool,
+        fits: impl FnMut(&Rule) -> bool,
     ) -> Option<usize> {
         let is_asked = |key: &str| one.pattern(key).is_some() || other.pattern(key).is_some();
         let asked = self.0.values().filter(|shape| shape.by_key.keys().all(|key| is_asked(key)));
@@ -239,7 +236,7 @@ impl Shape<'_> {
     }
 }
 
-impl ByPrefix {
+impl ByPrefix<'_> {
     /// Returns the rules whose patterns may overlap this one; `None` if the pattern has no prefix.
     fn overlapping(&self, pattern: &Pattern) -> Option<Lists<'_>> {
         let prefix = prefix(pattern);
@@ -258,14 +255,14 @@ impl ByPrefix {
 
 /// Returns the first of these rules before `before` that fits.
 fn find_first<'l>(
-    lists: impl Iterator<Item = &'l [usize]>,
+    lists: impl Iterator<Item = &'l [Indexed<'l>]>,
     before: usize,
-    mut fits: impl FnMut(usize) -> bool,
+    mut fits: impl FnMut(&Rule) -> bool,
 ) -> Option<usize> {
     let mut found = None;
     for list in lists {
-        let earlier = list.iter().copied().take_while(|index| *index < found.unwrap_or(before));
-        found = earlier.into_iter().find(|index| fits(*index)).or(found);
+        let mut earlier = list.iter().take_while(|(index, _)| *index < found.unwrap_or(before));
+        found = earlier.find(|(_, rule)| fits(rule)).map(|(index, _)| *index).or(found);
     }
     found
 }
@@ -301,23 +298,19 @@ pub(crate) fn find_masked_rules(rules: &RuleSet) -> Vec<(usize, usize)> {
 pub(crate) fn find_bypasses(rules: &[Rule]) -> Vec<(&Rule, &Rule)> {
     let (mut open, mut found) = (Vec::new(), Vec::new());
     for rule in rules {
-        if is_limit_on_a_value(rule) {
+        let is_literal = |(_, pattern): &(String, Pattern)| matches!(pattern, Pattern::Literal(_));
+        if !matches!(rule.quota, Quota::Always { .. }) && rule.operation.iter().any(is_literal) {
             let is_bypass = |by: &mut &Rule| by.operation.iter().any(|(key, _)| rule.pattern(key).is_none());
             found.extend(open.extract_if(.., is_bypass).map(|by| (rule, by)));
         }
-        if is_satisfied_by_any_values(rule) && rule.match_policy == MatchPolicy::Stop && rule.quota != Quota::Never {
+        if is_met_by_any_values(rule) && rule.match_policy == MatchPolicy::Stop && rule.quota != Quota::Never {
             open.push(rule);
         }
     }
     found
 }
 
-fn is_limit_on_a_value(rule: &Rule) -> bool {
-    let is_literal = |(_, pattern): &(String, Pattern)| matches!(pattern, Pattern::Literal(_));
-    !matches!(rule.quota, Quota::Always { .. }) && rule.operation.iter().any(is_literal)
-}
-
-fn is_satisfied_by_any_values(rule: &Rule) -> bool {
+fn is_met_by_any_values(rule: &Rule) -> bool {
     // A client cannot choose its networks.
     !rule.is_default()
         && rule.conditions().next().is_none()
