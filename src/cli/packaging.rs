@@ -38,11 +38,7 @@ pub fn print_man(args: ManArgs, cli: Command) -> anyhow::Result<ExitCode> {
     // `divvy help` needs no page of its own.
     let cli = cli.disable_help_subcommand(true);
     match args.dir {
-        None => {
-            let mut page = Vec::new();
-            Man::new(cli).render(&mut page)?;
-            io::stdout().write_all(&page)?;
-        }
+        None => Man::new(cli).render(&mut io::stdout().lock())?,
         Some(dir) => {
             let failed = || format!("cannot write the manual pages into {}", dir.display());
             clap_mangen::generate_to(cli, &dir).with_context(failed)?;

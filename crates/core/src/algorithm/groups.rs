@@ -86,11 +86,6 @@ fn step(ttl_ms: u64) -> u64 {
     (ttl_ms / PARTS_OF_TTL).max(SHORTEST_STEP_MS)
 }
 
-/// Returns the latest possible end that is not after `at`.
-pub(crate) fn round_down_end(at: Timestamp) -> Timestamp {
-    Timestamp::from_nanos(at.as_nanos() - at.as_nanos() % NANOS_PER_MILLI)
-}
-
 impl ExpiryGroups {
     /// Creates an empty set of groups.
     pub fn new(generation: u64) -> Self {
@@ -98,13 +93,7 @@ impl ExpiryGroups {
     }
 
     /// Restores stored groups. Returns `None` if there are too many, or if they are not in the order of their ends.
-    pub fn from_stored(
-        generation: u64,
-        time: Timestamp,
-        clock: BucketClock,
-        groups: impl IntoIterator<Item = ExpiryGroup>,
-    ) -> Option<Self> {
-        let groups: Vec<_> = groups.into_iter().take(MAX_GROUPS + 1).collect();
+    pub fn from_stored(generation: u64, time: Timestamp, clock: BucketClock, groups: Vec<ExpiryGroup>) -> Option<Self> {
         let is_sound = groups.len() <= MAX_GROUPS && groups.is_sorted_by(|one, next| one.ends < next.ends);
         is_sound.then_some(Self { generation, time, clock, groups })
     }

@@ -105,7 +105,9 @@ impl Limit {
         match state {
             // A bucket is kept at least until its last reservation ends.
             State::Reserved(state) => self.lifetime_ns(&state.base, at).max(state.groups.last_end().since(at)),
-            state => with_algorithm!(self, limit => lifetime_by(limit, state, at)),
+            state => with_algorithm!(self, limit => {
+                AlgorithmState::downcast(state).map_or(0, |state| limit.lifetime_ns(state, at))
+            }),
         }
     }
 
@@ -207,11 +209,6 @@ fn decide_by<A: Algorithm<State: AlgorithmState>>(
     };
     let (outcome, state) = limit.decide(own, ask, at);
     Decision { outcome, state: state.map(A::State::into_state) }
-}
-
-#[inline]
-fn lifetime_by<A: Algorithm<State: AlgorithmState>>(limit: &A, state: &State, at: Timestamp) -> u64 {
-    A::State::downcast(state).map_or(0, |state| limit.lifetime_ns(state, at))
 }
 
 named_values! {

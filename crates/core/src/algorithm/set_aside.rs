@@ -7,7 +7,7 @@ use super::decide::{self, Algorithm, Ask, Present};
 use super::groups::{self, ExpiryGroups};
 use super::limit::{AlgorithmState, Decision, ReservedState, State};
 use super::record::Reservation;
-use crate::clock::Timestamp;
+use crate::clock::{NANOS_PER_MILLI, Timestamp};
 
 /// An ask that is always allowed, and takes nothing.
 const SETTLED: Ask = Ask::Refund { cost: 0 };
@@ -116,7 +116,9 @@ impl<A: Algorithm> Algorithm for Decorator<'_, A> {
 impl<A: Algorithm> Decorator<'_, A> {
     /// Returns `ends`, or the end of the bucket's window if that comes first, by both clocks.
     fn expiry_in_window(&self, state: &(A::State, ExpiryGroups), ends: Timestamp) -> Expiry {
-        let ends = self.window_end(state).map_or(ends, |window| ends.min(groups::round_down_end(window)));
+        // Ends are whole milliseconds.
+        let window = self.window_end(state).map(|window| window.minus(window.as_nanos() % NANOS_PER_MILLI));
+        let ends = window.map_or(ends, |window| ends.min(window));
         Expiry { by_server: ends, by_bucket: state.1.clock.by_bucket(ends) }
     }
 }

@@ -74,6 +74,11 @@ impl<'a> Checker<'a> {
         self.setting(key).is_some()
     }
 
+    /// Returns the settings that are given.
+    pub fn given(&self, keys: &[&'static str]) -> Vec<&'static str> {
+        keys.iter().copied().filter(|key| self.has(key)).collect()
+    }
+
     /// Returns whether the setting is missing, and no unknown one probably stands for it.
     pub fn lacks(&self, key: &str) -> bool {
         !self.has(key) && !self.misspelled.contains(key)

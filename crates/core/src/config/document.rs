@@ -69,10 +69,7 @@ impl RawRule {
 
 impl RawValue {
     pub fn as_text(&self) -> Option<&str> {
-        match self {
-            Self::Text(text) => Some(text),
-            _ => None,
-        }
+        if let Self::Text(text) = self { Some(text) } else { None }
     }
 
     pub fn as_written(&self) -> &str {

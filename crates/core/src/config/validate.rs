@@ -100,10 +100,8 @@ impl Checker<'_> {
             self.error(LIMIT, what, format!("did you mean `{CREDIT_LIMIT}`?"));
             return false;
         }
-        for key in [CREDIT_LIMIT, RESET_SECONDS, PER, WINDOW, REFILL_CREDITS, REFILL_SECONDS, BURST] {
-            if self.has(key) {
-                self.error(key, format!("`{key}` contradicts `{LIMIT} = {UNLIMITED}`"), "keep one of them");
-            }
+        for key in self.given(&[CREDIT_LIMIT, RESET_SECONDS, PER, WINDOW, REFILL_CREDITS, REFILL_SECONDS, BURST]) {
+            self.error(key, format!("`{key}` contradicts `{LIMIT} = {UNLIMITED}`"), "keep one of them");
         }
         true
     }
@@ -111,18 +109,14 @@ impl Checker<'_> {
     /// Returns the calendar that determines the windows, if there is one.
     fn calendar(&mut self) -> Option<Calendar> {
         if !self.has(WINDOW) {
-            for key in [TIMEZONE, RESET_AT] {
-                if self.has(key) {
-                    self.error(key, format!("`{key}` has no meaning without `{WINDOW}`"), "add `window = day`");
-                }
+            for key in self.given(&[TIMEZONE, RESET_AT]) {
+                self.error(key, format!("`{key}` has no meaning without `{WINDOW}`"), "add `window = day`");
             }
             return None;
         }
-        for key in [RESET_SECONDS, PER] {
-            if self.has(key) {
-                let what = format!("`{WINDOW}` and `{key}` both set the length of the window");
-                self.error(WINDOW, what, "keep one of them");
-            }
+        for key in self.given(&[RESET_SECONDS, PER]) {
+            let what = format!("`{WINDOW}` and `{key}` both set the length of the window");
+            self.error(WINDOW, what, "keep one of them");
         }
         let unit = self.choice(WINDOW, &Unit::ALL, Unit::name)?;
         let reset_at = self.reset_at(unit);
@@ -267,11 +261,10 @@ impl Checker<'_> {
     /// Returns the rule's penalty; `None` if it has none, or after reporting what is wrong.
     fn penalty(&mut self, settings: Settings) -> Option<Penalty> {
         if !self.has(BLOCK_AFTER) {
-            for key in [BLOCK_WINDOW, BLOCK_SECONDS, BLOCK_FACTOR, BLOCK_MAX, BLOCK_FORGET] {
-                if self.has(key) && self.lacks(BLOCK_AFTER) {
-                    let what = format!("`{key}` has no meaning without `{BLOCK_AFTER}`");
-                    self.error(key, what, format!("add `{BLOCK_AFTER} = 5`, or remove it"));
-                }
+            let others = self.given(&[BLOCK_WINDOW, BLOCK_SECONDS, BLOCK_FACTOR, BLOCK_MAX, BLOCK_FORGET]);
+            for key in others.into_iter().filter(|_| self.lacks(BLOCK_AFTER)).collect::<Vec<_>>() {
+                let what = format!("`{key}` has no meaning without `{BLOCK_AFTER}`");
+                self.error(key, what, format!("add `{BLOCK_AFTER} = 5`, or remove it"));
             }
             return None;
         }

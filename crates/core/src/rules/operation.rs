@@ -24,7 +24,8 @@ pub struct Operation {
     /// Bytes, not a `str`: matching needs no more, and slicing a `str` costs more. Keys and values are UTF-8.
     text: Vec<u8>,
     pairs: Vec<Pair>,
-    is_normalized: bool,
+    /// Whether its values have the spelling of checks.
+    pub(super) is_normalized: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -55,11 +56,6 @@ impl Operation {
     /// Declares that its values have the one spelling that checks give them. Rules are then compared in that spelling, too.
     pub fn set_normalized(&mut self) {
         self.is_normalized = true;
-    }
-
-    /// Returns whether its values have the spelling of checks.
-    pub(crate) fn is_normalized(&self) -> bool {
-        self.is_normalized
     }
 
     /// Adds a pair. The last value of a repeated key wins. Returns whether the key is new.

@@ -96,11 +96,6 @@ impl Settings {
         Self { credit_limit: UNLIMITED_CREDITS, ..Self::default() }
     }
 
-    /// Returns whether these are the settings of a rule with `limit = none`.
-    pub(crate) fn are_unlimited(&self) -> bool {
-        *self == Self::unlimited()
-    }
-
     /// Returns the algorithm in force, which is the default one if none is given.
     pub fn algorithm(&self) -> Kind {
         self.algorithm.unwrap_or_default()

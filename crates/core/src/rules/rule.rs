@@ -353,7 +353,7 @@ impl Rule {
         let prefix = |prefix: &ActorPrefix| SettingValue::OfField(prefix.field.clone(), prefix.lengths.to_string());
         let fields = Some(&self.actor_fields).filter(|fields| !fields.is_empty());
         let (numbers, calendar) = (&self.settings, self.settings.calendar);
-        let is_limited = !numbers.are_unlimited();
+        let is_limited = *numbers != Settings::unlimited();
         let (zone, reset_at) = (calendar.map(Calendar::zone), calendar.and_then(Calendar::time_of_day));
         let penalty = self.penalty.as_ref();
         let of_penalty = |value: fn(&Penalty) -> u64| penalty.and_then(|penalty| number(&value(penalty)));

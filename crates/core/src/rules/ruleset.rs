@@ -80,7 +80,7 @@ impl RuleSet {
     #[inline]
     pub fn matches<'a>(&'a self, operation: &Operation, scratch: &'a mut Scratch) -> Matches<'a> {
         match &self.normalized {
-            Some(normalized) if operation.is_normalized() => {
+            Some(normalized) if operation.is_normalized => {
                 self.matches_normalized(&normalized.matcher, operation, scratch)
             }
             _ => self.matches_values(&self.matcher, operation, scratch),
