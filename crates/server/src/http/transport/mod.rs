@@ -39,6 +39,8 @@ use divvy_telemetry::metrics::{Bound, FrontRequests};
 pub const CALL: usize = 10 * 1024;
 /// Memory of any other request, likewise.
 pub const LARGE_CALL: usize = 30 * 1024;
+/// Maximum length of a head, and over HTTP/2 of its list of headers (bytes). Envoy forwards 60 KiB by default, and adds some headers.
+const MAX_HEAD: usize = 64 * 1024;
 /// Room for the first bytes of a connection.
 const FIRST: usize = 1024;
 

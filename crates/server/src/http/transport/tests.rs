@@ -16,7 +16,7 @@ use crate::tests::{connect, connection_context, timeouts};
 use divvy_telemetry::metrics::Metrics;
 
 pub const MAX_BODY: usize = 3 * SMALL;
-const LIMIT: usize = 64 * 1024;
+const LIMIT: usize = 256 * 1024;
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Answers with the body of the request, or as the path says.

@@ -9,12 +9,10 @@ use httparse::{Header, Status};
 use hyper::StatusCode;
 use hyper::header::{HeaderName, HeaderValue};
 
-use crate::net::memory::FREE;
+use crate::http::transport::MAX_HEAD;
 
-/// Maximum length of a head (bytes).
-const MAX_HEAD: usize = FREE;
-/// Maximum number of headers.
-const MAX_HEADERS: usize = 100;
+/// Maximum number of headers. Envoy forwards 100 by default, and adds some.
+const MAX_HEADERS: usize = 128;
 /// Maximum number of bytes in chunked bodies that are sizes and trailers, beyond the maximum length of a body.
 const MAX_FRAMING: usize = 16 * 1024;
 
@@ -81,7 +79,7 @@ pub fn read_head<'a>(input: &'a [u8], space: &'a mut HeaderSpace<'a>) -> Result<
         Ok(Status::Complete(length)) if length <= MAX_HEAD => length,
         Ok(Status::Partial) if input.len() <= MAX_HEAD => return Ok(None),
         Ok(_) | Err(httparse::Error::TooManyHeaders) => {
-            let detail = "the head of the request has more than 32768 bytes, or more than 100 headers";
+            let detail = "the head of the request has more than 65536 bytes, or more than 128 headers";
             return Err(Malformed { status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail });
         }
         Err(httparse::Error::Version) => {
@@ -346,6 +344,7 @@ mod tests {
         };
         assert!(read(&of(MAX_HEADERS, 10)).is_ok_and(|head| head.is_some()));
         assert_eq!(read(&of(MAX_HEADERS + 1, 10)), Err(431));
+        assert!(read(&of(1, MAX_HEAD - 100)).is_ok_and(|head| head.is_some()));
         assert_eq!(read(&of(1, MAX_HEAD)), Err(431));
         assert_eq!(read(of(1, MAX_HEAD).split_at(MAX_HEAD + 1).0), Err(431), "an unfinished one");
     }

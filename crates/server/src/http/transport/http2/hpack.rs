@@ -197,7 +197,11 @@ fn string(block: &mut &[u8]) -> Result<Bytes, CompressionError> {
     let length = integer(block, 7)?;
     let (text, rest) = block.split_at_checked(length).ok_or(CompressionError)?;
     *block = rest;
-    if is_compressed { decompress(text).map(Bytes::from) } else { Ok(Bytes::copy_from_slice(text)) }
+    if is_compressed {
+        decompress(text).map(|text| text.into_boxed_slice().into())
+    } else {
+        Ok(Bytes::copy_from_slice(text))
+    }
 }
 
 /// Number of bits of each byte's code (appendix B). The codes follow: they ascend with their lengths, and within a length with the

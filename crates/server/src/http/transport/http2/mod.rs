@@ -13,8 +13,8 @@
 //! | what a client can make the server hold | bound |
 //! |---|---|
 //! | streams | [`Responder::MAX_CONCURRENT`] |
-//! | a head | [`MAX_BLOCK`] bytes while it comes in, [`MAX_LIST`] bytes when it is decoded |
-//! | bodies, calls and replies | the budget of all buffers, beyond [`FREE`] bytes |
+//! | a head | [`MAX_BLOCK`] bytes while it comes in, [`MAX_HEAD`] bytes when it is decoded |
+//! | heads, bodies, calls and replies | the budget of all buffers, beyond [`FREE`] bytes |
 //! | what has come in of a body whose client has not been admitted | [`WINDOW`] bytes |
 //! | what a call has not taken of a body that is streamed to it | the same, or the maximum length of a body if that is more |
 //! | input and output | the connection's buffers: nothing is read while the client does not take its replies |
@@ -48,9 +48,9 @@ use tokio::time::Instant;
 
 use self::frame::{Reason, write_goodbye, write_reset};
 use self::hpack::Decoder;
-use self::receive::{DecodedHead, MAX_LIST};
-use super::Responder;
+use self::receive::DecodedHead;
 use super::bodies::{BoxError, Reply, RequestBody, StreamedBody};
+use super::{MAX_HEAD, Responder};
 use crate::errors::ErrorClient;
 use crate::http::response::{Problem, count_error};
 use crate::net::auth::RequestOrigin;
@@ -59,8 +59,9 @@ use crate::net::memory::{BudgetExceeded, FREE, Share};
 use divvy_telemetry::logging::LogThrottle;
 use divvy_telemetry::metrics::{Bound, Metrics};
 
-/// Maximum length of a compressed head (bytes), and of the number of its frames.
-const MAX_BLOCK: usize = 2 * MAX_LIST;
+/// Maximum length of a compressed head (bytes), and of the number of its frames. The longest codes have four bytes, so a longer block
+/// would be a head that is too long anyway. All others are decoded, because they may change the table.
+const MAX_BLOCK: usize = 4 * MAX_HEAD;
 const MAX_BLOCK_FRAMES: usize = 32;
 /// Number of bytes that a client may send ahead, on a stream and on a connection: the protocol's default (bytes).
 const WINDOW: u32 = 65_535;
@@ -86,7 +87,7 @@ pub struct Http2Session<R> {
     certificate: Option<Arc<str>>,
     metrics: Arc<Metrics>,
     decoder: Decoder,
-    /// The latest valid head whose block did not change the decoder's table. Most clients repeat it, and send the same block.
+    /// The latest short head whose block did not change the decoder's table. Most clients repeat it, and send the same block.
     known_head: Option<(Vec<u8>, DecodedHead)>,
     /// The head that comes in in several frames.
     block: Option<Block>,
@@ -115,7 +116,7 @@ pub struct Http2Session<R> {
     is_closing: bool,
     /// Whether the client has said that it begins no more streams.
     is_left: bool,
-    /// Memory of all streams (bytes), and the share of the budget for what exceeds [`FREE`].
+    /// Memory of all streams and of an incomplete head (bytes), and the share of the budget for what exceeds [`FREE`].
     used: usize,
     share: Share,
     /// Replies that the client's windows do not admit.
@@ -280,9 +281,9 @@ impl<R: Responder> Http2Session<R> {
     fn remove(&mut self, id: u32) {
         if let Some(place) = self.place(id) {
             self.used -= self.streams.remove(place).memory;
-            // Shrinking always succeeds.
-            let _ = self.share.resize(self.used.saturating_sub(FREE));
         }
+        // Shrinking always succeeds.
+        let _ = self.share.resize(self.used.saturating_sub(FREE));
     }
 
     /// Takes memory for what a stream holds now, or gives it back.
@@ -425,7 +426,7 @@ impl<R: Responder> Http2Session<R> {
         let peer = self.peer;
         if reason == Reason::EnhanceYourCalm {
             FLOODED.say(|more| {
-                tracing::warn!(%peer, more, "closed an HTTP/2 connection with too many reset or faulty requests");
+                tracing::warn!(%peer, more, "closed an HTTP/2 connection with too many faulty requests, or a head that was too long or slow");
             });
         } else {
             tracing::debug!(%peer, ?reason, "an HTTP connection ended early");

@@ -20,10 +20,10 @@ use super::hpack::{CompressionError, Field, MAX_TABLE};
 use super::{Block, Event, Http2Session, MAX_BLOCK, MAX_BLOCK_FRAMES, MAX_FAULTS, Rest, State, Stream, WINDOW};
 use crate::http::response::Problem;
 use crate::http::transport::bodies::{RequestBody, StreamedBody, refuse};
-use crate::http::transport::{CALL, Responder};
+use crate::http::transport::{CALL, MAX_HEAD, Responder};
 use crate::net::auth::RequestOrigin;
 use crate::net::connection::Cut;
-use crate::net::memory::{BudgetExceeded, SMALL};
+use crate::net::memory::{BudgetExceeded, FREE, SMALL};
 use divvy_telemetry::metrics::RequestKind;
 
 impl<R: Responder> Http2Session<R> {
@@ -35,7 +35,7 @@ impl<R: Responder> Http2Session<R> {
             }
             self.has_greeted = true;
             input.advance(PREFACE.len());
-            let settings = [(MAX_CONCURRENT_STREAMS, R::MAX_CONCURRENT), (MAX_HEADER_LIST_SIZE, MAX_LIST as u32)];
+            let settings = [(MAX_CONCURRENT_STREAMS, R::MAX_CONCURRENT), (MAX_HEADER_LIST_SIZE, MAX_HEAD as u32)];
             write_settings(&settings, output);
         }
         let before = self.last;
@@ -78,26 +78,23 @@ impl<R: Responder> Http2Session<R> {
             }
             HEADERS => {
                 let due = Instant::now() + self.responder.bounds().timeouts.request;
-                let (stream, is_end, bytes) = (frame.stream, frame.has(END_STREAM), frame.unpadded()?.to_vec());
-                self.block = Some(Block { stream, is_end, bytes, frames: 1, due });
+                let (stream, is_end) = (frame.stream, frame.has(END_STREAM));
+                let block = Block { stream, is_end, bytes: Vec::new(), frames: 0, due };
                 self.wake_at(due);
-                Ok(())
+                self.extend(block, frame.unpadded()?)
             }
             CONTINUATION => {
-                let Some(mut block) = self.block.take() else { return Err(Reason::ProtocolError) };
-                block.bytes.extend_from_slice(frame.content);
-                block.frames += 1;
-                if block.stream != frame.stream {
+                let Some(block) = self.block.take().filter(|block| block.stream == frame.stream) else {
                     return Err(Reason::ProtocolError);
+                };
+                self.extend(block, frame.content)?;
+                match self.block.take_if(|_| frame.has(END_HEADERS)) {
+                    Some(block) => {
+                        self.used -= block.bytes.len();
+                        self.take_head(block.stream, block.is_end, &block.bytes, output)
+                    }
+                    None => Ok(()),
                 }
-                if block.bytes.len() > MAX_BLOCK || block.frames > MAX_BLOCK_FRAMES {
-                    return Err(Reason::EnhanceYourCalm);
-                }
-                if frame.has(END_HEADERS) {
-                    return self.take_head(block.stream, block.is_end, &block.bytes, output);
-                }
-                self.block = Some(block);
-                Ok(())
             }
             PRIORITY if frame.content.len() != 5 => Err(Reason::FrameSizeError),
             RST_STREAM => {
@@ -121,6 +118,10 @@ impl<R: Responder> Http2Session<R> {
                         (INITIAL_WINDOW_SIZE, _) => (self.initial_window, self.may_send) = (value.into(), true),
                         _ => {}
                     }
+                }
+                let credit = self.streams.iter().map(|stream| stream.credit).max().unwrap_or(0);
+                if self.initial_window + credit > MAX_WINDOW.into() {
+                    return Err(Reason::FlowControlError);
                 }
                 write_frame(SETTINGS, ACK, 0, &[], output);
                 Ok(())
@@ -180,6 +181,19 @@ impl<R: Responder> Http2Session<R> {
         if self.faults > MAX_FAULTS { Err(Reason::EnhanceYourCalm) } else { Ok(()) }
     }
 
+    /// Keeps the next part of a head.
+    fn extend(&mut self, mut block: Block, part: &[u8]) -> Result<(), Reason> {
+        block.bytes.extend_from_slice(part);
+        block.frames += 1;
+        if block.bytes.len() > MAX_BLOCK || block.frames > MAX_BLOCK_FRAMES {
+            return Err(Reason::EnhanceYourCalm);
+        }
+        self.used += part.len();
+        self.share.resize(self.used.saturating_sub(FREE)).map_err(|BudgetExceeded| Reason::EnhanceYourCalm)?;
+        self.block = Some(block);
+        Ok(())
+    }
+
     /// Decodes the block of a head.
     fn decode(&mut self, block: &[u8]) -> Result<DecodedHead, CompressionError> {
         if let Some((known, head)) = &self.known_head
@@ -187,21 +201,20 @@ impl<R: Responder> Http2Session<R> {
         {
             return Ok(head.clone());
         }
-        let mut head = Head::default();
-        let keeps_table = self.decoder.decode(block, |field, size| head.take(field, size))?;
-        let head = DecodedHead { size: head.size, parts: head.into_parts().map(Arc::new) };
-        let may_know = keeps_table && head.size <= MAX_KNOWN && head.parts.is_some();
+        let mut fields = Fields::default();
+        let keeps_table = self.decoder.decode(block, |field, size| fields.take(field, size))?;
+        let may_know = keeps_table && fields.size <= MAX_KNOWN;
+        let head = fields.into_head();
         self.known_head = may_know.then(|| (block.to_vec(), head.clone()));
         Ok(head)
     }
 
     fn take_head(&mut self, id: u32, is_end: bool, block: &[u8], output: &mut Vec<u8>) -> Result<(), Reason> {
         // Also decoded if it is not used, because it may change the table.
-        let DecodedHead { parts, size } = self.decode(block)?;
+        let head = self.decode(block)?;
         if let Some(stream) = self.find(id) {
-            // Trailers.
-            let is_over = stream.has_ended || !is_end;
-            return if is_over { self.reset(id, Reason::ProtocolError, output) } else { self.end_request(id, output) };
+            let is_right = is_end && !stream.has_ended && matches!(head, DecodedHead::Trailers);
+            return if is_right { self.end_request(id, output) } else { self.reset(id, Reason::ProtocolError, output) };
         }
         if id.is_multiple_of(2) {
             return Err(Reason::ProtocolError);
@@ -214,15 +227,17 @@ impl<R: Responder> Http2Session<R> {
         if self.is_closing || self.streams.len() >= R::MAX_CONCURRENT as usize {
             return self.reset(id, Reason::RefusedStream, output);
         }
-        let (mut base, mut body, mut state) = (CALL, None, State::Answering);
-        if size <= MAX_LIST {
-            let Some(parts) = parts else { return self.reset(id, Reason::ProtocolError, output) };
-            let (memory, is_streamed) = self.responder.demand(&parts);
-            base = memory + size;
-            body = is_streamed.then(StreamedBody::default);
-            let origin = RequestOrigin::new(self.peer, self.certificate.clone());
-            state = State::Receiving(Box::new((parts, origin)), false);
-        }
+        let (base, body, state) = match head {
+            DecodedHead::Request(parts, memory) => {
+                let (demand, is_streamed) = self.responder.demand(&parts);
+                let origin = RequestOrigin::new(self.peer, self.certificate.clone());
+                let state = State::Receiving(Box::new((parts, origin)), false);
+                (demand + memory, is_streamed.then(StreamedBody::default), state)
+            }
+            DecodedHead::TooLong => (CALL, None, State::Answering),
+            DecodedHead::Trailers | DecodedHead::Malformed => return self.reset(id, Reason::ProtocolError, output),
+        };
+        let is_too_long = matches!(state, State::Answering);
         self.streams.push(Box::new(Stream {
             id,
             state,
@@ -240,7 +255,7 @@ impl<R: Responder> Http2Session<R> {
         }));
         let refusal = match self.account(id) {
             Err(BudgetExceeded) => Some(refuse()),
-            Ok(()) if size > MAX_LIST => {
+            Ok(()) if is_too_long => {
                 self.responder.requests().count(RequestKind::Invalid);
                 let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
                 Some(Problem::new(status, "the headers are too long").into_response())
@@ -340,24 +355,26 @@ impl<R: Responder> Http2Session<R> {
     }
 }
 
-/// Maximum size of a list of headers, as the protocol counts it (bytes).
-pub const MAX_LIST: usize = 16 * 1024;
-
-/// Maximum size of a head that is kept for its repetition, counted in the same way (bytes).
+/// Maximum size of a head that is kept for its repetition, counted as in a list of headers (bytes).
 const MAX_KNOWN: usize = 1024;
 
-/// The head of a request.
+/// Memory of a header of a request, beyond its size (bytes).
+const HEADER: usize = 160;
+
+/// The meaning of a block of fields.
 #[derive(Clone)]
-pub struct DecodedHead {
-    /// Size of all fields (bytes).
-    size: usize,
-    /// `None` if the head is malformed, or larger than [`MAX_LIST`].
-    parts: Option<Arc<Parts>>,
+pub enum DecodedHead {
+    /// A request, and the memory of its headers (bytes).
+    Request(Arc<Parts>, usize),
+    Trailers,
+    /// The list of headers is larger than [`MAX_HEAD`].
+    TooLong,
+    Malformed,
 }
 
-/// The fields of a request.
+/// The fields of a block.
 #[derive(Default)]
-struct Head {
+struct Fields {
     method: Option<Method>,
     scheme: Option<Scheme>,
     authority: Option<Authority>,
@@ -368,11 +385,11 @@ struct Head {
     is_malformed: bool,
 }
 
-impl Head {
-    /// Takes the next field, which has this size. Fields beyond [`MAX_LIST`] are dropped.
+impl Fields {
+    /// Takes the next field, which has this size. Fields beyond [`MAX_HEAD`] are dropped.
     fn take(&mut self, field: &Field, size: usize) {
         self.size += size;
-        if self.size > MAX_LIST {
+        if self.size > MAX_HEAD {
             return;
         }
         let is_late = !self.headers.is_empty();
@@ -395,14 +412,22 @@ impl Head {
         self.is_malformed |= is_wrong;
     }
 
-    /// Returns the head of the request; `None` if it is malformed or too large.
-    fn into_parts(self) -> Option<Parts> {
+    /// Returns what the fields mean.
+    fn into_head(self) -> DecodedHead {
+        let memory = self.size + HEADER * self.headers.len();
+        match self {
+            _ if self.size > MAX_HEAD => DecodedHead::TooLong,
+            _ if self.is_malformed => DecodedHead::Malformed,
+            Self { method: None, scheme: None, authority: None, path: None, .. } => DecodedHead::Trailers,
+            _ => self.into_parts().map_or(DecodedHead::Malformed, |parts| DecodedHead::Request(parts, memory)),
+        }
+    }
+
+    /// Returns the head of a request; `None` if it is incomplete.
+    fn into_parts(self) -> Option<Arc<Parts>> {
         let Self { method: Some(method), scheme: Some(scheme), authority, path: Some(path), .. } = self else {
             return None;
         };
-        if self.is_malformed || self.size > MAX_LIST {
-            return None;
-        }
         let (mut head, ()) = Request::new(()).into_parts();
         head.method = method;
         head.version = Version::HTTP_2;
@@ -415,6 +440,6 @@ impl Head {
                 Uri::from_parts(parts).ok()?
             }
         };
-        Some(head)
+        Some(Arc::new(head))
     }
 }
