@@ -28,8 +28,8 @@ pub struct ActiveRules {
     counters: Vec<Option<RuleCounter>>,
     /// The rules by the prefix of their counters' keys. Rules that share a named counter have one prefix.
     by_prefix: HashMap<Box<[u8]>, Vec<usize>, FixedState>,
-    /// The label of each rule, or else its text.
-    pub(super) names: Vec<String>,
+    /// The [`Rule::name`] of each rule, and its label or else its text.
+    pub(super) names: Vec<(String, String)>,
     /// Fingerprint of each rule, which names the rule in reservation ids.
     fingerprints: Vec<u32>,
     /// The first rule with each fingerprint.
@@ -186,7 +186,9 @@ impl ActiveRules {
                 by_prefix.entry(prefix.as_bytes().into()).or_default().push(index);
             }
         }
-        let names = rules.rules().iter().map(|rule| rule.label.clone().unwrap_or_else(|| rule.to_string())).collect();
+        let text = |rule: &Rule| rule.label.clone().unwrap_or_else(|| rule.to_string());
+        let names = |(index, rule): (usize, &Rule)| (rule.name(index).into_owned(), text(rule));
+        let names = rules.rules().iter().enumerate().map(names).collect();
         let fingerprint = |rule: &Rule| {
             let conditions: Vec<_> = rule.conditions().map(|condition| format!("\n{condition}")).collect();
             let text = rule.to_string() + &conditions.concat();

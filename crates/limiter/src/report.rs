@@ -11,7 +11,6 @@ use super::refusal::Refusal;
 use crate::store::StoreError;
 use divvy_core::algorithm::{Limit, Outcome, Resolution};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
-use divvy_core::rules::Rule;
 
 /// Reads the answers to some of a plan's requests, which follow each other, from the outcomes of the plan's entries.
 #[derive(Debug, Clone, Copy)]
@@ -184,10 +183,10 @@ impl<'a> Report<'a> {
 pub struct Standing<'a> {
     /// The state at this rule.
     pub verdict: Verdict,
-    /// The rule, and its place among the rules.
-    pub rule: &'a Rule,
-    /// The label of the rule, or else its text.
+    /// The rule's [`Rule::name`](divvy_core::rules::Rule::name).
     pub name: &'a str,
+    /// The label of the rule, or else its text.
+    pub text: &'a str,
     /// Index of the rule among the rules in force.
     pub place: usize,
     /// The limit in force: the actor's own, or the rule's. `None` if the rule has no counter.
@@ -247,11 +246,10 @@ impl<'a> Report<'a> {
 
     fn standing_of(self, member: &Member, verdict: Verdict) -> Result<Standing<'a>, Refusal> {
         let active = self.active_rules().ok_or(Refusal::NoRules)?;
-        let named = active.rules.rules().get(member.rule).zip(active.names.get(member.rule));
-        let (rule, name) = named.ok_or(Refusal::NoRules)?;
+        let (name, text) = active.names.get(member.rule).ok_or(Refusal::NoRules)?;
         let capacity = self.capacity(member, &verdict);
         let block = self.block(member);
-        Ok(Standing { verdict, rule, name, place: member.rule, limit: self.plan.limit(member), capacity, block })
+        Ok(Standing { verdict, name, text, place: member.rule, limit: self.plan.limit(member), capacity, block })
     }
 
     fn capacity(self, member: &Member, verdict: &Verdict) -> u64 {

@@ -299,7 +299,7 @@ fn answering_rule_is_reported_and_is_never_a_canary() {
     let limiter = limiter();
     let requests = apply(&limiter, &[("api=upload user=ann", Intent::Hit), ("api=denied", Intent::Hit)]);
     assert_eq!(requests.report().standing(0).unwrap().place, 1);
-    assert_eq!(requests.report().standing(1).unwrap().rule.to_string(), "api=denied");
+    assert_eq!(requests.report().standing(1).unwrap().text, "api=denied");
     assert!(requests.report().standing(2).is_err());
 }
 

@@ -76,9 +76,7 @@ impl TestLimiter {
     fn left(&self, pairs: &str) -> Vec<(String, i64)> {
         let requests = self.ask(|builder| builder.add(&operation(pairs), Intent::Peek, None));
         let standings = requests.report().standings(0).unwrap();
-        standings
-            .map(|standing| (standing.rule.label.clone().unwrap_or_default(), standing.verdict.balance()))
-            .collect()
+        standings.map(|standing| (standing.name.to_owned(), standing.verdict.balance())).collect()
     }
 
     fn only_left(&self, pairs: &str) -> i64 {

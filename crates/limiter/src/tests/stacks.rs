@@ -17,7 +17,7 @@ matchPolicy = and; label = tenant
 fn left(limiter: &Limiter, pairs: &str) -> Vec<(String, u64)> {
     let requests = apply(limiter, &[(pairs, Intent::Peek)]);
     let standings = requests.report().standings(0).unwrap();
-    standings.map(|standing| (standing.rule.label.clone().unwrap_or_default(), standing.verdict.credit)).collect()
+    standings.map(|standing| (standing.name.to_owned(), standing.verdict.credit)).collect()
 }
 
 fn lefts(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
@@ -27,7 +27,7 @@ fn lefts(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
 /// Returns the rule that answered, and its answer.
 fn answer_to(requests: &Plan, index: usize) -> (String, bool, u64) {
     let standing = requests.report().standing(index).unwrap();
-    (standing.rule.label.clone().unwrap_or_default(), standing.verdict.allowed, standing.verdict.credit)
+    (standing.name.to_owned(), standing.verdict.allowed, standing.verdict.credit)
 }
 
 fn told_of(limiter: &Limiter, pairs: &str) -> (String, bool, u64) {
@@ -144,7 +144,7 @@ fn grouped_hits_each_have_a_verdict_and_add_costs_on_equal_counters() {
         |requests: &Plan| (0..requests.report().len()).map(|index| answer_to(requests, index)).collect::<Vec<_>>();
     assert_eq!(
         allowed(&requests),
-        [answer("tenant", true, 2), answer("tenant", true, 2), answer("", true, 7)],
+        [answer("tenant", true, 2), answer("tenant", true, 2), answer("default", true, 7)],
         "the tenant's counter took two"
     );
     // The first three hits together exceed the tenant's limit. No rule denies the fourth, but the group is denied.

@@ -243,8 +243,8 @@ fn status(report: Report<'_>, index: usize, brought: Option<OwnLimit>) -> Result
     if let Some(own) = brought {
         return Ok(descriptor_status(report.outcome(index)?.into(), Some(own.describe())));
     }
-    let Standing { verdict, name, limit, .. } = report.standing(index)?;
-    Ok(descriptor_status(verdict, limit.map(|limit| describe(name.to_owned(), limit))))
+    let Standing { verdict, text, limit, .. } = report.standing(index)?;
+    Ok(descriptor_status(verdict, limit.map(|limit| describe(text.to_owned(), limit))))
 }
 
 fn own_answer(own: &OwnLimit, outcome: Outcome) -> Answer<'static> {

@@ -3,7 +3,6 @@
 //! The first dialect is draft-ietf-httpapi-ratelimit-headers, revision 11: structured fields (RFC 9651). The other
 //! dialects have been used for years by gateways and APIs. Each has three numbers, with the reset in seconds from now.
 
-use std::borrow::Cow;
 use std::str::FromStr;
 
 use bytes::Bytes;
@@ -91,10 +90,10 @@ pub struct Answer<'a> {
     /// Seconds, rounded up, until the same request would be allowed; `None` if it is allowed, or never will be.
     pub retry_after: Option<u64>,
     /// The rule that answered: its [`Rule::name`](divvy_core::rules::Rule::name).
-    pub rule: Cow<'a, str>,
+    pub rule: &'a str,
     /// Names of all rules of a stack that deny.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    violated_policies: Vec<Cow<'a, str>>,
+    violated_policies: Vec<&'a str>,
     /// Why the request is denied, if the actor is blocked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked: Option<Blocked<'a>>,
@@ -130,7 +129,7 @@ impl<'a> Answer<'a> {
         }
         for standing in report.standings(index)? {
             if !standing.verdict.allowed && !report.is_settlement(index) {
-                answer.violated_policies.push(standing.rule.name(standing.place));
+                answer.violated_policies.push(standing.name);
             }
             if standing.limit.is_some() || standing.place == answering.place {
                 answer.limits.push(Self::by(&standing));
@@ -141,22 +140,22 @@ impl<'a> Answer<'a> {
 
     /// Returns the answer under a request's own limit with this name.
     pub fn by_own_limit(name: &'a str, limit: u64, window_ns: u64, outcome: Outcome) -> Self {
-        Self { window_seconds: Some(ceil_seconds(window_ns)), ..Self::new(name.into(), limit, outcome.into()) }
+        Self { window_seconds: Some(ceil_seconds(window_ns)), ..Self::new(name, limit, outcome.into()) }
     }
 
     /// Returns the answer of one rule.
-    fn by(&Standing { verdict, rule, place, limit, capacity, block, .. }: &Standing<'a>) -> Self {
+    fn by(&Standing { verdict, name, limit, capacity, block, .. }: &Standing<'a>) -> Self {
         Self {
             window_seconds: limit.and_then(window_seconds),
             // The others are of requests.
             unit: limit.and_then(|limit| matches!(limit, Limit::Concurrency(_)).then_some(CONCURRENT_REQUESTS)),
             is_unlimited: limit.is_none() && verdict.allowed,
             blocked: block.map(|block| Blocked { reason: block.reason.as_deref() }),
-            ..Self::new(rule.name(place), capacity, verdict)
+            ..Self::new(name, capacity, verdict)
         }
     }
 
-    fn new(rule: Cow<'a, str>, limit: u64, verdict: Verdict) -> Self {
+    fn new(rule: &'a str, limit: u64, verdict: Verdict) -> Self {
         Self {
             allowed: verdict.allowed,
             limit,
@@ -205,7 +204,7 @@ impl<'a> Answer<'a> {
         }
         out.extend_from_slice(b",\"rule\":");
         // Writing a string to memory never fails.
-        let _ = serde_json::to_writer(&mut *out, &self.rule);
+        let _ = serde_json::to_writer(&mut *out, self.rule);
         if !self.violated_policies.is_empty() {
             out.extend_from_slice(b",\"violatedPolicies\":");
             let _ = serde_json::to_writer(&mut *out, &self.violated_policies);
@@ -349,9 +348,9 @@ mod tests {
         ] {
             let (limit, remaining, balance, reset) = (number, number / 3, (number / 3) as i64, number / 7);
             let blocked = (!allowed).then_some(Blocked { reason: retry_after.map(|_| "a \"b\"") });
-            let violated_policies = if allowed { Vec::new() } else { vec![rule.into(), "b".into()] };
+            let violated_policies = if allowed { Vec::new() } else { vec![rule, "b"] };
             let given = Answer { allowed, limit, remaining, balance, reset, retry_after, ..standing() };
-            let answer = Answer { rule: rule.into(), violated_policies, blocked, ..given };
+            let answer = Answer { rule, violated_policies, blocked, ..given };
             let mut written = Vec::new();
             answer.write_json(&mut written);
             assert_eq!(written, json_line(&answer).unwrap());
@@ -361,7 +360,7 @@ mod tests {
     /// Returns the answer of a limit.
     fn standing() -> Answer<'static> {
         let verdict = Verdict { allowed: true, credit: 50, owed: 0, reset_ns: 30_000_000_000, retry_ns: None };
-        Answer { window_seconds: Some(60), ..Answer::new("by-ip".into(), 100, verdict) }
+        Answer { window_seconds: Some(60), ..Answer::new("by-ip", 100, verdict) }
     }
 
     /// Returns the headers.
@@ -386,7 +385,7 @@ mod tests {
 
     #[test]
     fn draft_describes_each_kind_of_limit() {
-        let daily = || Answer { rule: "daily".into(), limit: 5_000, window_seconds: Some(86_400), ..standing() };
+        let daily = || Answer { rule: "daily", limit: 5_000, window_seconds: Some(86_400), ..standing() };
         let stack = Answer { limits: vec![daily(), standing()], ..daily() };
         assert_eq!(written("x", &stack)[0], "x-ratelimit-limit: 5000", "the one that answers");
         let always = Answer { remaining: 100, reset: 0, window_seconds: None, ..standing() };

@@ -17,10 +17,10 @@ use super::Api;
 use super::answer::Answer;
 use super::body::{self, Pairs};
 use crate::errors;
-use crate::http::response::{Answered, JSON, Problem, count_error, json, refused_member};
+use crate::http::response::{Answered, Problem, count_error, json, refused_member};
 use crate::http::transport::bodies::{Reply, RequestBody};
 use crate::http::transport::http1::request::{Framing, HeaderSpace, header_space, read_head};
-use crate::http::transport::http1::response::{write_end, write_header, write_status};
+use crate::http::transport::http1::response::write_end;
 use crate::http::transport::http1::{HitSession, write_whole};
 use crate::net::auth::RequestOrigin;
 use crate::net::memory::{self, SMALL, pooled};
@@ -104,6 +104,9 @@ impl Api {
 
 /// The beginning of a hit that may be answered together with others.
 const HIT_LINE: &[u8] = b"POST /v1/hit HTTP/1.1\r\n";
+/// The beginnings of the answers to such hits.
+const ALLOWED: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
+const DENIED: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/json\r\n";
 /// Maximum number of hits that are answered together over HTTP/1.1.
 const MAX_BATCH: usize = 512;
 /// Assumed length of a response to a hit. Its actual length is unknown until it is written (bytes).
@@ -169,9 +172,7 @@ impl Api {
 
     /// Appends the response with an answer.
     fn write_answer(&self, answer: &Answer<'_>, text: &mut Vec<u8>, output: &mut Vec<u8>) {
-        let status = if answer.allowed { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
-        write_status(status, Version::HTTP_11, output);
-        write_header("content-type", JSON.as_bytes(), output);
+        output.extend_from_slice(if answer.allowed { ALLOWED } else { DENIED });
         answer.write_headers(self.settings.headers, output, text);
         text.clear();
         answer.write_json(text);

@@ -30,7 +30,7 @@ pub enum BodyEnd {
 }
 
 /// Appends the status line.
-pub fn write_status(status: StatusCode, version: Version, out: &mut Vec<u8>) {
+fn write_status(status: StatusCode, version: Version, out: &mut Vec<u8>) {
     out.extend_from_slice(if version == Version::HTTP_10 { b"HTTP/1.0 " } else { b"HTTP/1.1 " });
     out.extend_from_slice(status.as_str().as_bytes());
     out.push(b' ');
@@ -52,7 +52,6 @@ pub fn write_end(length: usize, out: &mut Vec<u8>) {
     write_number(length, out);
     out.extend_from_slice(b"\r\n");
     write_date(out);
-    out.extend_from_slice(b"\r\n");
 }
 
 /// Appends a head. `keeps_open` says that the connection continues after the response.
@@ -82,7 +81,6 @@ pub fn write_head(
         BodyEnd::Omitted | BodyEnd::Bodiless | BodyEnd::Closed => {}
     }
     write_date(out);
-    out.extend_from_slice(b"\r\n");
 }
 
 /// Appends a chunk. It must not be empty.
@@ -92,8 +90,11 @@ pub fn write_chunk(content: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// Appends the date, and the empty line after a head.
 fn write_date(out: &mut Vec<u8>) {
-    write_header("date", &date(), out);
+    out.extend_from_slice(b"date: ");
+    out.extend_from_slice(&date());
+    out.extend_from_slice(b"\r\n\r\n");
 }
 
 /// Length of a date (bytes).
