@@ -173,7 +173,6 @@ handles! {
             "Connections and requests that reached a limit, by its name.",
             "limit",
             Bound::ALL,
-            Bound::name,
         ),
         /// Buffer memory in use, at most `--max-buffer-memory` (bytes).
         pub buffer_memory: IntGauge =

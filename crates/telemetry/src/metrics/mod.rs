@@ -28,38 +28,11 @@ pub use self::clients::{
     Access, Audit, Batches, Bound, Bounds, Connections, ErrorKind, FrontAccess, FrontConnections, FrontRequests,
     OpenConnection, RequestKind, RequestTally, Requests,
 };
-use self::registry::Registry;
 pub use self::registry::{Counts, Histogram, Metric, named_values};
+use self::registry::{Registry, handles};
 pub use self::rules::{Config, Hits, RuleBlocks, RuleCount, RuleHits};
 pub use self::statsd::{DEFAULT_STATSD_PORT, Statsd, StatsdOptions};
 use divvy_core::clock::Clock;
-
-/// The handles of all metrics, one field per theme.
-pub struct Metrics {
-    registry: Registry,
-    /// Wrong passwords and failed handshakes.
-    pub access: Access,
-    /// The state of the audit log.
-    pub audit: Audit,
-    /// Batches, and the store's time for them.
-    pub batches: Batches,
-    /// The rules in force, and their reloads.
-    pub config: Config,
-    /// Connections of all fronts.
-    pub connections: Connections,
-    /// Error replies of all fronts, by code.
-    pub errors: Counts<ErrorKind>,
-    /// Hits, by rule and decision.
-    pub hits: Hits,
-    /// Bounds that clients exceeded.
-    pub limits: Bounds,
-    /// Requests, by front and kind.
-    pub requests: Requests,
-    /// Blocks of actors that rules set.
-    pub rule_blocks: RuleBlocks,
-    /// Restarts of background tasks.
-    pub tasks: Counts<Task>,
-}
 
 named_values! {
     /// A task that runs as long as the process does.
@@ -85,6 +58,41 @@ named_values! {
     }
 }
 
+handles! {
+    /// The handles of all metrics, one field per theme.
+    Metrics(registry) {
+        registry: Registry = registry.clone(),
+        /// Wrong passwords and failed handshakes.
+        pub access: Access = Access::create(registry),
+        /// The state of the audit log.
+        pub audit: Audit = Audit::create(registry),
+        /// Batches, and the store's time for them.
+        pub batches: Batches = Batches::create(registry),
+        /// The rules in force, and their reloads.
+        pub config: Config = Config::create(registry),
+        /// Connections of all fronts.
+        pub connections: Connections = Connections::create(registry),
+        /// Error replies of all fronts, by code.
+        pub errors: Counts<ErrorKind> =
+            registry.counts("divvy_errors_total", "Error replies, by their code.", "code", ErrorKind::ALL),
+        /// Hits, by rule and decision.
+        pub hits: Hits = Hits::create(registry),
+        /// Bounds that clients exceeded.
+        pub limits: Bounds = Bounds::create(registry),
+        /// Requests, by front and kind.
+        pub requests: Requests = Requests::create(registry),
+        /// Blocks of actors that rules set.
+        pub rule_blocks: RuleBlocks = RuleBlocks::create(registry),
+        /// Restarts of background tasks.
+        pub tasks: Counts<Task> = registry.counts(
+            "divvy_task_restarts_total",
+            "Restarts of background tasks after a bug in divvy.",
+            "task",
+            Task::ALL,
+        ),
+    }
+}
+
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Metrics").finish_non_exhaustive()
@@ -99,22 +107,7 @@ impl Metrics {
         registry.read(move || process_metrics(started_at));
         let build = registry.gauges("divvy_build_info", "1, labeled with the running version.", &["version"]);
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-        let errors = "Error replies, by their code.";
-        let restarts = "Restarts of background tasks after a bug in divvy.";
-        Arc::new(Self {
-            access: Access::new(&registry),
-            audit: Audit::new(&registry),
-            batches: Batches::new(&registry),
-            config: Config::new(&registry),
-            connections: Connections::new(&registry),
-            errors: registry.counts("divvy_errors_total", errors, "code", ErrorKind::ALL, ErrorKind::name),
-            hits: Hits::new(&registry),
-            limits: Bounds::new(&registry),
-            requests: Requests::new(&registry),
-            rule_blocks: RuleBlocks::new(&registry),
-            tasks: registry.counts("divvy_task_restarts_total", restarts, "task", Task::ALL, Task::name),
-            registry,
-        })
+        Arc::new(Self::create(&registry))
     }
 
     /// Exposes a counter that another module keeps: `read` returns its value. Its name must end in `_total`, and can be

@@ -2,6 +2,7 @@
 //! A histogram here records many equal observations with two atomic additions.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -12,7 +13,7 @@ use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, 
 
 pub use divvy_core::named_values;
 
-/// Declares the handles of a theme, each with the call that creates it, and `new`, which creates them all in a registry.
+/// Declares the handles of a theme, each with the call that creates it, and `create`, which creates them all in a registry.
 macro_rules! handles {
     (
         $(#[$about:meta])*
@@ -26,7 +27,7 @@ macro_rules! handles {
         }
 
         impl $theme {
-            pub(super) fn new($registry: &Registry) -> Self {
+            pub(super) fn create($registry: &Registry) -> Self {
                 Self { $($field: $created,)* }
             }
         }
@@ -40,12 +41,12 @@ type Read = Box<dyn Fn() -> Vec<Metric> + Send + Sync>;
 
 /// The library's registries, and the metrics that are read at each scrape. Names, help texts and labels are constants of this
 /// crate.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Registry {
     inner: prometheus::Registry,
     /// The metrics by rule. With thousands of rules, they take most of the time.
     by_rule: prometheus::Registry,
-    read: Mutex<Vec<Read>>,
+    read: Arc<Mutex<Vec<Read>>>,
 }
 
 impl Registry {
@@ -73,16 +74,15 @@ impl Registry {
     }
 
     /// Creates a counter for each of these values of a label, with the text that `name_of` returns.
-    pub fn counts<V: Copy + Eq + Hash, const N: usize>(
+    pub fn counts<V: Copy + Eq + Hash + Display, const N: usize>(
         &self,
         name: &str,
         help: &str,
         label: &str,
         values: [V; N],
-        name_of: fn(V) -> &'static str,
     ) -> Counts<V> {
         let counters = self.counters(name, help, &[label]);
-        Counts(values.map(|value| (value, counters.with_label_values(&[name_of(value)]))).into())
+        Counts(values.map(|value| (value, counters.with_label_values(&[value.to_string()]))).into())
     }
 
     /// Creates counters with a label for the rule.
