@@ -13,9 +13,9 @@ use divvy_core::units::Approximate;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1;
-use hyper::header::{self, HOST, HeaderValue, USER_AGENT};
+use hyper::header::{self, CONTENT_TYPE, HOST, HeaderName, HeaderValue, USER_AGENT};
 use hyper::http::uri::Uri;
-use hyper::{Method, Request, Response};
+use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -49,6 +49,8 @@ pub struct Client {
     host: HeaderValue,
     /// The path of the URL, without a slash at its end.
     path: String,
+    /// The header with the key of this client.
+    key: Option<(HeaderName, HeaderValue)>,
     tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
 }
 
@@ -63,7 +65,11 @@ impl Client {
     ///
     /// # Errors
     /// The URL or the file cannot be used, or the file has no effect.
-    pub fn new(name: &str, url: &str, ca_name: &str, ca: Option<&Path>) -> anyhow::Result<Self> {
+    pub fn new(
+        (name, url): (&str, &str),
+        (ca_name, ca): (&str, Option<&Path>),
+        key: Option<(HeaderName, HeaderValue)>,
+    ) -> anyhow::Result<Self> {
         // The error does not repeat the URL, because it may contain a password, although it must not.
         let no_url = |error| anyhow!("{name}: it is not a URL ({error}); write one such as http://127.0.0.1:8080");
         let url: Url = url.parse().map_err(no_url)?;
@@ -82,31 +88,29 @@ impl Client {
             None
         };
         let host = HeaderValue::from_str(&address).context(OTHER_URL)?;
-        Ok(Self { address, host, path: url.path().trim_end_matches('/').to_owned(), tls })
+        Ok(Self { address, host, path: url.path().trim_end_matches('/').to_owned(), key, tls })
     }
 
-    /// Creates a request for a path below the URL's own.
+    /// Sends a request for a path below the URL's own, perhaps with JSON. Returns the status and the body of the answer, which has
+    /// at most `max` bytes.
     ///
     /// # Errors
-    /// The path cannot be sent.
-    pub fn request(&self, method: Method, path: &str, body: Bytes) -> anyhow::Result<Request<Full<Bytes>>> {
-        let target: Uri = format!("{}{path}", self.path).parse().context("the path cannot be sent")?;
-        let close = HeaderValue::from_static("close");
-        let mut request = Request::new(Full::new(body));
-        (*request.method_mut(), *request.uri_mut()) = (method, target);
-        request.headers_mut().extend([(HOST, self.host.clone()), (USER_AGENT, AGENT), (header::CONNECTION, close)]);
-        Ok(request)
-    }
-
-    /// Sends the request, and returns what `read` makes of the response.
-    ///
-    /// # Errors
-    /// There is no answer, or that of `read`. The error is [`UnreadRequest`] if the server did not get the request.
-    pub async fn send<T>(
+    /// The path cannot be sent, there is no answer, or it is longer. The error is [`UnreadRequest`] if the server did not get the
+    /// request.
+    pub async fn send(
         &self,
-        request: Request<Full<Bytes>>,
-        read: impl AsyncFnOnce(Response<Incoming>) -> anyhow::Result<T>,
-    ) -> anyhow::Result<T> {
+        method: Method,
+        path: &str,
+        json: Option<String>,
+        max: usize,
+    ) -> anyhow::Result<(StatusCode, Bytes)> {
+        let target: Uri = format!("{}{path}", self.path).parse().context("the path cannot be sent")?;
+        let content_type = json.as_ref().map(|_| (CONTENT_TYPE, HeaderValue::from_static("application/json")));
+        let mut request = Request::new(Full::new(Bytes::from(json.unwrap_or_default())));
+        (*request.method_mut(), *request.uri_mut()) = (method, target);
+        let close = HeaderValue::from_static("close");
+        request.headers_mut().extend([(HOST, self.host.clone()), (USER_AGENT, AGENT), (header::CONNECTION, close)]);
+        request.headers_mut().extend(self.key.clone().into_iter().chain(content_type));
         let exchange = async {
             let connected = in_time("connection", CONNECT_TIMEOUT, self.connect()).await;
             let stream = connected.map_err(|error| anyhow!(UnreadRequest(error.to_string())))?;
@@ -115,7 +119,8 @@ impl Client {
             let (mut sender, connection) = builder.max_buf_size(MAX_BUFFER).handshake(TokioIo::new(stream)).await?;
             // Its error is also that of the request or of the body. It ends with them.
             tokio::spawn(connection);
-            read(in_time("answer", PIECE_TIMEOUT, sender.send_request(request)).await??).await
+            let response = in_time("answer", PIECE_TIMEOUT, sender.send_request(request)).await??;
+            Ok((response.status(), whole_body(response.into_body(), max).await?))
         };
         in_time("complete answer", ANSWER_TIMEOUT, exchange).await?
     }
@@ -140,7 +145,7 @@ async fn in_time<T>(wanted: &str, time: Duration, work: impl Future<Output = T>)
 ///
 /// # Errors
 /// It is longer, the connection ends, or the sender is too slow.
-pub async fn whole_body(mut body: Incoming, max: usize) -> anyhow::Result<Bytes> {
+async fn whole_body(mut body: Incoming, max: usize) -> anyhow::Result<Bytes> {
     let too_long = || anyhow!("the answer is longer than {}", Approximate(max as u64));
     ensure!(body.size_hint().lower() <= max as u64, too_long());
     let mut all = BytesMut::new();
@@ -181,13 +186,12 @@ mod tests {
 
     #[test]
     fn address_is_checked() {
-        let new = |url: &str| Client::new("--url", url, "--ca", None);
+        let new = |url: &str| Client::new(("--url", url), ("--ca", None), None);
         for (url, address, path) in
-            [("http://crowdsec:8080", "crowdsec:8080", "/v1"), ("http://[::1]/a/", "[::1]:80", "/a/v1")]
+            [("http://crowdsec:8080", "crowdsec:8080", ""), ("http://[::1]/a/", "[::1]:80", "/a")]
         {
             let client = new(url).unwrap();
-            let request = client.request(Method::GET, "/v1", Bytes::new()).unwrap();
-            assert_eq!((client.address.as_str(), request.uri().path()), (address, path));
+            assert_eq!((client.address.as_str(), client.path.as_str()), (address, path));
         }
         for (url, expected) in [
             ("127.0.0.1:8080", "it is not a URL"),

@@ -3,10 +3,8 @@
 use std::borrow::Cow;
 
 use anyhow::{Context, bail};
-use bytes::Bytes;
 use divvy_core::clock::{Timestamp, ceil_seconds};
 use divvy_core::rules::{Address, Network};
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, StatusCode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -14,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::task::yield_now;
 use url::form_urlencoded;
 
-use crate::client::{Client, whole_body};
+use crate::client::Client;
 
 /// The owner of the blocks that are bans of CrowdSec.
 pub const OWNER: &str = "crowdsec";
@@ -39,9 +37,8 @@ const MAX_LASTS_SECONDS: u64 = 3_155_760_000;
 
 /// A divvy server.
 pub struct Divvy {
+    /// Sends a user's token, or the server's password.
     pub client: Client,
-    /// A user's token, or the server's password.
-    pub key: Option<HeaderValue>,
 }
 
 /// A block.
@@ -191,24 +188,13 @@ impl Divvy {
     }
 
     async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Option<Value>) -> anyhow::Result<T> {
-        let bytes = body.as_ref().map(|body| Bytes::from(body.to_string())).unwrap_or_default();
-        let mut request = self.client.request(method, path, bytes)?;
-        if body.is_some() {
-            request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        match self.client.send(method, path, body.map(|body| body.to_string()), MAX_ANSWER).await? {
+            (StatusCode::OK, body) => serde_json::from_slice(&body).context("the answer is not divvy's"),
+            (status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN), _) => bail!(
+                "it refuses the key (status {status}): the user needs the categories read and block, and the scope ~*"
+            ),
+            (status, body) => bail!("it answers with status {status}: {}", refusal(&body)),
         }
-        request.headers_mut().extend(self.key.clone().map(|key| (AUTHORIZATION, key)));
-        let read = async |response: hyper::Response<hyper::body::Incoming>| {
-            let status = response.status();
-            let body = whole_body(response.into_body(), MAX_ANSWER).await?;
-            match status {
-                StatusCode::OK => serde_json::from_slice(&body).context("the answer is not divvy's"),
-                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => bail!(
-                    "it refuses the key (status {status}): the user needs the categories read and block, and the scope ~*"
-                ),
-                status => bail!("it answers with status {status}: {}", refusal(&body)),
-            }
-        };
-        self.client.send(request, read).await
     }
 }
 

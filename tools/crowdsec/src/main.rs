@@ -29,6 +29,7 @@ use clap::Parser;
 use divvy_core::clock::Clock;
 use divvy_core::units::{self, MAX_SECONDS, Time};
 use divvy_telemetry::logging::{self, Format};
+use hyper::header::AUTHORIZATION;
 use prometheus::{
     IntCounterVec, IntGauge, Registry, TextEncoder, register_int_counter_vec_with_registry,
     register_int_gauge_with_registry,
@@ -42,7 +43,7 @@ use crate::divvy_api::Divvy;
 use crate::follower::Follower;
 use crate::keys::{BouncerKeys, read_key};
 use crate::server::{BouncerServer, tls_acceptor};
-use crate::upstream::Upstream;
+use crate::upstream::{API_KEY, Upstream};
 
 /// Default time between two requests, that of CrowdSec's own bouncers.
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(10);
@@ -160,8 +161,8 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     // All files are read before anything is served.
     let upstream = match args.url.as_deref().zip(args.key_file.as_deref()) {
         Some((url, path)) => {
-            let client = Client::new("--url", url, "--ca", args.ca.as_deref())?;
-            Some(Upstream { client, key: read_key(path, "").context("--key-file")? })
+            let key = (API_KEY, read_key(path, "").context("--key-file")?);
+            Some(Upstream { client: Client::new(("--url", url), ("--ca", args.ca.as_deref()), Some(key))? })
         }
         None => None,
     };
@@ -172,9 +173,10 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         upstream.is_some() || args.listen.is_some(),
         "nothing to do: add --url to follow a CrowdSec server, or --listen to serve bouncers"
     );
-    let client = Client::new("--divvy-url", &args.divvy_url, "--divvy-ca", args.divvy_ca.as_deref())?;
     let key = args.divvy_key_file.as_deref().map(|path| read_key(path, "Bearer "));
-    let divvy = Divvy { client, key: key.transpose().context("--divvy-key-file")? };
+    let key = key.transpose().context("--divvy-key-file")?.map(|key| (AUTHORIZATION, key));
+    let (url, ca) = (("--divvy-url", args.divvy_url.as_str()), ("--divvy-ca", args.divvy_ca.as_deref()));
+    let divvy = Divvy { client: Client::new(url, ca, key)? };
     let shared = Arc::new(Shared { divvy, field: args.field.clone(), clock: Clock::system(), metrics });
     if let Some(listen) = &args.listen {
         let listener = TcpListener::bind(listen).await.with_context(|| format!("--listen {listen}"))?;

@@ -397,8 +397,9 @@ mod tests {
 
     #[tokio::test]
     async fn single_changes_have_the_effect_of_an_update() {
-        let client = crate::client::Client::new("--divvy-url", "http://127.0.0.1:1", "--divvy-ca", None).unwrap();
-        let (divvy, metrics) = (Divvy { client, key: None }, Metrics::new().unwrap());
+        let client =
+            crate::client::Client::new(("--divvy-url", "http://127.0.0.1:1"), ("--divvy-ca", None), None).unwrap();
+        let (divvy, metrics) = (Divvy { client }, Metrics::new().unwrap());
         let shared = Shared { divvy, field: "ip".to_owned(), clock: Clock::system(), metrics };
         let server = BouncerServer::new(Arc::new(shared), None);
         let block = |rule: &str, seconds: u64| {

@@ -8,19 +8,17 @@ use std::fmt;
 use std::sync::Arc;
 
 use anyhow::{anyhow, bail};
-use bytes::Bytes;
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_core::json::Object;
 use divvy_core::rules::Network;
-use hyper::body::Incoming;
-use hyper::header::{HeaderName, HeaderValue};
+use hyper::header::HeaderName;
 use hyper::{Method, StatusCode};
 use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use tokio::task::spawn_blocking;
 
-use crate::client::{Client, UnreadRequest, whole_body};
+use crate::client::{Client, UnreadRequest};
 use crate::decision::RemoteDecision;
 
 /// Header with the key of a bouncer.
@@ -34,9 +32,8 @@ const MAX_SHARED: usize = 4_096;
 
 /// A CrowdSec server whose decisions divvy follows.
 pub struct Upstream {
+    /// Sends the key of a bouncer.
     pub client: Client,
-    /// A bouncer's key.
-    pub key: HeaderValue,
 }
 
 impl Upstream {
@@ -46,20 +43,14 @@ impl Upstream {
     /// There is no answer, or it is not one of CrowdSec. [`UnreadRequest`] if CrowdSec can't believe that its answer was read.
     pub async fn fetch(&self, is_startup: bool, answer: Answer) -> anyhow::Result<Answer> {
         let path = format!("/v1/decisions/stream?startup={is_startup}&scopes=ip,range");
-        let mut request = self.client.request(Method::GET, &path, Bytes::new())?;
-        request.headers_mut().insert(API_KEY, self.key.clone());
-        let read = async |response: hyper::Response<Incoming>| match response.status() {
-            StatusCode::OK => whole_body(response.into_body(), MAX_ANSWER).await,
-            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-                bail!(UnreadRequest(format!(
-                    "it refuses the key (status {status}): `cscli bouncers add divvy` makes one"
-                )))
-            }
-            status => bail!("it answers with status {status}"),
-        };
-        let body = self.client.send(request, read).await?;
-        // Parsing a long answer takes a while.
-        spawn_blocking(move || parse(&body, answer)).await?
+        match self.client.send(Method::GET, &path, None, MAX_ANSWER).await? {
+            // Parsing a long answer takes a while.
+            (StatusCode::OK, body) => spawn_blocking(move || parse(&body, answer)).await?,
+            (status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN), _) => bail!(UnreadRequest(format!(
+                "it refuses the key (status {status}): `cscli bouncers add divvy` makes one"
+            ))),
+            (status, _) => bail!("it answers with status {status}"),
+        }
     }
 }
 

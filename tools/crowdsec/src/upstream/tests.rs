@@ -1,3 +1,4 @@
+use hyper::header::HeaderValue;
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -155,12 +156,16 @@ proptest! {
     }
 }
 
+fn upstream(url: &str) -> Upstream {
+    let key = (API_KEY, HeaderValue::from_static("key"));
+    Upstream { client: Client::new(("--url", url), ("--ca", None), Some(key)).unwrap() }
+}
+
 /// Answers one request with these bytes, and returns the request.
 async fn exchange(answer: &[u8], is_startup: bool) -> (String, anyhow::Result<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/lapi/", listener.local_addr().unwrap());
-    let client = Client::new("--url", &url, "--ca", None).unwrap();
-    let upstream = Upstream { client, key: HeaderValue::from_static("key") };
+    let upstream = upstream(&url);
     let answering = async {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut request = Vec::new();
@@ -220,8 +225,7 @@ async fn other_answers_are_errors() {
 #[tokio::test]
 async fn missing_server_is_an_error() {
     let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let client = Client::new("--url", &format!("http://{address}"), "--ca", None).unwrap();
-    let upstream = Upstream { client, key: HeaderValue::from_static("key") };
+    let upstream = upstream(&format!("http://{address}"));
     let error = upstream.fetch(true, Answer::new(1, now())).await.unwrap_err();
     assert!(format!("{error:#}").starts_with(&format!("cannot connect to {address}: ")), "{error:#}");
     assert!(error.is::<UnreadRequest>());
