@@ -23,10 +23,8 @@ const INPUT_BYTES: usize = 64 * 1024;
 #[derive(Debug)]
 pub struct Connection<'a> {
     pub socket: &'a TcpStream,
-    /// The requests that [`send`](Self::send) sends. Empty once all of them have been sent.
+    /// Requests that [`send`](Self::send) has not sent yet.
     pub output: Vec<u8>,
-    /// Bytes of `output` that have been sent.
-    written: usize,
     input: Box<[u8]>,
     /// Bytes of `input` that hold the start of a line.
     filled: usize,
@@ -78,7 +76,6 @@ impl<'a> Connection<'a> {
         Self {
             socket,
             output: if protocol == Protocol::Grpc { OPENING.into() } else { Vec::new() },
-            written: 0,
             input: vec![0; INPUT_BYTES].into_boxed_slice(),
             filled: 0,
             replies: ReplyCounter::new(protocol, denial),
@@ -87,16 +84,14 @@ impl<'a> Connection<'a> {
 
     /// Sends as much as the socket accepts. The rest waits until it is writable.
     pub fn send(&mut self) -> io::Result<()> {
-        while let Some(unsent @ [_, ..]) = self.output.get(self.written..) {
-            match self.socket.write(unsent) {
-                Ok(written) => self.written += written,
+        while !self.output.is_empty() {
+            match self.socket.write(&self.output) {
+                Ok(written) => drop(self.output.drain(..written)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        self.output.clear();
-        self.written = 0;
         Ok(())
     }
 

@@ -52,7 +52,7 @@ fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     );
     let plan = Plan::new(args).with_context(|| format!("--command {:?}", args.command()))?;
     let sockets = connect_all(args.addr(), args)?;
-    let report = measure(args, &plan, &sockets)?;
+    let report = measure(&plan, &sockets)?;
     if args.json {
         writeln!(io::stdout(), "{}", serde_json::to_string_pretty(&report)?)?;
     } else {
@@ -99,11 +99,12 @@ fn connect_all(addr: &str, args: &BenchArgs) -> anyhow::Result<Vec<TcpStream>> {
 
 /// Runs the workers. The use of resources counts from the end of the warm-up to the last reply.
 #[expect(clippy::disallowed_methods, reason = "a load generator measures")]
-fn measure(args: &BenchArgs, plan: &Plan, sockets: &[TcpStream]) -> anyhow::Result<Report> {
+fn measure(plan: &Plan, sockets: &[TcpStream]) -> anyhow::Result<Report> {
     // A wrong process ID is reported before anything is sent.
+    let args = plan.args;
     let mut start = Usage::now(args.pid)?;
     let (began, has_failed, count) = (Instant::now(), AtomicBool::new(false), args.threads.get() as u64);
-    let worker = |index| Worker::new(args, plan, sockets, (index, count), began, &has_failed);
+    let worker = |index| Worker::new(plan, sockets, (index, count), began, &has_failed);
     let workers = (0..count).map(worker).collect::<anyhow::Result<Vec<_>>>()?;
     let mut measured = Measurements::new()?;
     thread::scope(|scope| {
@@ -117,5 +118,5 @@ fn measure(args: &BenchArgs, plan: &Plan, sockets: &[TcpStream]) -> anyhow::Resu
         }
         anyhow::Ok(())
     })?;
-    Ok(Report::new(args, plan, measured, Usage::now(args.pid)?.since(start)))
+    Ok(Report::new(plan, measured, Usage::now(args.pid)?.since(start)))
 }

@@ -12,69 +12,56 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::Zipf;
 
 use crate::args::{BenchArgs, Protocol};
-use crate::connection::number_of_a_denial;
 use crate::http2::{CallHeads, rate_limit_body};
 use divvy_core::clock::NANOS_PER_SECOND;
 use divvy_server::protocol::resp;
 
 /// The plan of a run. Times are in nanoseconds since the run began.
-#[derive(Debug)]
-pub struct Plan {
+pub struct Plan<'a> {
+    pub args: &'a BenchArgs,
     pub template: RequestTemplate,
-    /// The first number of a RESP reply that denies.
-    pub denial: &'static [u8],
-    /// Maximum number of requests in flight on a connection.
-    pub pipeline: u64,
-    /// Requests per second of an open loop; `None` for a closed loop.
-    pub rate: Option<f64>,
     /// Requests that are due earlier are not measured.
     pub warmup_ns: u64,
-    /// No request is due at this time or later. `u64::MAX` if only `requests` ends the run.
+    /// No request is due at this time or later. `u64::MAX` if only the number of requests ends the run.
     pub end_ns: u64,
-    /// Number of requests to measure in a closed loop.
-    pub requests: Option<u64>,
-    /// In an open loop, requests that become due within this time are sent together. If each request had its own system
-    /// call, the generator would be too busy to send on time at high rates. The latency includes this wait.
-    pub send_interval_ns: u64,
     /// The run is aborted if a connection waits longer for a reply, or if the run is not over this long after its
     /// planned end.
     pub patience_ns: u64,
 }
 
+/// In an open loop, requests that become due within this time are sent together. If each request had its own system call, the
+/// generator would be too busy to send on time at high rates. The latency includes this wait.
 const OPEN_LOOP_SEND_INTERVAL_NS: u64 = 100_000;
 
 pub const PATIENCE_NS: u64 = 10 * NANOS_PER_SECOND;
 
-impl Plan {
+impl<'a> Plan<'a> {
     /// Derives the plan from the options.
     ///
     /// # Errors
     /// The command is not a valid request of the protocol.
-    pub fn new(args: &BenchArgs) -> anyhow::Result<Self> {
+    pub fn new(args: &'a BenchArgs) -> anyhow::Result<Self> {
         let warmup_ns = nanos(args.warmup.0.as_secs_f64());
-        let requests = args.requests.map(|requests| requests.get());
-        let measured_ns = match (requests, args.rate) {
+        let measured_ns = match (args.requests, args.rate) {
             (None, _) => nanos(args.duration.0.as_secs_f64()),
             // The time within which this number of requests is due.
-            (Some(requests), Some(rate)) => nanos(requests as f64 / rate),
+            (Some(requests), Some(rate)) => nanos(requests.get() as f64 / rate),
             (Some(_), None) => u64::MAX,
         };
-        Ok(Self {
-            template: RequestTemplate::new(args.protocol, args.command(), args.addr())?,
-            denial: number_of_a_denial(args.command()),
-            pipeline: args.pipeline.get(),
-            rate: args.rate,
-            warmup_ns,
-            end_ns: warmup_ns.saturating_add(measured_ns),
-            requests: requests.filter(|_| args.rate.is_none()),
-            send_interval_ns: args.rate.map_or(0, |_| OPEN_LOOP_SEND_INTERVAL_NS),
-            patience_ns: PATIENCE_NS,
-        })
+        let template = RequestTemplate::new(args.protocol, args.command(), args.addr())?;
+        let end_ns = warmup_ns.saturating_add(measured_ns);
+        Ok(Self { args, template, warmup_ns, end_ns, patience_ns: PATIENCE_NS })
     }
 
     /// Returns the number of closed-loop requests for thread number `thread` of `threads`.
     pub fn budget(&self, thread: u64, threads: u64) -> u64 {
-        self.requests.map_or(u64::MAX, |all| all / threads + u64::from(thread < all % threads))
+        let all = self.args.requests.filter(|_| self.args.rate.is_none());
+        all.map_or(u64::MAX, |all| all.get() / threads + u64::from(thread < all.get() % threads))
+    }
+
+    /// Returns the time between two looks for requests that are due.
+    pub fn send_interval_ns(&self) -> u64 {
+        self.args.rate.map_or(0, |_| OPEN_LOOP_SEND_INTERVAL_NS)
     }
 }
 
@@ -186,63 +173,37 @@ pub fn actor(key: u64) -> u64 {
     key.wrapping_mul(SPREAD) % MAX_KEYS
 }
 
-/// An endless sequence of keys in `0..keys` for one thread of the generator.
-#[derive(Debug)]
-pub struct KeySequence {
-    keys: u64,
-    random: Xoshiro256PlusPlus,
-    order: KeyOrder,
-}
+/// Returns the next key.
+pub type KeySequence = Box<dyn FnMut() -> u64 + Send>;
 
-#[derive(Debug)]
-enum KeyOrder {
-    Uniform,
-    Zipf(Zipf<f64>),
-    /// Threads take turns. Together they request each key once before they request any key twice.
-    Sequential {
-        next: u64,
-        step: u64,
-    },
-}
-
-impl KeySequence {
-    /// Creates the sequence of thread number `thread` of `threads`. The same arguments give the same keys. A sequential
-    /// one begins with `first`.
-    ///
-    /// # Errors
-    /// There are no keys, or the exponent of Zipf's law is negative.
-    pub fn new(
-        distribution: Distribution,
-        keys: u64,
-        first: u64,
-        seed: u64,
-        (thread, threads): (u64, u64),
-    ) -> Result<Self, rand_distr::ZipfError> {
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        for _ in 0..thread {
-            random = random.fork();
-        }
-        let order = match distribution {
-            Distribution::Uniform => KeyOrder::Uniform,
-            Distribution::Zipf { exponent } => KeyOrder::Zipf(Zipf::new(keys as f64, exponent)?),
-            Distribution::Sequential => KeyOrder::Sequential { next: first.wrapping_add(thread), step: threads },
-        };
-        Ok(Self { keys, random, order })
+/// Creates the sequence of thread number `thread` of `threads`. The same arguments give the same keys. A sequential
+/// one begins with `--first-key`.
+///
+/// # Errors
+/// There are no keys, or the exponent of Zipf's law is negative.
+pub fn key_sequence(args: &BenchArgs, thread: u64, threads: u64) -> Result<KeySequence, rand_distr::ZipfError> {
+    let keys = args.keys;
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(args.seed);
+    for _ in 0..thread {
+        random = random.fork();
     }
-
-    pub fn next_key(&mut self) -> u64 {
-        let Self { keys, random, order } = self;
-        match order {
-            KeyOrder::Uniform => random.random_range(0..*keys),
+    Ok(match args.distribution {
+        Distribution::Uniform => Box::new(move || random.random_range(0..keys)),
+        Distribution::Zipf { exponent } => {
+            let ranks = Zipf::new(keys as f64, exponent)?;
             // Ranks start at 1, and are floating-point numbers: the last one may be rounded past the end.
-            KeyOrder::Zipf(ranks) => (random.sample(*ranks) as u64).clamp(1, *keys) - 1,
-            KeyOrder::Sequential { next, step } => {
-                let key = *next % *keys;
-                *next = next.wrapping_add(*step);
-                key
-            }
+            Box::new(move || (random.sample(ranks) as u64).clamp(1, keys) - 1)
         }
-    }
+        // Threads take turns. Together they request each key once before they request any key twice.
+        Distribution::Sequential => {
+            let mut next = args.first_key.wrapping_add(thread);
+            Box::new(move || {
+                let key = next % keys;
+                next = next.wrapping_add(threads);
+                key
+            })
+        }
+    })
 }
 
 /// The distribution of keys over requests.
@@ -279,22 +240,23 @@ mod tests {
 
     use super::*;
 
-    fn plan(options: &str) -> Plan {
-        let words = std::iter::once("bench").chain(options.split_whitespace());
-        Plan::new(&BenchArgs::try_parse_from(words).unwrap()).unwrap()
+    fn args(options: &str) -> BenchArgs {
+        BenchArgs::try_parse_from(std::iter::once("bench").chain(options.split_whitespace())).unwrap()
     }
 
     #[test]
     fn time_or_number_of_requests_ends_a_run() {
-        assert_eq!(plan("--duration 2 --warmup 0.5").end_ns, 2_500_000_000);
-        assert_eq!(plan("").end_ns, 10_000_000_000);
-        assert_eq!(plan("--requests 100").end_ns, u64::MAX);
-        assert_eq!(plan("--requests 100 --rate 50 --warmup 1").end_ns, 3_000_000_000);
+        let end_ns = |options| Plan::new(&args(options)).unwrap().end_ns;
+        assert_eq!(end_ns("--duration 2 --warmup 0.5"), 2_500_000_000);
+        assert_eq!(end_ns(""), 10_000_000_000);
+        assert_eq!(end_ns("--requests 100"), u64::MAX);
+        assert_eq!(end_ns("--requests 100 --rate 50 --warmup 1"), 3_000_000_000);
     }
 
     #[test]
     fn threads_share_the_requests() {
-        let plan = plan("--requests 10");
+        let args = args("--requests 10");
+        let plan = Plan::new(&args).unwrap();
         assert_eq!([0, 1, 2].map(|thread| plan.budget(thread, 3)), [4, 3, 3]);
     }
 
@@ -354,8 +316,8 @@ mod tests {
     }
 
     fn sample(distribution: Distribution, keys: u64, seed: u64, thread: u64, count: usize) -> Vec<u64> {
-        let mut sequence = KeySequence::new(distribution, keys, 0, seed, (thread, 2)).unwrap();
-        std::iter::repeat_with(|| sequence.next_key()).take(count).collect()
+        let mut sequence = key_sequence(&BenchArgs { distribution, keys, seed, ..args("") }, thread, 2).unwrap();
+        std::iter::repeat_with(&mut sequence).take(count).collect()
     }
 
     #[test]
@@ -395,8 +357,9 @@ mod tests {
         keys.sort_unstable();
         assert_eq!(keys, (0..10).collect::<Vec<_>>());
         assert_eq!(sample(Distribution::Sequential, 3, 1, 0, 3), [0, 2, 1]);
-        let mut later = KeySequence::new(Distribution::Sequential, 10, 4, 1, (1, 2)).unwrap();
-        assert_eq!([later.next_key(), later.next_key(), later.next_key(), later.next_key()], [5, 7, 9, 1]);
+        let args = BenchArgs { distribution: Distribution::Sequential, keys: 10, first_key: 4, ..args("") };
+        let mut later = key_sequence(&args, 1, 2).unwrap();
+        assert_eq!([later(), later(), later(), later()], [5, 7, 9, 1]);
     }
 
     #[test]

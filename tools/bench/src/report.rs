@@ -7,7 +7,7 @@ use anyhow::Context;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::args::{BenchArgs, Protocol};
+use crate::args::Protocol;
 use crate::plan::Plan;
 use crate::worker::Measurements;
 use divvy_core::clock::NANOS_PER_SECOND;
@@ -55,7 +55,7 @@ pub struct Server {
 
 impl Report {
     /// Creates the report on a load.
-    pub fn new(args: &BenchArgs, plan: &Plan, measured: Measurements, Usage { generator_cpu, server }: Usage) -> Self {
+    pub fn new(plan: &Plan, measured: Measurements, Usage { generator_cpu, server }: Usage) -> Self {
         let requests = measured.latencies.len() - measured.unanswered;
         let seconds = measured.last_reply_ns.saturating_sub(plan.warmup_ns) as f64 / NANOS_PER_SECOND as f64;
         let per_request = |cpu: Duration| ratio(cpu.as_secs_f64() * 1e6, requests as f64);
@@ -67,7 +67,7 @@ impl Report {
             errors: measured.errors,
             first_error: measured.first_error,
             unanswered: measured.unanswered,
-            warning: warning((args.protocol, args.command()), requests, measured.denied),
+            warning: warning((plan.args.protocol, plan.args.command()), requests, measured.denied),
             latency_us: Latency::new(&measured.latencies),
             server: server.map(|ProcessUsage { cpu, resident_bytes }| Server {
                 cpu_us_per_request: per_request(cpu),

@@ -44,7 +44,7 @@ fn bench_with_patience(answer: Answer, options: &str, patience_ns: u64) -> anyho
     let args = BenchArgs::try_parse_from(words).unwrap();
     let plan = Plan { patience_ns, ..Plan::new(&args).unwrap() };
     let sockets = connect_all(&serve(answer).to_string(), &args).unwrap();
-    measure(&args, &plan, &sockets)
+    measure(&plan, &sockets)
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! timer ticks once a millisecond, which is far too coarse for an open loop. If every connection is busy, many requests
 //! share the cost of a call.
 
+use std::collections::VecDeque;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -13,15 +14,13 @@ use anyhow::{Context, ensure};
 use hdrhistogram::Histogram;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::args::{BenchArgs, Protocol};
-use crate::connection::{Connection, ReplyCounts};
-use crate::plan::{KeySequence, Plan, actor};
+use crate::connection::{Connection, ReplyCounts, number_of_a_denial};
+use crate::plan::{KeySequence, Plan, actor, key_sequence};
 use divvy_core::clock::NANOS_PER_SECOND;
 
 /// Maximum time that a thread waits before it checks the state of the run again.
 const LOOK_UP: Duration = Duration::from_millis(50);
 
-#[derive(Debug)]
 pub struct Worker<'a> {
     shared: ThreadState<'a>,
     lanes: Vec<Lane<'a>>,
@@ -35,19 +34,17 @@ pub struct Worker<'a> {
 impl<'a> Worker<'a> {
     /// Creates the worker for every `threads`-th of `sockets`, from number `thread`.
     pub fn new(
-        args: &BenchArgs,
-        plan: &'a Plan,
+        plan: &'a Plan<'a>,
         sockets: &'a [TcpStream],
         (thread, threads): (u64, u64),
         began: Instant,
         has_failed: &'a AtomicBool,
     ) -> anyhow::Result<Self> {
-        let keys = KeySequence::new(args.distribution, args.keys, args.first_key, args.seed, (thread, threads))?;
+        let keys = key_sequence(plan.args, thread, threads)?;
         let measured = Measurements::new()?;
         let budget = plan.budget(thread, threads);
         let lanes = (0..).zip(sockets).filter(|(turn, _)| turn % threads == thread);
-        let lanes =
-            lanes.map(|(turn, socket)| Lane::new(socket, args.protocol, plan, turn, sockets.len() as u64)).collect();
+        let lanes = lanes.map(|(turn, socket)| Lane::new(socket, plan, turn, sockets.len() as u64)).collect();
         Ok(Self { shared: ThreadState { plan, keys, budget, measured }, lanes, next_issue_ns: 0, began, has_failed })
     }
 
@@ -69,7 +66,7 @@ impl<'a> Worker<'a> {
                 for lane in &mut self.lanes {
                     lane.issue(now_ns, &mut self.shared).context("sending requests")?;
                 }
-                self.next_issue_ns = now_ns + self.shared.plan.send_interval_ns;
+                self.next_issue_ns = now_ns + self.shared.plan.send_interval_ns();
                 if self.is_done(now_ns) {
                     break;
                 }
@@ -131,7 +128,7 @@ impl<'a> Worker<'a> {
 
     fn finish(mut self) -> Measurements {
         let now_ns = self.now_ns();
-        for lane in &mut self.lanes {
+        for lane in &self.lanes {
             lane.give_up(now_ns, self.shared.plan, &mut self.shared.measured);
         }
         let first_error = self.lanes.into_iter().find_map(|lane| lane.connection.replies.first_error);
@@ -148,9 +145,8 @@ fn wake_up_on_time() {
 }
 
 /// State that the lanes of a thread share.
-#[derive(Debug)]
 pub struct ThreadState<'a> {
-    pub plan: &'a Plan,
+    pub plan: &'a Plan<'a>,
     pub keys: KeySequence,
     /// Requests that remain to be sent.
     pub budget: u64,
@@ -189,40 +185,40 @@ impl Measurements {
         self.last_reply_ns = self.last_reply_ns.max(other.last_reply_ns);
         Ok(())
     }
+
+    /// Records that a request waited until `now_ns`. Returns false if it was due in the warm-up, which is not measured.
+    fn record(&mut self, due_ns: u64, now_ns: u64, warmup_ns: u64) -> bool {
+        let is_measured = due_ns >= warmup_ns;
+        if is_measured {
+            self.latencies.saturating_record(now_ns.saturating_sub(due_ns));
+        }
+        is_measured
+    }
 }
 
 #[derive(Debug)]
 pub struct Lane<'a> {
     pub connection: Connection<'a>,
-    pace: Pace,
+    /// The due times of an open loop. In a closed loop, a batch is due when the replies to the last one have arrived.
+    schedule: Option<Schedule>,
     sent: u64,
-    received: u64,
+    /// Due times of the requests without a reply.
+    due_ns: VecDeque<u64>,
     /// Time of the last reply or, if no request was outstanding, of the last request.
     quiet_since_ns: u64,
 }
 
-#[derive(Debug)]
-enum Pace {
-    /// Sends a batch at a time. The whole batch is due when it is sent.
-    Closed {
-        batch_due_ns: u64,
-    },
-    Open(Schedule),
-}
-
 impl<'a> Lane<'a> {
     /// Creates lane number `turn` of `turns`.
-    pub fn new(socket: &'a TcpStream, protocol: Protocol, plan: &Plan, turn: u64, turns: u64) -> Self {
-        let connection = Connection::new(socket, protocol, plan.denial);
-        let pace = match plan.rate {
-            Some(rate) => Pace::Open(Schedule::new(rate, turn, turns, plan.pipeline)),
-            None => Pace::Closed { batch_due_ns: 0 },
-        };
-        Self { connection, pace, sent: 0, received: 0, quiet_since_ns: 0 }
+    pub fn new(socket: &'a TcpStream, plan: &Plan, turn: u64, turns: u64) -> Self {
+        let args = plan.args;
+        let connection = Connection::new(socket, args.protocol, number_of_a_denial(args.command()));
+        let schedule = args.rate.map(|rate| Schedule::new(rate, turn, turns, args.pipeline.get()));
+        Self { connection, schedule, sent: 0, due_ns: VecDeque::new(), quiet_since_ns: 0 }
     }
 
     pub fn is_waiting(&self) -> bool {
-        self.received < self.sent
+        !self.due_ns.is_empty()
     }
 
     /// Returns whether the connection has waited for a reply for longer than `patience_ns`.
@@ -230,99 +226,66 @@ impl<'a> Lane<'a> {
         self.is_waiting() && now_ns.saturating_sub(self.quiet_since_ns) > patience_ns
     }
 
-    /// Sends the requests that are due at `now_ns` and fit into the pipeline.
-    pub fn issue(&mut self, now_ns: u64, shared: &mut ThreadState) -> std::io::Result<()> {
-        let count = self.issuable(now_ns, shared);
-        if count == 0 {
-            return Ok(());
-        }
-        if let Pace::Closed { batch_due_ns } = &mut self.pace {
-            *batch_due_ns = now_ns;
-            if now_ns >= shared.plan.warmup_ns {
-                shared.budget -= count;
-            }
-        }
-        if !self.is_waiting() {
-            self.quiet_since_ns = now_ns;
-        }
-        for index in self.sent..self.sent + count {
-            shared.plan.template.append(actor(shared.keys.next_key()), index, &mut self.connection.output);
-        }
-        self.sent += count;
-        self.connection.send()
+    fn has_room(&self, plan: &Plan) -> bool {
+        (self.due_ns.len() as u64) < plan.args.pipeline.get()
     }
 
-    fn issuable(&self, now_ns: u64, shared: &ThreadState) -> u64 {
-        let plan = shared.plan;
-        match self.pace {
-            Pace::Closed { .. } if self.is_waiting() || now_ns >= plan.end_ns => 0,
-            Pace::Closed { .. } if now_ns < plan.warmup_ns => plan.pipeline,
-            Pace::Closed { .. } => plan.pipeline.min(shared.budget),
-            Pace::Open(schedule) => {
-                let due = schedule.due_before(plan.end_ns.min(now_ns + 1)) - self.sent;
-                due.min(plan.pipeline - (self.sent - self.received))
+    /// Sends the requests that are due at `now_ns` and fit into the pipeline.
+    pub fn issue(&mut self, now_ns: u64, shared: &mut ThreadState) -> std::io::Result<()> {
+        let (plan, sent_before, was_waiting) = (shared.plan, self.sent, self.is_waiting());
+        while self.has_room(plan) && shared.budget > 0 {
+            let due_ns = match self.schedule {
+                Some(schedule) => schedule.due_ns(self.sent),
+                None if was_waiting => break,
+                None => now_ns,
+            };
+            if due_ns > now_ns || due_ns >= plan.end_ns {
+                break;
             }
+            plan.template.append(actor((shared.keys)()), self.sent, &mut self.connection.output);
+            shared.budget -= u64::from(now_ns >= plan.warmup_ns);
+            self.sent += 1;
+            self.due_ns.push_back(due_ns);
         }
+        if self.sent == sent_before {
+            return Ok(());
+        }
+        if !was_waiting {
+            self.quiet_since_ns = now_ns;
+        }
+        self.connection.send()
     }
 
     /// Returns the time of the next request, if only time determines it.
     pub fn next_issue_ns(&self, plan: &Plan) -> Option<u64> {
-        match self.pace {
-            Pace::Open(schedule) if self.sent - self.received < plan.pipeline => {
-                Some(schedule.due_ns(self.sent)).filter(|due_ns| *due_ns < plan.end_ns)
-            }
-            _ => None,
-        }
+        let schedule = self.schedule.filter(|_| self.has_room(plan))?;
+        Some(schedule.due_ns(self.sent)).filter(|due_ns| *due_ns < plan.end_ns)
     }
 
     /// Reads the replies that have arrived by `now_ns`, and adds them to `measured`: errors always, denials and
     /// latencies only after the warm-up.
     pub fn receive(&mut self, now_ns: u64, measured: &mut Measurements, warmup_ns: u64) -> anyhow::Result<()> {
-        let ReplyCounts { replies, denied, errors, .. } = self.connection.receive(self.warm_up(warmup_ns))?;
-        ensure!(replies <= self.sent - self.received, "the server sent a reply without a request");
+        let in_warm_up = self.due_ns.iter().take_while(|due_ns| **due_ns < warmup_ns).count();
+        let ReplyCounts { replies, denied, errors, .. } = self.connection.receive(in_warm_up as u64)?;
+        ensure!(replies <= self.due_ns.len() as u64, "the server sent a reply without a request");
         if replies > 0 {
             self.quiet_since_ns = now_ns;
             measured.last_reply_ns = now_ns;
             measured.errors += errors;
             measured.denied += denied;
-            self.record(replies, now_ns, &mut measured.latencies, warmup_ns);
+            for due_ns in self.due_ns.drain(..replies as usize) {
+                measured.record(due_ns, now_ns, warmup_ns);
+            }
         }
         Ok(())
     }
 
     /// Ends the run at `now_ns`. Counts requests that are due and have no reply.
-    pub fn give_up(&mut self, now_ns: u64, plan: &Plan, measured: &mut Measurements) {
-        let due = match self.pace {
-            Pace::Closed { .. } => self.sent,
-            Pace::Open(schedule) => schedule.due_before(plan.end_ns.min(now_ns)).max(self.sent),
-        };
-        measured.unanswered += self.record(due - self.received, now_ns, &mut measured.latencies, plan.warmup_ns);
-    }
-
-    /// Records the next `count` replies at `now_ns`. Returns the number of them that were due after the warm-up.
-    fn record(&mut self, count: u64, now_ns: u64, latencies: &mut Histogram<u64>, warmup_ns: u64) -> u64 {
-        let first = self.received;
-        self.received += count;
-        self.sent = self.sent.max(self.received);
-        match self.pace {
-            Pace::Closed { batch_due_ns } if batch_due_ns < warmup_ns => 0,
-            Pace::Closed { batch_due_ns } => {
-                latencies.saturating_record_n(now_ns.saturating_sub(batch_due_ns), count);
-                count
-            }
-            Pace::Open(schedule) => {
-                let due = (first..self.received).map(|index| schedule.due_ns(index)).filter(|due| *due >= warmup_ns);
-                due.map(|due_ns| latencies.saturating_record(now_ns.saturating_sub(due_ns))).count() as u64
-            }
-        }
-    }
-
-    /// Returns how many of the next replies belong to the warm-up.
-    fn warm_up(&self, warmup_ns: u64) -> u64 {
-        match self.pace {
-            Pace::Closed { batch_due_ns } if batch_due_ns < warmup_ns => u64::MAX,
-            Pace::Closed { .. } => 0,
-            Pace::Open(schedule) => schedule.due_before(warmup_ns).saturating_sub(self.received),
+    pub fn give_up(&self, now_ns: u64, plan: &Plan, measured: &mut Measurements) {
+        let is_due = |due_ns: &u64| *due_ns < plan.end_ns.min(now_ns);
+        let unsent = (self.sent..).map_while(|index| Some(self.schedule?.due_ns(index)).filter(is_due));
+        for due_ns in self.due_ns.iter().copied().chain(unsent) {
+            measured.unanswered += u64::from(measured.record(due_ns, now_ns, plan.warmup_ns));
         }
     }
 }
@@ -344,36 +307,12 @@ impl Schedule {
         Self { interval_ns: NANOS_PER_SECOND as f64 / rate, turn, turns, block }
     }
 
-    /// Returns the due time of this connection's request number `index`.
+    /// Returns the due time of this connection's request number `index`. It is exact to the nanosecond for the first hundred
+    /// days.
     pub fn due_ns(&self, index: u64) -> u64 {
         let (round, place) = (index / self.block, index % self.block);
-        self.due_ns_of_all((round * self.turns + self.turn) * self.block + place)
-    }
-
-    /// Returns the number of this connection's requests that are due before `time_ns`.
-    pub fn due_before(&self, time_ns: u64) -> u64 {
-        let all = self.all_due_before(time_ns);
-        let round = self.turns * self.block;
-        let in_this_round = (all % round).saturating_sub(self.turn * self.block).min(self.block);
-        all / round * self.block + in_this_round
-    }
-
-    /// Returns the due time of the request with this index among the requests of all connections. It is exact to the
-    /// nanosecond for the first hundred days.
-    fn due_ns_of_all(&self, index: u64) -> u64 {
-        (index as f64 * self.interval_ns) as u64
-    }
-
-    fn all_due_before(&self, time_ns: u64) -> u64 {
-        let mut count = (time_ns as f64 / self.interval_ns) as u64;
-        // The division is rounded, so the due times themselves correct it.
-        while self.due_ns_of_all(count) < time_ns {
-            count += 1;
-        }
-        while count > 0 && self.due_ns_of_all(count - 1) >= time_ns {
-            count -= 1;
-        }
-        count
+        let index_of_all = (round * self.turns + self.turn) * self.block + place;
+        (index_of_all as f64 * self.interval_ns) as u64
     }
 }
 
@@ -395,20 +334,20 @@ mod tests {
 
     #[test]
     fn each_second_has_as_many_requests_as_the_rate() {
-        let total: u64 = (0..50).map(|turn| Schedule::new(12_345.0, turn, 50, 32).due_before(NANOS_PER_SECOND)).sum();
-        assert_eq!(total, 12_345);
+        let due = |turn| {
+            let schedule = Schedule::new(12_345.0, turn, 50, 32);
+            (0..).take_while(|index| schedule.due_ns(*index) < NANOS_PER_SECOND).count()
+        };
+        assert_eq!((0..50).map(due).sum::<usize>(), 12_345);
     }
 
     proptest! {
         #[test]
-        fn requests_due_before_a_time_have_earlier_due_times(
-            rate in 0.01..1e7_f64, turns in 1..500_u64, turn in 0..500_u64, block in 1..40_u64,
-            time_ns in 0..1_000_000_000_000_u64,
+        fn due_times_of_a_connection_never_decrease(
+            rate in 0.01..1e7_f64, turns in 1..500_u64, turn in 0..500_u64, block in 1..40_u64, index in 0..1_000_000_u64,
         ) {
             let schedule = Schedule::new(rate, turn % turns, turns, block);
-            let count = schedule.due_before(time_ns);
-            prop_assert!(count == 0 || schedule.due_ns(count - 1) < time_ns);
-            prop_assert!(schedule.due_ns(count) >= time_ns);
+            prop_assert!(schedule.due_ns(index) <= schedule.due_ns(index + 1));
         }
     }
 }
