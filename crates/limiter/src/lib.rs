@@ -34,8 +34,8 @@ use self::plan::REQUEST_WEIGHT;
 pub use self::plan::effects::{Intent, Settlement};
 pub use self::plan::{DEFAULT_MAX_RESERVATION_TTL, Payload, Plan, PlanBuilder, ReservationId, Reserve, Together};
 pub use self::refusal::{
-    BadReservationId, ErrorClass, LimiterError, MAX_CLIENT_ID, MAX_ID_TEXT, MAX_IDEMPOTENCY_KEY, MAX_TOGETHER, Refusal,
-    RefusedMember, Remedy,
+    AdminError, BadReservationId, ErrorClass, LimiterError, MAX_CLIENT_ID, MAX_ID_TEXT, MAX_IDEMPOTENCY_KEY,
+    MAX_TOGETHER, Refusal, RefusedMember, Remedy,
 };
 use self::register::Register;
 pub use self::register::memory::{DEFAULT_MAX_ACTOR_LIMITS, DEFAULT_MAX_OVERRIDES};

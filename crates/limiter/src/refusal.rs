@@ -228,6 +228,7 @@ pub(super) const MAX_PROGRAM: usize = 64;
 
 /// A reason why counters or limits of actors cannot be listed or changed.
 #[derive(Debug, Clone, thiserror::Error)]
+#[expect(missing_docs, reason = "each variant has a text")]
 pub enum AdminError {
     #[error("no rule is called '{0}'")]
     NoSuchName(String),

@@ -12,7 +12,6 @@ use rustix::process::{Signal, getpid, kill_process};
 use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 
-use super::errors;
 use super::net::work::{MAX_AT_ONCE, WorkSlot, WorkSlots};
 use divvy_access::audit::{Action, AuditLog, Caller, Change, PendingChange, State, Unavailable};
 use divvy_access::{Authority, Category, ClientIdentity, DEFAULT_USER, User};
@@ -27,7 +26,8 @@ use divvy_limiter::inspection::{
     DEFAULT_COUNT, Order, Ranked, RuleRanking, RuleStatus, TopOf, Window, hits_of, listed,
 };
 use divvy_limiter::{
-    ALL_RULES, ActiveRules, ErrorClass, Intent, Limiter, LimiterError, PlanBuilder, Refusal, Remedy, RuleCount, Scope,
+    ALL_RULES, ActiveRules, AdminError, ErrorClass, Intent, Limiter, LimiterError, PlanBuilder, Refusal, Remedy,
+    RuleCount, Scope,
 };
 
 /// Carries out operations. Clones share the limiter and the audit log.
@@ -40,7 +40,7 @@ pub struct Operations {
     pub slots: WorkSlots,
     /// Held from reading what applies to an actor until it is changed, so that the audit log has the state before the change.
     exceptions: Arc<Mutex<()>>,
-    started: Instant,
+    pub started: Instant,
 }
 
 /// The client who asks for a change.
@@ -99,49 +99,34 @@ pub fn caller_name(identity: &ClientIdentity) -> Option<Arc<str>> {
 
 /// Reason why an operation failed.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{text}")]
-pub struct OperationError {
-    class: ErrorClass,
-    remedy: Option<Remedy>,
-    text: String,
-    /// The text for the audit log, if it says more than the client may know.
-    full_text: Option<String>,
-}
-
-impl OperationError {
-    fn of(error: impl LimiterError) -> Self {
-        Self { class: error.class(), remedy: error.remedy(), text: error.to_string(), full_text: None }
-    }
-
-    /// Describes what may succeed later.
-    fn failing(text: String) -> Self {
-        Self { class: ErrorClass::StoreFailure, remedy: None, text, full_text: None }
-    }
-
-    /// Describes an error in an entry of a list in the request.
-    fn of_entry(error: impl LimiterError, list: &str, index: usize) -> Self {
-        let of = Self::of(error);
-        match of.class {
-            ErrorClass::Forbidden => of,
-            _ => Self { text: format!("{list}/{index}: {}", of.text), ..of },
-        }
-    }
-}
-
-impl From<Unavailable> for OperationError {
-    fn from(error: Unavailable) -> Self {
-        // For a client, the audit log is one of the server's stores: the change may succeed later.
-        Self::failing(error.to_string())
-    }
+pub enum OperationError {
+    #[error(transparent)]
+    Refused(#[from] AdminError),
+    /// An entry of a list in the request is refused.
+    #[error("{list}/{index}: {error}")]
+    RefusedEntry { list: &'static str, index: usize, error: AdminError },
+    /// The audit log cannot be written.
+    #[error(transparent)]
+    Unrecorded(#[from] Unavailable),
+    #[error("{1}")]
+    Failed(ErrorClass, String),
 }
 
 impl LimiterError for OperationError {
     fn class(&self) -> ErrorClass {
-        self.class
+        match self {
+            Self::Refused(error) | Self::RefusedEntry { error, .. } => error.class(),
+            // For a client, the audit log is one of the server's stores: the change may succeed later.
+            Self::Unrecorded(_) => ErrorClass::StoreFailure,
+            Self::Failed(class, _) => *class,
+        }
     }
 
     fn remedy(&self) -> Option<Remedy> {
-        self.remedy
+        match self {
+            Self::Refused(error) | Self::RefusedEntry { error, .. } => error.remedy(),
+            Self::Unrecorded(_) | Self::Failed(..) => None,
+        }
     }
 }
 
@@ -194,7 +179,7 @@ impl Operations {
         };
         let scope = match operator.current_scope() {
             Ok(scope) => scope,
-            Err(refusal) => return Err(failed(pending, None, OperationError::of(refusal))),
+            Err(refusal) => return Err(failed(pending, None, AdminError::from(refusal).into())),
         };
         let before = request.state_before(edit);
         match request.change(edit, &scope, policy, before.clone()).await {
@@ -267,7 +252,7 @@ impl<'a> Request<'a> {
         let is_of_one = text("rule").is_some() && text("actor").is_some() && !is_listing;
         match inspection {
             Inspection::Exceptions(kind) if is_of_one => {
-                let found = self.limiter.exception_of(self.of(kind), scope).map_err(OperationError::of)?;
+                let found = self.limiter.exception_of(self.of(kind), scope)?;
                 let is_of_owner =
                     |found: &ListedException| text("owner").is_none_or(|owner| found.program.as_deref() == Some(owner));
                 let found = found.filter(is_of_owner);
@@ -276,8 +261,7 @@ impl<'a> Request<'a> {
             // A cursor continues a listing.
             Inspection::Exceptions(_) if text("since").is_some() && self.cursor().is_none() => {
                 let (since, count) = (self.text("since"), self.count(DEFAULT_PAGE));
-                let found =
-                    self.limiter.block_changes(self.filter(), since, count, scope).map_err(OperationError::of)?;
+                let found = self.limiter.block_changes(self.filter(), since, count, scope)?;
                 let set: Vec<_> = found.set.into_iter().map(|set| exception_value(ExceptionKind::Block, set)).collect();
                 let removed: Vec<_> =
                     found.removed.into_iter().map(|(rule, actor)| json!({ "rule": rule, "actor": actor })).collect();
@@ -286,11 +270,7 @@ impl<'a> Request<'a> {
             }
             Inspection::Exceptions(kind) => {
                 let (cursor, count) = (self.cursor(), self.count(DEFAULT_PAGE));
-                let page = self
-                    .limiter
-                    .exceptions(kind, self.filter(), cursor, count, scope)
-                    .await
-                    .map_err(OperationError::of)?;
+                let page = self.limiter.exceptions(kind, self.filter(), cursor, count, scope).await?;
                 let found: Vec<_> = page.exceptions.into_iter().map(|found| exception_value(kind, found)).collect();
                 let (next, sequence) = (page.next, page.sequence);
                 Ok(match kind {
@@ -302,7 +282,7 @@ impl<'a> Request<'a> {
                 })
             }
             Inspection::Counters => {
-                let page = self.limiter.counters(self.counters(), scope).await.map_err(OperationError::of)?;
+                let page = self.limiter.counters(self.counters(), scope).await?;
                 let counters = page.content.into_iter().map(|counter| {
                     json!({
                         "actor": counter.actor,
@@ -315,8 +295,7 @@ impl<'a> Request<'a> {
             }
             Inspection::Status => {
                 let (actor, count) = (self.arguments.pairs().cloned().unwrap_or_default(), self.count(DEFAULT_PAGE));
-                let page =
-                    self.limiter.status(&actor, self.cursor(), count, scope).await.map_err(OperationError::of)?;
+                let page = self.limiter.status(&actor, self.cursor(), count, scope).await?;
                 let rules: Vec<_> = page.content.into_iter().map(status_value).collect();
                 Ok(json!({ "rules": rules, "next": page.next }))
             }
@@ -330,17 +309,17 @@ impl<'a> Request<'a> {
                     return self.rank_all(order, window, count, scope);
                 }
                 let of = TopOf { rule: self.rule(), order, window, count };
-                let ranked = self.limiter.top(of, scope).map_err(OperationError::of)?;
+                let ranked = self.limiter.top(of, scope)?;
                 Ok(rankings_value(&ranked.rule, order, window, std::slice::from_ref(&ranked), count))
             }
             Inspection::Rules => {
-                let policy = self.limiter.active_rules().ok_or(Refusal::NoRules).map_err(OperationError::of)?;
+                let policy = self.limiter.active_rules().ok_or(AdminError::from(Refusal::NoRules))?;
                 let describe = |(index, rule)| rule_value(index, rule, hits_of(&policy, index, rule, scope));
                 Ok(json!({ "rules": listed(&policy, scope).map(describe).collect::<Vec<_>>() }))
             }
             Inspection::Explanation => {
                 let operation = self.arguments.pairs().cloned().unwrap_or_default();
-                Ok(serde_json::to_value(self.limiter.explain(&operation, scope).map_err(OperationError::of)?)
+                Ok(serde_json::to_value(self.limiter.explain(&operation, scope).map_err(AdminError::from)?)
                     .unwrap_or_default())
             }
             Inspection::Statistics => Ok(stats::show(self.limiter, started, text("section")).await),
@@ -350,12 +329,12 @@ impl<'a> Request<'a> {
 
     /// Ranks the actors of all rules but canaries, which deny nothing.
     fn rank_all(self, order: Order, window: Window, count: usize, scope: &Scope) -> Result<Value, OperationError> {
-        let policy = self.limiter.active_rules().ok_or(Refusal::NoRules).map_err(OperationError::of)?;
+        let policy = self.limiter.active_rules().ok_or(AdminError::from(Refusal::NoRules))?;
         let mut rankings = Vec::new();
         for (index, rule) in listed(&policy, scope).filter(|(_, rule)| rule.match_policy != MatchPolicy::Canary) {
             let name = rule.name(index);
             let of = TopOf { rule: RuleName::Name(&name), order, window, count };
-            rankings.push(self.limiter.top(of, scope).map_err(OperationError::of)?);
+            rankings.push(self.limiter.top(of, scope)?);
         }
         Ok(if rankings.is_empty() { Value::Null } else { rankings_value(ALL_RULES, order, window, &rankings, count) })
     }
@@ -392,16 +371,15 @@ impl<'a> Request<'a> {
                 let (credits, reason) = (self.arguments.number("credits"), self.arguments.text("reason"));
                 let owner = self.arguments.text("owner");
                 let terms = ExceptionTerms { credits, reason, program: owner, lasts: self.lasts() };
-                limiter.set_exception(self.of(kind), terms, scope).await.map_err(OperationError::of)?;
+                limiter.set_exception(self.of(kind), terms, scope).await?;
                 // Another client may have removed it since.
-                let found = limiter.exception_of(self.of(kind), scope).map_err(OperationError::of)?;
+                let found = limiter.exception_of(self.of(kind), scope)?;
                 let reply = found.map_or(Value::Null, |found| exception_value(kind, found));
                 Ok(Done { reply, before, after: Some(State::exception(credits, seconds, reason, owner)) })
             }
             Edit::RemoveException(kind) => {
                 let owner = self.arguments.text("owner");
-                let was_there =
-                    limiter.remove_exception(self.of(kind), owner, scope).await.map_err(OperationError::of)?;
+                let was_there = limiter.remove_exception(self.of(kind), owner, scope).await?;
                 // Another server that shares the store may have set it a moment ago.
                 let before = before.or_else(|| was_there.then(State::default));
                 Ok(Done { reply: json!({ "removed": was_there }), before, after: None })
@@ -420,16 +398,19 @@ impl<'a> Request<'a> {
                 let edits: Vec<_> = edits.collect();
                 let made = limiter.edit_exceptions(&edits, program, scope).await;
                 let counts = made.map_err(|(index, error)| match index {
-                    Some(index) if index < removed.len() => OperationError::of_entry(error, "remove", index),
-                    Some(index) => OperationError::of_entry(error, "set", index - removed.len()),
-                    None => OperationError::of(error),
+                    Some(index) if error.class() != ErrorClass::Forbidden => {
+                        let (list, index) =
+                            index.checked_sub(removed.len()).map_or(("remove", index), |index| ("set", index));
+                        OperationError::RefusedEntry { list, index, error }
+                    }
+                    _ => error.into(),
                 })?;
                 let EditCounts { set, removed, kept, full } = counts;
                 let reply = json!({ "set": set, "removed": removed, "kept": kept, "full": full });
                 Ok(Done { reply, before: None, after: Some(State::of("set", set).with("removed", removed)) })
             }
             Edit::ForgetCounters => {
-                let page = limiter.forget_counters(self.counters(), scope).await.map_err(OperationError::of)?;
+                let page = limiter.forget_counters(self.counters(), scope).await?;
                 Ok(forgotten(page.content, json!({ "forgotten": page.content, "next": page.next })))
             }
             Edit::ResetCounters => {
@@ -441,7 +422,7 @@ impl<'a> Request<'a> {
                 builder.add(&self.arguments.pairs().cloned().unwrap_or_default(), Intent::Forget, None);
                 let mut plan = builder.build();
                 limiter.apply(&mut plan).await;
-                let count = plan.report().forgotten(0).map_err(OperationError::of)? as u64;
+                let count = plan.report().forgotten(0).map_err(AdminError::from)? as u64;
                 Ok(forgotten(count, json!({ "forgotten": count })))
             }
             Edit::BackUp => match limiter.store().backup(self.text("name")).await {
@@ -452,15 +433,15 @@ impl<'a> Request<'a> {
                 Err(error) => {
                     let is_mistake = error.is_the_client_s();
                     let class = if is_mistake { ErrorClass::BadRequest } else { ErrorClass::StoreFailure };
-                    let full_text = error.to_string();
-                    let text = if is_mistake { full_text.clone() } else { errors::hide_paths(&error) };
-                    Err(OperationError { class, remedy: None, text, full_text: Some(full_text) })
+                    Err(OperationError::Failed(class, error.to_string()))
                 }
             },
             // The signal reaches each part that has files. No part sees it twice if there are two at once.
             Edit::Reload => match kill_process(getpid(), Signal::HUP) {
                 Ok(()) => Ok(Done { reply: json!({ "reloading": true }), before: None, after: None }),
-                Err(error) => Err(OperationError::failing(format!("cannot send SIGHUP: {error}"))),
+                Err(error) => {
+                    Err(OperationError::Failed(ErrorClass::StoreFailure, format!("cannot send SIGHUP: {error}")))
+                }
             },
         }
     }
@@ -579,10 +560,9 @@ pub fn change_of(action: Action, arguments: &Arguments) -> Change {
 
 /// Records why a change was not made.
 fn failed(pending: PendingChange, before: Option<State>, error: OperationError) -> OperationError {
-    let text = error.full_text.as_ref().unwrap_or(&error.text);
-    match error.class {
-        ErrorClass::StoreFailure => pending.fail(before, text),
-        _ => pending.refuse(text),
+    match error.class() {
+        ErrorClass::StoreFailure => pending.fail(before, &error),
+        _ => pending.refuse(&error),
     }
     error
 }
