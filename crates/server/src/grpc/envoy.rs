@@ -7,6 +7,7 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use hyper::{HeaderMap, Response};
 use prost::Message;
 use tonic::{Code as TonicCode, Status};
@@ -152,8 +153,8 @@ impl RateLimits {
         let Some(answer) = answer else { return Vec::new() };
         let mut headers = HeaderMap::new();
         answer.write_headers(self.settings.headers, &mut headers, &mut Vec::new());
-        let written =
-            headers.iter().filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())));
+        let bytes = Bytes::copy_from_slice;
+        let written = headers.iter().map(|(name, value)| (bytes(name.as_ref()), bytes(value.as_bytes())));
         written.map(|(key, value)| HeaderValue { key, value }).collect()
     }
 
@@ -244,7 +245,7 @@ fn status(report: Report<'_>, index: usize, brought: Option<OwnLimit>) -> Result
         return Ok(descriptor_status(report.outcome(index)?.into(), Some(own.describe())));
     }
     let Standing { verdict, text, limit, .. } = report.standing(index)?;
-    Ok(descriptor_status(verdict, limit.map(|limit| describe(text.to_owned(), limit))))
+    Ok(descriptor_status(verdict, limit.map(|limit| describe(Bytes::copy_from_slice(text.as_bytes()), limit))))
 }
 
 fn own_answer(own: &OwnLimit, outcome: Outcome) -> Answer<'static> {
@@ -323,12 +324,12 @@ impl OwnLimit {
     /// Describes the limit for a reply.
     pub fn describe(&self) -> RateLimit {
         let Self { requests_per_unit, unit, .. } = *self;
-        RateLimit { requests_per_unit, unit: unit.into(), name: String::new() }
+        RateLimit { requests_per_unit, unit: unit.into(), name: Bytes::new() }
     }
 }
 
 /// Describes a limit for a reply. The unit is unknown if the limit has no time, or if its time is not one of the units.
-pub fn describe(name: String, limit: &Limit) -> RateLimit {
+pub fn describe(name: Bytes, limit: &Limit) -> RateLimit {
     let (credits, time_ns) = limit.rate().unwrap_or((limit.capacity(), 0));
     let fits = |(_, seconds): &(Unit, u64)| time_ns == seconds * NANOS_PER_SECOND;
     let unit = UNITS.into_iter().find(fits).map_or(Unit::Unknown, |(unit, _)| unit);

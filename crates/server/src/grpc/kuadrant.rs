@@ -5,6 +5,7 @@
 //! Sources: `limitador-server/proto/kuadrantrls.proto` in <https://github.com/Kuadrant/limitador>, and
 //! <https://github.com/Kuadrant/architecture/blob/main/rfcs/0021-token-rate-limit-reservations.md>.
 
+use bytes::Bytes;
 use prost_types::Duration;
 use tonic::Status;
 
@@ -109,11 +110,11 @@ impl RateLimits {
         let reserved = |report: Report<'_>, _: &Work| report.reserved_together().map_err(refuse);
         let reserving = self.reserving_calls.ask(call.origin, request_memory, &mut call.work, add, reserved);
         let Some(id) = reserving.await? else {
-            return Ok(ReserveResponse { code: Code::OverLimit.into(), reservation_id: String::new() });
+            return Ok(ReserveResponse { code: Code::OverLimit.into(), reservation_id: Bytes::new() });
         };
         // A commit without an id is a report, under the rules in force at that time.
         let reservation_id =
-            if id.is_of_nothing() { String::new() } else { self.limiter.write_id(id).map_err(refuse)? };
+            if id.is_of_nothing() { Bytes::new() } else { self.limiter.write_id(id).map_err(refuse)?.into() };
         Ok(ReserveResponse { code: Code::Ok.into(), reservation_id })
     }
 

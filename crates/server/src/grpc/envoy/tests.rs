@@ -66,7 +66,7 @@ fn limit_of_envoy_is_a_fixed_window() {
     };
     let hour = Limit::FixedWindow(FixedWindow::new(7, 3600 * NANOS_PER_SECOND).unwrap());
     let own = with(7, RateLimitUnit::Hour).unwrap();
-    assert_eq!((own.limit(), own.describe()), (Some(hour), describe(String::new(), &hour)));
+    assert_eq!((own.limit(), own.describe()), (Some(hour), describe(Bytes::new(), &hour)));
     let own = with(0, RateLimitUnit::Month).unwrap();
     let described = RateLimit { unit: Unit::Month.into(), ..Default::default() };
     assert_eq!((own.limit(), own.describe()), (None, described));
