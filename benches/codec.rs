@@ -59,7 +59,7 @@ fn resp(c: &mut Criterion) {
             let bytes = black_box(&bytes);
             let consumed = decoder.decode(bytes).unwrap().unwrap();
             match Command::parse(decoder.arguments(bytes)).unwrap() {
-                Command::Hit(hit) => hit.pairs.read_into(&mut operation, DEFAULT_MAX_PAIRS).unwrap(),
+                Command::Ask(_, hit) => hit.pairs.read_into(&mut operation, DEFAULT_MAX_PAIRS).unwrap(),
                 other => panic!("{other:?}"),
             }
             consumed

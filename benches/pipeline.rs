@@ -86,7 +86,9 @@ fn pipeline(c: &mut Criterion) {
             limiter.begin(&mut builder, &Scope::EVERYTHING);
             let mut rest = burst.as_slice();
             while let Ok(Some(consumed)) = decoder.decode(rest) {
-                let Ok(Command::Hit(hit)) = Command::parse(decoder.arguments(rest)) else { panic!("a hit") };
+                let Ok(Command::Ask(Intent::Hit, hit)) = Command::parse(decoder.arguments(rest)) else {
+                    panic!("a hit")
+                };
                 hit.pairs.read_into(&mut operation, 256).expect("pairs");
                 builder.add(&operation, Intent::Hit, None);
                 rest = &rest[consumed..];

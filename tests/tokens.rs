@@ -166,7 +166,7 @@ fn every_other_route_and_call_refuses_a_token() {
 
     let client = Http2Client::connect(guarded.server.grpc);
     let reflection = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
-    for path in Rpc::ALL.iter().map(|rpc| rpc.path()).chain([reflection]) {
+    for path in Rpc::ALL.iter().map(|rpc| rpc.name()).chain([reflection]) {
         let refused = client.send(call(path, &format!("Bearer {token}"), &()));
         assert_eq!(refused.grpc_status.as_deref(), Some("7"), "{path}");
         assert_eq!(client.send(call(path, &format!("Bearer {token}A"), &())).status, 401, "{path}");

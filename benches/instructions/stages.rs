@@ -76,7 +76,8 @@ fn resp(hits: u64) {
     let (mut decoder, mut operation, mut out) = (Decoder::new(Limits::default()), Operation::new(), Vec::new());
     for _ in 0..hits {
         decoder.decode(black_box(REQUEST)).unwrap().unwrap();
-        let command::Command::Hit(hit) = command::Command::parse(decoder.arguments(REQUEST)).unwrap() else {
+        let command::Command::Ask(Intent::Hit, hit) = command::Command::parse(decoder.arguments(REQUEST)).unwrap()
+        else {
             unreachable!("a hit")
         };
         hit.pairs.read_into(&mut operation, 256).unwrap();
@@ -337,7 +338,7 @@ fn resp_hits_from(mut bench: HitBench, ip: impl Fn(u64) -> String, hits: u64) {
         let mut rest = black_box(burst.as_slice());
         while !rest.is_empty() {
             let consumed = decoder.decode(rest).expect("valid RESP").expect("a whole request");
-            let Ok(command::Command::Hit(hit)) = command::Command::parse(decoder.arguments(rest)) else {
+            let Ok(command::Command::Ask(Intent::Hit, hit)) = command::Command::parse(decoder.arguments(rest)) else {
                 unreachable!("a hit")
             };
             hit.pairs.read_into(&mut bench.operation, 256).expect("pairs");

@@ -49,7 +49,7 @@ fn answer(request: Arguments) {
     let mut out = Vec::new();
     let mut reply = ReplyWriter::new(&mut out, Version::Resp3);
     match Command::parse(request) {
-        Ok(Command::Hit(priced) | Command::Peek(priced)) => {
+        Ok(Command::Ask(_, priced)) => {
             if let Err(error) = priced.pairs.read_into(&mut Operation::new(), 4) {
                 reply.error(error);
             }

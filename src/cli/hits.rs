@@ -19,7 +19,8 @@ use super::terminal::{printable, quote};
 use super::values::{Pair, operation_of, pair};
 use divvy_access::DEFAULT_USER;
 use divvy_core::units::{self, Time};
-use divvy_server::protocol::line::{ErrorCode, Reply, format_auth, format_hit, is_welcome, parse_reply};
+use divvy_server::protocol::line::{Reply, format_auth, format_hit, is_welcome, parse_reply};
+use divvy_telemetry::metrics::ErrorKind;
 
 /// Maximum time to connect, and maximum time for an answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -377,7 +378,7 @@ fn hit_over_line_protocol(server: &ServerArgs, pairs: &[Pair], address: &str) ->
         ensure!(is_welcome(&answer), "{address} refused the password: {answer}");
     }
     match parse_reply(&ask(&request)?).with_context(|| format!("{address} does not speak divvy's line protocol"))? {
-        Reply::Error { code, .. } if code == ErrorCode::Unauthenticated.as_str() => {
+        Reply::Error { code, .. } if code == ErrorKind::Unauthenticated.name() => {
             bail!("{address} requires a password: set DIVVY_PASSWORD, or give --password")
         }
         Reply::Error { code, reason } => bail!("{address} answered with an error: {code}: {reason}"),

@@ -143,7 +143,7 @@ async fn serve(args: &ServeArgs, given: &ArgMatches) -> anyhow::Result<ExitCode>
         logging::dropped_lines,
     );
     let (draining, at_once) = stop_signals()?;
-    let reloads = args.http.has_page(&metrics_path)?.then(RecentReloads::new);
+    let reloads = args.http.has_page(&metrics_path)?.then(Arc::<RecentReloads>::default);
     if reloads.is_some() {
         metrics.hits.count_each_rule();
     }

@@ -182,16 +182,16 @@ pub fn request(rpc: Rpc, authorization: &str, descriptors: Vec<RateLimitDescript
     match rpc {
         Rpc::EnvoyShouldRateLimit | Rpc::KuadrantCheckRateLimit | Rpc::KuadrantReport => {
             let message = RateLimitRequest { domain, descriptors, ..RateLimitRequest::default() };
-            call(rpc.path(), authorization, &message)
+            call(rpc.name(), authorization, &message)
         }
         Rpc::KuadrantReserve => {
             let message = ReserveRequest { domain, descriptors, amount: 3, ttl: None };
-            call(rpc.path(), authorization, &message)
+            call(rpc.name(), authorization, &message)
         }
         Rpc::KuadrantCommit => {
             let reservation_id = Bytes::copy_from_slice(id.as_bytes());
             let message = CommitRequest { domain, descriptors, reservation_id, actual_amount: 2 };
-            call(rpc.path(), authorization, &message)
+            call(rpc.name(), authorization, &message)
         }
     }
 }

@@ -128,20 +128,12 @@ impl Endpoint {
     }
 
     /// Returns the number of words of the command in Redis's notation: -2 stands for two or more.
-    #[expect(clippy::indexing_slicing, reason = "the index is smaller than the length, and `get` is not const")]
-    pub const fn arity(&self) -> i64 {
-        let mut words = if self.command.1.is_empty() { 1 } else { 2 };
-        let (mut is_open, mut index) = (false, 0);
-        while index < self.fields.len() {
-            let Field { place, kind, is_required, .. } = *self.fields[index];
-            let is_position = matches!(place, Place::Position);
-            words += (is_position && is_required) as i64;
-            // Fields with any number of words, and those that may be missing.
-            let is_single = is_position && is_required && !matches!(kind, Kind::Pairs | Kind::Rule);
-            is_open = is_open || !(is_single || matches!(place, Place::Nowhere));
-            index += 1;
-        }
-        if is_open { -words } else { words }
+    pub fn arity(&self) -> i64 {
+        let is_word = |field: &&Field| field.place == Place::Position && field.is_required;
+        let is_single = |field: &Field| is_word(&field) && !matches!(field.kind, Kind::Pairs | Kind::Rule);
+        let fields = || self.fields.iter().copied();
+        let words = fields().filter(is_word).count() as i64 + if self.command.1.is_empty() { 1 } else { 2 };
+        if fields().all(|field| is_single(field) || field.place == Place::Nowhere) { words } else { -words }
     }
 }
 

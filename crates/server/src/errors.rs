@@ -20,7 +20,7 @@ use divvy_telemetry::metrics::{ErrorKind, Metrics};
 const MAX_REASON: usize = 200;
 
 /// The errors of this process.
-static LOG: LazyLock<ErrorLog> = LazyLock::new(ErrorLog::new);
+pub static ERROR_LOG: LazyLock<ErrorLog> = LazyLock::new(ErrorLog::new);
 
 /// The client that got an error.
 #[derive(Debug, Clone, Default)]
@@ -46,14 +46,15 @@ pub struct LastError {
     pub reason: String,
 }
 
-struct ErrorLog {
+/// The last error of each kind on each front.
+pub struct ErrorLog {
     clock: Clock,
     samples: Vec<Sample>,
 }
 
 /// The last error of one kind on one front.
 struct Sample {
-    front: &'static str,
+    front: Protocol,
     kind: ErrorKind,
     throttle: LogThrottle,
     last: Mutex<Option<LastError>>,
@@ -68,36 +69,22 @@ pub fn count(
     reason: impl Display,
 ) {
     metrics.errors.count(kind);
-    note(front, kind, client, reason);
-}
-
-/// Notes an error as the last one of its kind. Does not count it.
-pub fn note(front: Protocol, kind: ErrorKind, client: impl FnOnce() -> ErrorClient, reason: impl Display) {
-    LOG.note(front, kind, client, reason);
-}
-
-/// Returns the last error of each kind on each front.
-pub fn last() -> Vec<LastError> {
-    LOG.last()
+    ERROR_LOG.note(front, kind, client, reason);
 }
 
 impl ErrorLog {
     fn new() -> Self {
         let sample = |front, kind| Sample { front, kind, throttle: LogThrottle::at_rate(1), last: Mutex::default() };
-        let samples = Protocol::ALL
-            .map(Protocol::front)
-            .into_iter()
-            .flat_map(|front| ErrorKind::ALL.map(|kind| sample(front, kind)));
+        let samples = Protocol::ALL.into_iter().flat_map(|front| ErrorKind::ALL.map(|kind| sample(front, kind)));
         Self { clock: Clock::system(), samples: samples.collect() }
     }
 
-    fn note(&self, front: Protocol, kind: ErrorKind, client: impl FnOnce() -> ErrorClient, reason: impl Display) {
-        let front = front.front();
-        let Some(sample) = self.samples.iter().find(|sample| sample.front == front && sample.kind == kind) else {
-            return;
-        };
-        let at = self.clock.now();
-        let (mut reason, client) = (reason.to_string(), client());
+    /// Notes an error as the last one of its kind. Does not count it.
+    pub fn note(&self, front: Protocol, kind: ErrorKind, client: impl FnOnce() -> ErrorClient, reason: impl Display) {
+        let is_of = |sample: &&Sample| (sample.front, sample.kind) == (front, kind);
+        let Some(sample) = self.samples.iter().find(is_of) else { return };
+        let (at, front, client) = (self.clock.now(), front.name(), client());
+        let mut reason = reason.to_string();
         reason.truncate(reason.floor_char_boundary(MAX_REASON));
         sample.throttle.say_at(at, |more| {
             let (peer, user) = (client.peer.map(tracing::field::display), client.user.as_deref());
@@ -110,7 +97,8 @@ impl ErrorLog {
         }
     }
 
-    fn last(&self) -> Vec<LastError> {
+    /// Returns the last error of each kind on each front.
+    pub fn last(&self) -> Vec<LastError> {
         self.samples.iter().filter_map(|sample| sample.last.lock().clone()).collect()
     }
 }

@@ -56,10 +56,11 @@ use self::http::HttpFront;
 use self::http::page::Page;
 pub use self::http::{ApiSettings, DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
 use self::line::LineFront;
-use self::net::accept::{Acceptor, ConnectionBounds, MAX_PARTINGS, Workers};
+use self::net::accept::{Acceptor, MAX_PARTINGS, Workers};
 pub use self::net::accept::{BLOCKING_KEEP_ALIVE, MAX_BLOCKING_THREADS, bind, default_threads};
 use self::net::auth::FrontGuards;
 pub use self::net::connection::{DEFAULT_REQUEST_TIMEOUT, DEFAULT_WRITE_TIMEOUT, Timeouts};
+use self::net::places::Places;
 use self::net::tls::Tls;
 pub use self::net::{auth, sessions, tls};
 pub use self::recent_reloads::{RecentReloads, RulesReload};
@@ -144,12 +145,10 @@ pub async fn run(
     let stopping = CancellationToken::new();
     let acceptor = Acceptor {
         workers: Workers::start(threads)?,
-        bounds: ConnectionBounds::new(limits.max_connections, limits.max_connections_per_address),
-        memory: Arc::clone(&server.memory),
-        metrics: Arc::clone(server.limiter.metrics()),
+        places: Places::new(limits.max_connections, limits.max_connections_per_address),
+        server: server.clone(),
         connections: TaskTracker::new(),
         partings: Arc::new(Semaphore::new(MAX_PARTINGS)),
-        limits,
         stopping: stopping.clone(),
         closing: CancellationToken::new(),
     };

@@ -11,18 +11,17 @@ use super::errors::{self, Terms};
 use super::net::accept::Front;
 use super::net::auth::{Gate, Guard};
 use super::net::connection::{self, ConnectionContext, Cut, NextStep, Output, Session};
-use super::net::memory::{self, BufferMemory, RequestMemory, pooled};
+use super::net::memory::{self, RequestMemory, pooled};
 use super::net::protocol::Protocol;
 use super::net::stream::Stream;
-use super::server_context::Limits;
 use super::server_context::ServerContext;
 use crate::protocol::line::{
-    ErrorCode, LineDecoder, RequestError, parse_auth, parse_request, write_error, write_verdict, write_welcome,
+    LineDecoder, RequestError, parse_auth, parse_request, write_error, write_verdict, write_welcome,
 };
 use divvy_access::{Category, Forbidden, Given, LoginError};
 use divvy_core::clock::ceil_seconds;
 use divvy_core::rules::Operation;
-use divvy_limiter::{Intent, Limiter, PlanBuilder, Report};
+use divvy_limiter::{Intent, PlanBuilder, Report};
 use divvy_telemetry::metrics::{Bound, ErrorKind, FrontRequests, Metrics, RequestKind, RequestTally};
 
 /// Hints for clients. The protocol has no leases, and cannot list rules.
@@ -42,18 +41,16 @@ const TOO_MANY_LOGINS: &str = "Too many logins are being verified: try again.";
 
 /// The front.
 pub struct LineFront {
-    limiter: Arc<Limiter>,
+    server: ServerContext,
     requests: FrontRequests,
-    limits: Limits,
     guard: Option<Arc<Guard>>,
-    memory: Arc<BufferMemory>,
 }
 
 impl LineFront {
     /// Creates the front. `guard` logs clients in.
     pub fn new(server: &ServerContext, guard: Option<Arc<Guard>>) -> Self {
-        let ServerContext { limiter, limits, memory, .. } = server.clone();
-        Self { requests: limiter.metrics().requests.front(Protocol::Line.front()), limiter, limits, guard, memory }
+        let requests = server.limiter.metrics().requests.front(Protocol::Line.name());
+        Self { server: server.clone(), requests, guard }
     }
 }
 
@@ -66,7 +63,7 @@ impl Front for LineFront {
         context: ConnectionContext,
     ) -> impl Future<Output = ()> + Send + 'static {
         let session = LineSession::new(self, Gate::new(self.guard.clone(), context.peer, context.certificate.clone()));
-        connection::serve(stream, BytesMut::new(), session, self.limits.timeouts, context)
+        connection::serve(stream, BytesMut::new(), session, self.server.limits.timeouts, context)
     }
 }
 
@@ -112,16 +109,16 @@ enum Reply {
     Verdict,
     /// Confirmation of the right password.
     Welcome,
-    Error(ErrorCode, Cow<'static, str>),
+    Error(ErrorKind, Cow<'static, str>),
 }
 
 impl LineSession {
     fn new(front: &Arc<LineFront>, gate: Gate) -> Self {
-        let limits = front.limits;
+        let limits = front.server.limits;
         let max_line = if gate.is_open() { limits.max_line } else { limits.max_line.min(UNAUTHENTICATED_MAX_LINE) };
         let client = LineClient {
             decoder: LineDecoder::new(max_line),
-            request_memory: RequestMemory::new(&front.memory),
+            request_memory: RequestMemory::new(&front.server.memory),
             gate,
             tally: RequestTally::default(),
         };
@@ -143,7 +140,7 @@ impl LineClient {
         let mut owed = 0;
         loop {
             if replies.len() == MAX_BATCH
-                || owed >= front.limits.write_threshold
+                || owed >= front.server.limits.write_threshold
                 || !self.request_memory.fits(builder.weight())
             {
                 return Stop::Continue;
@@ -152,15 +149,15 @@ impl LineClient {
                 Ok(None) => return Stop::Read,
                 Ok(Some(line)) => line,
                 Err(error) => {
-                    front.limiter.metrics().limits.reached.count(Bound::Line);
+                    front.server.limiter.metrics().limits.reached.count(Bound::Line);
                     self.tally.count(RequestKind::Invalid);
-                    replies.push(Reply::Error(ErrorCode::Unknown, error.to_string().into()));
+                    replies.push(Reply::Error(ErrorKind::Unknown, error.to_string().into()));
                     return Stop::Close;
                 }
             };
             let consumed = line.consumed;
             if !std::mem::take(&mut has_waited)
-                && !self.request_memory.admits(&front.limiter, builder.weight(), consumed)
+                && !self.request_memory.admits(&front.server.limiter, builder.weight(), consumed)
             {
                 return Stop::Memory(consumed);
             }
@@ -187,20 +184,20 @@ impl LineClient {
     /// Reads a hit that the client may send into `operation`, or describes the error.
     fn read(&self, front: &LineFront, line: &[u8], operation: &mut Operation) -> Result<(), Reply> {
         match self.gate.may(Category::Hit) {
-            Ok(()) => parse_request(line, operation, front.limits.max_pairs).map_err(|error| {
+            Ok(()) => parse_request(line, operation, front.server.limits.max_pairs).map_err(|error| {
                 if let RequestError::TooManyPairs { .. } = error {
-                    front.limiter.metrics().limits.reached.count(Bound::Pairs);
+                    front.server.limiter.metrics().limits.reached.count(Bound::Pairs);
                 }
-                Reply::Error(error.code(), error.to_string().into())
+                Reply::Error(error.kind(), error.to_string().into())
             }),
-            Err(_) if !self.gate.is_open() => Err(Reply::Error(ErrorCode::Unauthenticated, NO_PASSWORD.into())),
+            Err(_) if !self.gate.is_open() => Err(Reply::Error(ErrorKind::Unauthenticated, NO_PASSWORD.into())),
             Err(Forbidden(category)) => {
                 if let Some(guard) = self.gate.guard() {
                     guard.count_forbidden();
                 }
                 let category = category.name();
                 let text = format!("This user has no permission for requests of the category {category}.");
-                Err(Reply::Error(ErrorCode::Unknown, text.into()))
+                Err(Reply::Error(ErrorKind::Unknown, text.into()))
             }
         }
     }
@@ -213,7 +210,7 @@ impl LineClient {
         let consumed = line.consumed;
         let (reply, kind) = match opened {
             Ok(()) => {
-                self.decoder.set_max_line(front.limits.max_line);
+                self.decoder.set_max_line(front.server.limits.max_line);
                 (Reply::Welcome, RequestKind::Connection)
             }
             Err(LoginError::Wrong) => (Reply::refused_login(WRONG_PASSWORD), RequestKind::Invalid),
@@ -228,7 +225,7 @@ impl LineClient {
 
 impl Reply {
     fn refused_login(reason: &'static str) -> Self {
-        Self::Error(ErrorCode::Unauthenticated, reason.into())
+        Self::Error(ErrorKind::Unauthenticated, reason.into())
     }
 }
 
@@ -238,7 +235,7 @@ impl Work {
         for reply in self.replies.drain(..) {
             match reply {
                 Reply::Welcome => write_welcome(output),
-                Reply::Error(code, text) => write_counted_error(output, metrics, gate, code, text),
+                Reply::Error(kind, text) => write_counted_error(output, metrics, gate, kind, text),
                 Reply::Verdict => {
                     match report.verdict(index) {
                         Ok(verdict) => {
@@ -246,7 +243,7 @@ impl Work {
                         }
                         Err(refusal) => {
                             let text = errors::describe(&refusal, &TERMS);
-                            write_counted_error(output, metrics, gate, ErrorCode::Unknown, text);
+                            write_counted_error(output, metrics, gate, ErrorKind::Unknown, text);
                         }
                     }
                     index += 1;
@@ -256,19 +253,14 @@ impl Work {
     }
 }
 
-fn write_counted_error(output: &mut Vec<u8>, metrics: &Metrics, gate: &Gate, code: ErrorCode, reason: impl Display) {
-    let kind = match code {
-        ErrorCode::UnknownCommand => ErrorKind::UnknownCommand,
-        ErrorCode::Unauthenticated => ErrorKind::Unauthenticated,
-        ErrorCode::Unknown => ErrorKind::Unknown,
-    };
+fn write_counted_error(output: &mut Vec<u8>, metrics: &Metrics, gate: &Gate, kind: ErrorKind, reason: impl Display) {
     errors::count(metrics, Protocol::Line, kind, || gate.error_client(), &reason);
-    write_error(output, code, reason);
+    write_error(output, kind, reason);
 }
 
 impl Session for LineSession {
     fn has_room(&self) -> bool {
-        self.front.limiter.has_room()
+        self.front.server.limiter.has_room()
     }
 
     fn is_admitted(&self) -> bool {
@@ -277,7 +269,7 @@ impl Session for LineSession {
 
     async fn answer(&mut self, input: &mut BytesMut, output: &mut Output<'_>) -> NextStep {
         let Self { front, client } = self;
-        let (limiter, mut work, mut has_waited) = (&front.limiter, memory::take::<Box<Work>>(), false);
+        let (limiter, mut work, mut has_waited) = (&front.server.limiter, memory::take::<Box<Work>>(), false);
         let next = loop {
             let (scope, mut stop) = (client.gate.identity().scope().clone(), Stop::Read);
             let Ok(asked) = limiter.ask(&scope, |builder| {
@@ -312,7 +304,7 @@ impl Session for LineSession {
     }
 
     fn cut(&mut self, cut: Cut, output: &mut Vec<u8>) {
-        let metrics = self.front.limiter.metrics();
-        write_counted_error(output, metrics, &self.client.gate, ErrorCode::Unknown, cut);
+        let metrics = self.front.server.limiter.metrics();
+        write_counted_error(output, metrics, &self.client.gate, ErrorKind::Unknown, cut);
     }
 }

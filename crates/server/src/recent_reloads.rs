@@ -1,7 +1,6 @@
 //! The last reloads of the rules, for the live page.
 
 use std::fmt::Display;
-use std::sync::Arc;
 
 use serde::Serialize;
 use tokio::sync::watch;
@@ -15,11 +14,8 @@ const MAX_LINES: usize = 50;
 /// Maximum length of a line (bytes).
 const MAX_LINE: usize = 256;
 
-/// The last reloads. Its text has at most 280 KiB.
-#[derive(Debug)]
-pub struct RecentReloads {
-    reloads: watch::Sender<Vec<RulesReload>>,
-}
+/// The last reloads, the newest first. Their text has at most 280 KiB.
+pub type RecentReloads = watch::Sender<Vec<RulesReload>>;
 
 /// A reload of the rules.
 #[derive(Debug, Serialize)]
@@ -42,25 +38,13 @@ impl RulesReload {
     pub fn refused(time: u64, mistakes: impl ExactSizeIterator<Item = impl Display>) -> Self {
         Self { time, ok: false, lines: bounded(mistakes.map(|mistake| format!("problem {mistake}"))) }
     }
-}
 
-impl RecentReloads {
-    /// Creates a log without reloads.
-    pub fn new() -> Arc<Self> {
-        Arc::new(Self { reloads: watch::Sender::default() })
-    }
-
-    /// Adds a reload, in place of the oldest one if there are too many.
-    pub fn add(&self, reload: RulesReload) {
-        self.reloads.send_modify(|reloads| {
-            reloads.insert(0, reload);
+    /// Adds it to the last reloads, in place of the oldest one if there are too many.
+    pub fn add_to(self, reloads: &RecentReloads) {
+        reloads.send_modify(|reloads| {
+            reloads.insert(0, self);
             reloads.truncate(MAX_RELOADS);
         });
-    }
-
-    /// Returns the reloads, the newest first, and their changes.
-    pub fn follow(&self) -> watch::Receiver<Vec<RulesReload>> {
-        self.reloads.subscribe()
     }
 }
 
@@ -77,13 +61,12 @@ mod tests {
 
     #[test]
     fn newest_reloads_are_kept_within_bounds() {
-        let log = RecentReloads::new();
+        let log = RecentReloads::default();
         for time in 0..100 {
-            log.add(RulesReload::succeeded(time, (0..1_000).map(|_| "ö".repeat(1_000))));
+            RulesReload::succeeded(time, (0..1_000).map(|_| "ö".repeat(1_000))).add_to(&log);
         }
-        log.add(RulesReload::refused(100, ["a mistake"].iter()));
-        let reloads = log.follow();
-        let reloads = reloads.borrow();
+        RulesReload::refused(100, ["a mistake"].iter()).add_to(&log);
+        let reloads = log.borrow();
         assert_eq!(reloads.iter().map(|reload| reload.time).collect::<Vec<_>>(), (81..=100).rev().collect::<Vec<_>>());
         assert_eq!((reloads[0].ok, &reloads[0].lines[..]), (false, &["problem a mistake".to_owned()][..]));
         assert_eq!(reloads[1].lines.len(), MAX_LINES + 1);

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use futures_util::stream::unfold;
 use hyper::header::{HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{StatusCode, Uri};
-use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -20,7 +19,7 @@ use super::rules::{Candidates, View};
 use divvy_access::Category;
 use divvy_limiter::Scope;
 use divvy_server::RulesReload;
-use divvy_server::http::page::{Answered, Problem, Reply, of_type};
+use divvy_server::http::page::{Answered, NoPlace, Place, Problem, Reply, of_type};
 
 /// Seconds after which a page without a stream may try again.
 const RETRY: HeaderValue = HeaderValue::from_static("5");
@@ -31,10 +30,17 @@ const RETRY: HeaderValue = HeaderValue::from_static("5");
 /// The query is not valid, or too many streams are open.
 pub fn open(ui: &Arc<Ui>, viewer: Viewer, uri: &Uri) -> Answered {
     let view = View::parse(uri)?;
-    let place = ui
-        .streams
-        .open(viewer.account(ui))
-        .map_err(|reason| Problem::new(StatusCode::SERVICE_UNAVAILABLE, reason).with_header(RETRY_AFTER, RETRY))?;
+    let place = ui.streams.take(viewer.account(ui).map(Into::into)).map_err(|reached| {
+        let max = ui.settings.max_streams;
+        let reason = match reached {
+            NoPlace::InTotal => format!("{max} streams are open, which is the maximum (--ui-streams)"),
+            NoPlace::OfKey => {
+                let share = "which is the share of one user (half of --ui-streams)";
+                format!("this user has {} open streams, {share}", share_of_user(max))
+            }
+        };
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, reason).with_header(RETRY_AFTER, RETRY)
+    })?;
     let events = unfold(EventStream::new(Arc::clone(ui), viewer, view, place), |mut stream| async {
         let event = stream.next().await?;
         Some((event, stream))
@@ -43,6 +49,12 @@ pub fn open(ui: &Arc<Ui>, viewer: Viewer, uri: &Uri) -> Answered {
     // Otherwise nginx would collect events before it passes them on.
     response.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     Ok(response)
+}
+
+/// Returns the maximum number of streams of one user: half of them, so that it does not take the streams of all others. Viewers
+/// without a user share one account, and there is no share.
+pub fn share_of_user(max_streams: usize) -> usize {
+    max_streams.div_ceil(2)
 }
 
 /// The stream of one page.
@@ -58,13 +70,13 @@ struct EventStream {
     /// The rules that the page may show, as of the last event.
     candidates: Option<Candidates>,
     has_ended: bool,
-    _place: StreamPlace,
+    _place: Place<Box<str>>,
 }
 
 impl EventStream {
-    fn new(ui: Arc<Ui>, viewer: Viewer, view: View, place: StreamPlace) -> Self {
+    fn new(ui: Arc<Ui>, viewer: Viewer, view: View, place: Place<Box<str>>) -> Self {
         let (mut samples, mut health) = (ui.sampler.latest.subscribe(), ui.health_event.subscribe());
-        let mut reloads = ui.settings.reloads.follow();
+        let mut reloads = ui.settings.reloads.subscribe();
         samples.mark_changed();
         health.mark_changed();
         reloads.mark_changed();
@@ -146,75 +158,4 @@ impl EventStream {
 
 fn event(name: &str, data: &str) -> Bytes {
     format!("event: {name}\ndata: {data}\n\n").into()
-}
-
-/// The open streams: their maximum, and the user of each one.
-#[derive(Debug)]
-pub struct Streams {
-    max: usize,
-    users: Mutex<Vec<Option<Box<str>>>>,
-}
-
-/// The place of an open stream, until it is dropped.
-#[derive(Debug)]
-pub struct StreamPlace {
-    streams: Arc<Streams>,
-    user: Option<Box<str>>,
-}
-
-impl Streams {
-    /// Allows this number of streams.
-    pub fn new(max: usize) -> Arc<Self> {
-        Arc::new(Self { max, users: Mutex::default() })
-    }
-
-    /// Takes a place. One user gets half of them, so that it does not take the streams of all others. Without a `user`, all
-    /// viewers share one account, and there is no share.
-    ///
-    /// # Errors
-    /// All places are taken, or the user has its share of them.
-    fn open(self: &Arc<Self>, user: Option<&str>) -> Result<StreamPlace, String> {
-        let mut users = self.users.lock();
-        if users.len() >= self.max {
-            return Err(format!("{} streams are open, which is the maximum (--ui-streams)", self.max));
-        }
-        let of_user = users.iter().filter(|known| known.as_deref() == user).count();
-        if user.is_some() && of_user >= self.max.div_ceil(2) {
-            let share = "which is the share of one user (half of --ui-streams)";
-            return Err(format!("this user has {of_user} open streams, {share}"));
-        }
-        users.push(user.map(Into::into));
-        Ok(StreamPlace { streams: Arc::clone(self), user: user.map(Into::into) })
-    }
-}
-
-impl Drop for StreamPlace {
-    fn drop(&mut self) {
-        let mut users = self.streams.users.lock();
-        if let Some(place) = users.iter().position(|user| *user == self.user) {
-            users.swap_remove(place);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_user_takes_half_of_the_streams() {
-        let streams = Streams::new(3);
-        let of_ann = [streams.open(Some("ann")).unwrap(), streams.open(Some("ann")).unwrap()];
-        assert!(streams.open(Some("ann")).unwrap_err().starts_with("this user has 2 open streams"));
-        let of_bob = streams.open(Some("bob")).unwrap();
-        assert!(streams.open(Some("carl")).unwrap_err().starts_with("3 streams are open"));
-        drop(of_ann);
-        let again = [streams.open(Some("ann")).unwrap(), streams.open(Some("carl")).unwrap()];
-        assert!(streams.open(None).is_err());
-        drop((of_bob, again));
-        assert!(streams.users.lock().is_empty());
-        // Viewers without accounts share all streams.
-        let _all = [None; 3].map(|user| streams.open(user).unwrap());
-        assert!(streams.open(None).is_err());
-    }
 }

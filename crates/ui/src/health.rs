@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::Ui;
 use divvy_core::clock::NANOS_PER_SECOND;
-use divvy_server::http::page::{LastError, hide_paths, last_errors};
+use divvy_server::http::page::{ERROR_LOG, LastError, count_counters, hide_paths};
 
 /// Time between two samples.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -19,8 +19,6 @@ const INTERVAL: Duration = Duration::from_secs(5);
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 /// The state of a value that is not near its bound.
 const OK: &str = "ok";
-/// Timeout for the store to count its counters. Health without that number is better than none.
-const STORE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Ui {
     /// Samples the health of the server for all pages, forever.
@@ -36,9 +34,7 @@ impl Ui {
 
     async fn health(self: &Arc<Self>) -> Option<Value> {
         let slot = self.slots.take().await;
-        let limiter = Arc::clone(&self.limiter);
-        let count = slot.run(async move { limiter.approximate_len().await });
-        let counters = timeout(STORE_TIMEOUT, count).await.ok().and_then(|counted| counted.ok()?.ok());
+        let counters = count_counters(&self.limiter, &slot).await;
         let ui = Arc::clone(self);
         slot.run(spawn_blocking(move || ui.describe_health(counters))).await.ok()?.ok()
     }
@@ -61,7 +57,7 @@ impl Ui {
             "store": self.limiter.store().name(),
             "errors": numbers.errors(),
             // The last error of each kind on each front.
-            "last_errors": last_errors().into_iter().map(last_error).collect::<Vec<_>>(),
+            "last_errors": ERROR_LOG.last().into_iter().map(last_error).collect::<Vec<_>>(),
         })
     }
 

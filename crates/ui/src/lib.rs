@@ -28,13 +28,13 @@ use hyper::{Method, Response, StatusCode};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use self::feed::Streams;
+use self::feed::share_of_user;
 use self::history::Sampler;
 use divvy_access::{Category, Digest};
 use divvy_limiter::Limiter;
 use divvy_server::auth::Guard;
 use divvy_server::http::page::{
-    Answered, Page, Problem, Reply, RequestBody, RequestOrigin, WorkSlots, empty, not_found, of_type,
+    Answered, Page, Places, Problem, Reply, RequestBody, RequestOrigin, WorkSlots, empty, not_found, of_type,
 };
 use divvy_server::{Health, Limits, RecentReloads, keep_running};
 use divvy_telemetry::metrics::{FrontRequests, RequestKind, Task};
@@ -78,7 +78,7 @@ pub struct Ui {
     sampler: Arc<Sampler>,
     /// The last event `health`; `None` while no page is open.
     health_event: watch::Sender<Option<Arc<str>>>,
-    streams: Arc<Streams>,
+    streams: Arc<Places<Box<str>>>,
     slots: WorkSlots,
     /// Cancelled when the server accepts no more connections, so that streams end.
     stopping: CancellationToken,
@@ -96,7 +96,7 @@ impl Ui {
         Arc::new(Self {
             sampler: Sampler::new(Arc::clone(&limiter)),
             health_event: watch::Sender::default(),
-            streams: Streams::new(settings.max_streams),
+            streams: Places::new(settings.max_streams, Some(share_of_user(settings.max_streams))),
             slots: WorkSlots::new(MAX_AT_ONCE),
             stopping: CancellationToken::new(),
             settings,

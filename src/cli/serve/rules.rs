@@ -132,7 +132,7 @@ impl RulesFile {
     /// Shows a reload on the live page.
     fn show(&self, reload: RulesReload) {
         if let Some(reloads) = &self.reloads {
-            reloads.add(reload);
+            reload.add_to(reloads);
         }
     }
 }

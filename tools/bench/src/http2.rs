@@ -33,7 +33,7 @@ impl CallHeads {
         ensure!(body_length <= MAX_FRAME, "the message is longer than {MAX_FRAME} bytes");
         // POST and http have numbers.
         let mut first = vec![0x83, 0x86];
-        let path = Rpc::EnvoyShouldRateLimit.path();
+        let path = Rpc::EnvoyShouldRateLimit.name();
         let fields = [":path", path, ":authority", addr, "content-type", "application/grpc", "te", "trailers"];
         for [name, value] in fields.as_chunks().0 {
             first.push(0x40);

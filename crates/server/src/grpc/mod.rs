@@ -40,6 +40,7 @@ use super::net::memory;
 use super::net::protocol::Protocol;
 use super::server_context::ServerContext;
 use divvy_access::{Category, LoginError};
+use divvy_core::named_values;
 use divvy_telemetry::metrics::{Bound, FrontRequests, RequestKind, Task};
 
 /// Maximum memory per byte of a message once it is decoded. The shortest descriptors have only a few bytes.
@@ -48,49 +49,30 @@ const DECODED: usize = 24;
 /// Name of the whole server in gRPC's health protocol.
 const WHOLE_SERVER: &str = "";
 
-/// An RPC of the rate limit services. All of them need the category of hits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rpc {
-    /// Envoy's.
-    EnvoyShouldRateLimit,
-    /// Kuadrant's: whether there are credits.
-    KuadrantCheckRateLimit,
-    /// Kuadrant's: what was used.
-    KuadrantReport,
-    /// Kuadrant's: sets credits aside.
-    KuadrantReserve,
-    /// Kuadrant's: what was used of a reservation.
-    KuadrantCommit,
+named_values! {
+    /// An RPC of the rate limit services, with its path. All of them need the category of hits.
+    Rpc {
+        /// Envoy's.
+        EnvoyShouldRateLimit = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+        /// Kuadrant's: whether there are credits.
+        KuadrantCheckRateLimit = "/kuadrant.service.ratelimit.v1.RateLimitService/CheckRateLimit",
+        /// Kuadrant's: what was used.
+        KuadrantReport = "/kuadrant.service.ratelimit.v1.RateLimitService/Report",
+        /// Kuadrant's: sets credits aside.
+        KuadrantReserve = "/kuadrant.service.ratelimit.v1.RateLimitService/Reserve",
+        /// Kuadrant's: what was used of a reservation.
+        KuadrantCommit = "/kuadrant.service.ratelimit.v1.RateLimitService/Commit",
+    }
 }
 
 impl Rpc {
-    /// All RPCs.
-    pub const ALL: [Self; 5] = [
-        Self::EnvoyShouldRateLimit,
-        Self::KuadrantCheckRateLimit,
-        Self::KuadrantReport,
-        Self::KuadrantReserve,
-        Self::KuadrantCommit,
-    ];
-
-    /// Returns the path of its calls.
-    pub const fn path(self) -> &'static str {
-        match self {
-            Self::EnvoyShouldRateLimit => "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
-            Self::KuadrantCheckRateLimit => "/kuadrant.service.ratelimit.v1.RateLimitService/CheckRateLimit",
-            Self::KuadrantReport => "/kuadrant.service.ratelimit.v1.RateLimitService/Report",
-            Self::KuadrantReserve => "/kuadrant.service.ratelimit.v1.RateLimitService/Reserve",
-            Self::KuadrantCommit => "/kuadrant.service.ratelimit.v1.RateLimitService/Commit",
-        }
-    }
-
     fn find(path: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|rpc| rpc.path() == path)
+        Self::ALL.into_iter().find(|rpc| rpc.name() == path)
     }
 
     /// Returns the name of its service.
     fn service(self) -> &'static str {
-        self.path().split('/').nth(1).unwrap_or_default()
+        self.name().split('/').nth(1).unwrap_or_default()
     }
 }
 
@@ -148,7 +130,7 @@ impl GrpcFront {
         let ServerContext { limiter, limits, memory, health, .. } = server.clone();
         let metrics = Arc::clone(limiter.metrics());
         let (reporter, checks) = tonic_health::server::health_reporter();
-        let counts = metrics.requests.front(Protocol::Grpc.front());
+        let counts = metrics.requests.front(Protocol::Grpc.name());
         tokio::spawn(async move {
             keep_running(Task::Probe, &metrics, || health.follow(|state| report(reporter.clone(), state.is_ok())))
                 .await;
@@ -318,6 +300,6 @@ mod tests {
         let paths = services.flat_map(|(file, service)| {
             service.method.iter().map(move |method| format!("/{}.{}/{}", file.package(), service.name(), method.name()))
         });
-        assert!(paths.eq(Rpc::ALL.map(Rpc::path)));
+        assert!(paths.eq(Rpc::ALL.map(Rpc::name)));
     }
 }

@@ -31,11 +31,12 @@ const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub async fn scrape(limiter: Arc<Limiter>, slots: &WorkSlots) -> Response<Reply> {
     // A scrape takes a thread and memory, so it waits for a slot.
     let slot = slots.take().await;
-    let counters = live_counters(&limiter, &slot).await;
+    let counters = count_counters(&limiter, &slot).await;
     // RocksDB may have to read files.
     let render = tokio::task::spawn_blocking(move || {
         let mut metrics = limiter.store_metrics();
-        metrics.extend(counters);
+        let help = "Counters that the store remembers, including expired ones until they are dropped.";
+        metrics.extend(counters.map(|counted| Metric::gauge("divvy_live_counters", help, counted)));
         limiter.metrics().render(metrics).map_err(|error| error.to_string())
     });
     let rendered = slot.run(render).await.and_then(|rendered| rendered);
@@ -45,12 +46,11 @@ pub async fn scrape(limiter: Arc<Limiter>, slots: &WorkSlots) -> Response<Reply>
     }
 }
 
-async fn live_counters(limiter: &Arc<Limiter>, slot: &WorkSlot) -> Option<Metric> {
+/// Returns the number of counters in the store; `None` if the store is too slow or fails.
+pub async fn count_counters(limiter: &Arc<Limiter>, slot: &WorkSlot) -> Option<u64> {
     let counting = Arc::clone(limiter);
     let count = slot.run(async move { counting.approximate_len().await });
-    let counted = tokio::time::timeout(STORE_TIMEOUT, count).await.ok()?.ok()?.ok()?;
-    let help = "Counters that the store remembers, including expired ones until they are dropped.";
-    Some(Metric::gauge("divvy_live_counters", help, counted))
+    tokio::time::timeout(STORE_TIMEOUT, count).await.ok()?.ok()?.ok()
 }
 
 /// Default path of the metrics.

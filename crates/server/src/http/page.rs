@@ -11,10 +11,12 @@ use tokio_util::sync::CancellationToken;
 pub use super::api::body;
 pub use super::auth::{Refusal, check_category, recognize, too_many_logins};
 pub use super::cross_origin::{check_origin, host_in_uri};
+pub use super::monitoring::count_counters;
 pub use super::response::{Answered, Problem, empty, json, not_found, of_type};
 pub use super::transport::bodies::{Reply, RequestBody};
-pub use crate::errors::{LastError, hide_paths, last as last_errors};
+pub use crate::errors::{ERROR_LOG, LastError, hide_paths};
 pub use crate::net::auth::RequestOrigin;
+pub use crate::net::places::{NoPlace, Place, Places};
 pub use crate::net::work::WorkSlots;
 use divvy_telemetry::metrics::FrontRequests;
 

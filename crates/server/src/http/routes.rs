@@ -21,8 +21,9 @@ use super::transport::http1::HitSession;
 use super::transport::{CALL, LARGE_CALL, Responder};
 use super::{auth, cross_origin, monitoring};
 use crate::net::auth::{FrontGuards, Guard, RequestOrigin};
+use crate::net::places::Places;
 use crate::net::protocol::Protocol;
-use crate::net::work::{CallsInFlight, WorkSlots};
+use crate::net::work::WorkSlots;
 use crate::server_context::ServerContext;
 use divvy_access::Category;
 use divvy_api::{ENDPOINTS, Endpoint, find};
@@ -81,13 +82,7 @@ impl Target<'_> {
         match self {
             Self::Ask(_) | Self::Hits | Self::Reserve | Self::Commit(_) | Self::Renew(_) => true,
             Self::Operation(endpoint) => endpoint.has_body(),
-            Self::Check
-            | Self::CheckBelow
-            | Self::Release(_)
-            | Self::Description
-            | Self::Alive
-            | Self::Ready
-            | Self::Metrics => false,
+            _ => false,
         }
     }
 }
@@ -175,8 +170,8 @@ impl HttpFront {
         page: Option<Arc<dyn Page>>,
     ) -> Self {
         let bounds = BodyBounds { timeouts: server.limits.timeouts, memory: Arc::clone(&server.memory), expansion: 1 };
-        let requests = server.limiter.metrics().requests.front(Protocol::Http.front());
-        let api = Api { server: server.clone(), settings, requests, calls: CallsInFlight::default() };
+        let requests = server.limiter.metrics().requests.front(Protocol::Http.name());
+        let api = Api { server: server.clone(), settings, requests, calls: Places::new(usize::MAX, Some(1)) };
         Self { api, guards, bounds, metrics_path, scrapes: WorkSlots::new(MAX_SCRAPES), page }
     }
 
@@ -232,11 +227,11 @@ impl HttpFront {
             Target::Operation(endpoint) => endpoint.action().map(|action| change_of(action, &head.uri)),
             _ => None,
         };
-        let mut attempt = Attempt::new(&self.api, origin, guard.is_some(), change);
+        let mut attempt = Attempt { api: &self.api, origin, has_guard: guard.is_some(), change };
         let answered = async {
             admit(guard, route.category, &head.headers, is_of_page, origin).await?;
             self.api.requests.count(route.kind);
-            self.carry_out(target, head, body, origin, &mut attempt).await
+            self.carry_out(target, head, body, &mut attempt).await
         };
         let answered = answered.await;
         match &answered {
@@ -252,10 +247,9 @@ impl HttpFront {
         target: Target<'_>,
         head: &Parts,
         body: RequestBody,
-        origin: &RequestOrigin,
         attempt: &mut Attempt<'_>,
     ) -> Answered {
-        let api = &self.api;
+        let (api, origin) = (&self.api, attempt.origin);
         if matches!(
             target,
             Target::Ask(_) | Target::Hits | Target::Reserve | Target::Release(_) | Target::Commit(_) | Target::Renew(_)

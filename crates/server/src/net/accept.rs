@@ -5,7 +5,6 @@
 //! so waking it costs no other thread anything. With tokio's work-stealing scheduler, hits without pipelining cost half as much
 //! again.
 
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,7 +14,6 @@ use std::time::Duration;
 use std::{io, thread};
 
 use futures_util::poll;
-use parking_lot::Mutex;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::{Builder, Handle};
@@ -25,15 +23,15 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::connection::{self, ConnectionContext};
-use super::memory::BufferMemory;
+use super::places::{NoPlace, Places};
 use super::protocol::Protocol;
 use super::stream::{Plain, Stream, certificate_name};
 use super::tls::Tls;
 use crate::health::keep_running;
-use crate::server_context::Limits;
+use crate::server_context::ServerContext;
 use divvy_limiter::CallerTask;
 use divvy_telemetry::logging::LogThrottle;
-use divvy_telemetry::metrics::{Bound, FrontConnections, Metrics, Task};
+use divvy_telemetry::metrics::{Bound, FrontConnections, Task};
 
 /// Silence after which a connection is probed. Otherwise, clients that vanished without a FIN would keep occupying
 /// connections.
@@ -72,13 +70,11 @@ struct ServedFront<F> {
 /// The state that all accept loops share.
 pub struct Acceptor {
     pub workers: Workers,
-    pub bounds: Arc<ConnectionBounds>,
-    pub memory: Arc<BufferMemory>,
+    pub places: Arc<Places<IpAddr>>,
+    pub server: ServerContext,
     pub connections: TaskTracker,
     /// A permit for each refused connection that is being closed.
     pub partings: Arc<Semaphore>,
-    pub limits: Limits,
-    pub metrics: Arc<Metrics>,
     /// Cancelled when no more connections are accepted.
     pub stopping: CancellationToken,
     /// Cancelled when connections must end as soon as they have answered.
@@ -90,9 +86,9 @@ impl Acceptor {
     /// loop.
     pub async fn run<F: Front>(&self, listener: Option<TcpListener>, tls: Option<Arc<Tls>>, front: F) {
         let Some(listener) = listener else { return };
-        let connections = self.metrics.connections.front(F::PROTOCOL.front());
+        let connections = self.server.limiter.metrics().connections.front(F::PROTOCOL.name());
         let served = ServedFront { listener, tls, front: Arc::new(front), connections };
-        keep_running(Task::Accept, &self.metrics, || self.accept(&served)).await;
+        keep_running(Task::Accept, self.server.limiter.metrics(), || self.accept(&served)).await;
     }
 
     async fn accept<F: Front>(&self, served: &ServedFront<F>) {
@@ -124,15 +120,15 @@ impl Acceptor {
 
     fn start<F: Front>(&self, stream: TcpStream, peer: SocketAddr, served: &ServedFront<F>) {
         let ServedFront { tls, front, connections, .. } = served;
-        let place = match self.bounds.admit(peer.ip()) {
+        let place = match self.places.take(Some(network(peer.ip()))) {
             Ok(place) => place,
-            Err(bound) => {
+            Err(reached) => {
                 connections.refused.inc();
-                return self.refuse(stream, peer, bound, if tls.is_none() { F::PROTOCOL.too_many() } else { b"" });
+                return self.refuse(stream, peer, reached, if tls.is_none() { F::PROTOCOL.too_many() } else { b"" });
             }
         };
         let worker = self.workers.next();
-        let stream = match prepare(stream, worker, self.limits.timeouts.write) {
+        let stream = match prepare(stream, worker, self.server.limits.timeouts.write) {
             Ok(stream) => stream,
             Err(error) => {
                 CANNOT_SERVE.say(|more| tracing::warn!(%error, %peer, more, "cannot serve a connection"));
@@ -144,8 +140,8 @@ impl Acceptor {
             local: stream.local_addr().ok(),
             certificate: None,
             closing: self.closing.clone(),
-            memory: self.memory.share(),
-            metrics: Arc::clone(&self.metrics),
+            memory: self.server.memory.share(),
+            metrics: Arc::clone(self.server.limiter.metrics()),
         };
         let open = connections.opened();
         let Some(tls) = tls else {
@@ -157,7 +153,7 @@ impl Acceptor {
             self.connections.spawn_on(CallerTask::new(serve), worker);
             return;
         };
-        let (tls, front, limit) = (Arc::clone(tls), Arc::clone(front), self.limits.timeouts.handshake);
+        let (tls, front, limit) = (Arc::clone(tls), Arc::clone(front), self.server.limits.timeouts.handshake);
         let serve = async move {
             let secured = tokio::select! {
                 biased;
@@ -173,12 +169,15 @@ impl Acceptor {
         self.connections.spawn_on(CallerTask::new(serve), worker);
     }
 
-    fn refuse(&self, stream: TcpStream, peer: SocketAddr, bound: Bound, message: &[u8]) {
-        let (limit, from) = match bound {
-            Bound::ConnectionsPerAddress => (self.limits.max_connections_per_address.unwrap_or(0), " from one address"),
-            _ => (self.limits.max_connections, ""),
+    fn refuse(&self, stream: TcpStream, peer: SocketAddr, reached: NoPlace, message: &[u8]) {
+        let (bound, limit, from) = match reached {
+            NoPlace::OfKey => {
+                let limit = self.server.limits.max_connections_per_address.unwrap_or(0);
+                (Bound::ConnectionsPerAddress, limit, " from one address")
+            }
+            NoPlace::InTotal => (Bound::Connections, self.server.limits.max_connections, ""),
         };
-        self.metrics.limits.reached.count(bound);
+        self.server.limiter.metrics().limits.reached.count(bound);
         TOO_MANY.say(|more| tracing::warn!(%peer, limit, more, "too many connections{from}: refused a connection"));
         // Best effort: a new socket's buffer has room for a line, and nothing waits for it.
         let _ = stream.try_write(message);
@@ -237,79 +236,6 @@ fn listen(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
 
 /// Bits of an IPv6 address that identify a network. A customer can choose the other bits freely.
 const NETWORK_BITS: u32 = 64;
-
-/// The open connections, and the bounds on them.
-#[derive(Debug)]
-pub struct ConnectionBounds {
-    max_open: usize,
-    /// Maximum number from one address; `None` if only the total is bounded.
-    max_per_address: Option<usize>,
-    open: Mutex<OpenConnections>,
-}
-
-#[derive(Debug, Default)]
-struct OpenConnections {
-    all: usize,
-    /// Connections by address. Empty if addresses are not bounded.
-    addresses: HashMap<IpAddr, usize>,
-}
-
-impl ConnectionBounds {
-    pub fn new(max_open: usize, max_per_address: Option<usize>) -> Arc<Self> {
-        Arc::new(Self { max_open, max_per_address, open: Mutex::default() })
-    }
-
-    /// Admits a connection from `peer`.
-    ///
-    /// # Errors
-    /// The connection would exceed a bound.
-    pub fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<ConnectionPermit, Bound> {
-        let mut open = self.open.lock();
-        if open.all >= self.max_open {
-            return Err(Bound::Connections);
-        }
-        let address = match self.max_per_address {
-            None => None,
-            Some(most) => {
-                let address = network(peer);
-                let present = open.addresses.get(&address).copied().unwrap_or_default();
-                if present >= most {
-                    return Err(Bound::ConnectionsPerAddress);
-                }
-                open.addresses.insert(address, present + 1);
-                Some(address)
-            }
-        };
-        open.all += 1;
-        Ok(ConnectionPermit { bounds: Arc::clone(self), address })
-    }
-
-    fn leave(&self, address: Option<IpAddr>) {
-        let mut open = self.open.lock();
-        open.all -= 1;
-        if let Some(address) = address
-            && let Some(count) = open.addresses.get_mut(&address)
-        {
-            *count -= 1;
-            if *count == 0 {
-                open.addresses.remove(&address);
-            }
-        }
-    }
-}
-
-/// Permission for a connection to be open, until this is dropped.
-#[derive(Debug)]
-pub struct ConnectionPermit {
-    bounds: Arc<ConnectionBounds>,
-    address: Option<IpAddr>,
-}
-
-impl Drop for ConnectionPermit {
-    fn drop(&mut self) {
-        self.bounds.leave(self.address);
-    }
-}
 
 /// Returns the address, or the network that counts as one address.
 pub fn network(address: IpAddr) -> IpAddr {
@@ -402,24 +328,10 @@ mod tests {
     }
 
     #[test]
-    fn places_are_bounded_in_total_and_by_address_and_reusable() {
-        let bounds = ConnectionBounds::new(2, Some(1));
-        let first = bounds.admit(ip("192.0.2.1")).unwrap();
-        for again in ["192.0.2.1", "::ffff:192.0.2.1"] {
-            assert_eq!(bounds.admit(ip(again)).unwrap_err(), Bound::ConnectionsPerAddress);
+    fn addresses_of_one_client_count_as_one() {
+        for (one, other) in [("192.0.2.1", "::ffff:192.0.2.1"), ("2001:db8:0:1::1", "2001:db8:0:1:ffff::2")] {
+            assert_eq!(network(ip(one)), network(ip(other)));
         }
-        let _other = bounds.admit(ip("192.0.2.2")).unwrap();
-        assert_eq!(bounds.admit(ip("192.0.2.3")).unwrap_err(), Bound::Connections);
-        drop(first);
-        assert_eq!(bounds.open.lock().addresses.len(), 1, "clients that left are forgotten");
-        assert!(bounds.admit(ip("192.0.2.1")).is_ok());
-    }
-
-    #[test]
-    fn ipv6_network_counts_as_one_address() {
-        let bounds = ConnectionBounds::new(10, Some(1));
-        let _first = bounds.admit(ip("2001:db8:0:1::1")).unwrap();
-        assert_eq!(bounds.admit(ip("2001:db8:0:1:ffff::2")).unwrap_err(), Bound::ConnectionsPerAddress);
-        assert!(bounds.admit(ip("2001:db8:0:2::1")).is_ok());
+        assert_ne!(network(ip("2001:db8:0:1::1")), network(ip("2001:db8:0:2::1")));
     }
 }

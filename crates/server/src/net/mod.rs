@@ -8,12 +8,14 @@
 //! | [`connection`] | a connection's life: read, answer, write; the [`Session`](connection::Session) is the protocol's side |
 //! | [`auth`], [`sessions`] | logins, and where requests come from; logins of browsers |
 //! | [`memory`] | the budget of all buffers, memory of requests in work, buffers that are used again |
+//! | [`places`] | what may be open at the same time, in total and for each client |
 //! | [`work`] | bound on expensive requests, one call per key |
 
 pub mod accept;
 pub mod auth;
 pub mod connection;
 pub mod memory;
+pub mod places;
 pub mod protocol;
 pub mod sessions;
 pub mod stream;

@@ -1,13 +1,16 @@
 //! The protocols of the fronts, and clients on the wrong port. A connection's first bytes show another front's protocol, and the
 //! client is answered in that protocol.
 
-/// A protocol, and the port that serves it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
-    Line,
-    Resp,
-    Http,
-    Grpc,
+use divvy_core::named_values;
+
+named_values! {
+    /// A protocol, and the front that serves it. Its text is the name of the front in metrics and logs.
+    Protocol {
+        Line = "line",
+        Resp = "resp",
+        Http = "http",
+        Grpc = "grpc",
+    }
 }
 
 /// First bytes of HTTP/2.
@@ -18,19 +21,6 @@ const HTTP_1: &[u8] = b" HTTP/1.";
 const MAX_LINE: usize = 8 * 1024;
 
 impl Protocol {
-    /// All protocols.
-    pub const ALL: [Self; 4] = [Self::Line, Self::Resp, Self::Http, Self::Grpc];
-
-    /// Returns the name of the front in metrics and logs.
-    pub const fn front(self) -> &'static str {
-        match self {
-            Self::Line => "line",
-            Self::Resp => "resp",
-            Self::Http => "http",
-            Self::Grpc => "grpc",
-        }
-    }
-
     /// Returns the name of the protocol, and where to find it.
     fn name_and_port(self) -> (&'static str, &'static str) {
         match self {

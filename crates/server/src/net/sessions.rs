@@ -51,8 +51,7 @@ pub struct Sessions {
 }
 
 /// Hash of a session's id, which names the session within the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct SessionKey(Digest);
+pub type SessionKey = Digest;
 
 #[derive(Debug)]
 struct Session {
@@ -185,12 +184,6 @@ impl Sessions {
 
 fn single<T>(mut items: impl Iterator<Item = T>) -> Option<T> {
     items.next().filter(|_| items.next().is_none())
-}
-
-impl SessionKey {
-    fn of(id: &[u8]) -> Self {
-        Self(Digest::of(id))
-    }
 }
 
 impl Session {

@@ -46,7 +46,7 @@ impl Plain {
     fn refuse(&self, first: &[u8]) -> bool {
         static OF_TLS: LogThrottle = LogThrottle::new();
         static OF_OTHERS: LogThrottle = LogThrottle::new();
-        let (front, peer) = (self.protocol.front(), self.peer);
+        let (front, peer) = (self.protocol.name(), self.peer);
         let (throttle, answer, mistake) = if first.starts_with(&[HANDSHAKE, TLS_VERSION]) {
             (&OF_TLS, self.protocol.no_tls(), "TLS on a plaintext port: see --tls-cert and --tls-fronts")
         } else if let Some(answer) = self.protocol.answer_to_others(first) {

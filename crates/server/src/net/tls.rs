@@ -49,7 +49,7 @@ impl Tls {
         limit: Duration,
         context: &ConnectionContext,
     ) -> Option<TlsStream<TcpStream>> {
-        let (deadline, front, peer) = (Instant::now() + limit, protocol.front(), context.peer);
+        let (deadline, front, peer) = (Instant::now() + limit, protocol.name(), context.peer);
         if speaks_plain_text(&stream, deadline).await {
             self.count_failure(front, peer, "plain text on a TLS port: the client does not speak TLS");
             // Best effort: a new socket's buffer has room for a line.

@@ -102,13 +102,6 @@ pub struct CallGuard {
 }
 
 impl CallsInFlight {
-    /// Enters a call, unless another call has its key.
-    pub fn try_enter(&self, key: CallKey) -> Option<CallGuard> {
-        let (mut guard, permit) = self.queue(key);
-        guard.permit = Some(permit.try_acquire_owned().ok()?);
-        Some(guard)
-    }
-
     /// Waits until no other call has any of these keys, and enters. All calls acquire keys in the same order, so they cannot
     /// wait for each other in a circle.
     pub async fn enter(&self, mut keys: Vec<CallKey>) -> Vec<CallGuard> {
@@ -131,18 +124,6 @@ impl CallsInFlight {
             turns.entry(Arc::clone(&key)).or_insert_with(|| Turn { permit: Arc::new(Semaphore::new(1)), guards: 0 });
         turn.guards += 1;
         (CallGuard { calls: self.clone(), key, permit: None }, Arc::clone(&turn.permit))
-    }
-
-    /// Returns the number of keys that calls hold or wait for.
-    #[cfg(test)]
-    pub fn count(&self) -> usize {
-        self.turns.lock().len()
-    }
-
-    /// Returns the number of calls, counted once for each of their keys.
-    #[cfg(test)]
-    pub fn guard_count(&self) -> usize {
-        self.turns.lock().values().map(|turn| turn.guards).sum()
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
-use crate::errors::{self, LastError};
+use crate::errors::{ERROR_LOG, LastError};
 use divvy_core::clock::NANOS_PER_SECOND;
 use divvy_limiter::Limiter;
 use divvy_telemetry::logging::Escaped;
@@ -68,7 +68,7 @@ pub fn hits(limiter: &Limiter, status: &str) -> u64 {
 /// reason.
 pub fn errors(limiter: &Limiter) -> impl Iterator<Item = (&'static str, &'static str, String)> {
     let now = limiter.now();
-    errors::last().into_iter().map(move |LastError { front, kind, at, client, reason }| {
+    ERROR_LOG.last().into_iter().map(move |LastError { front, kind, at, client, reason }| {
         let age = now.distance(at) / NANOS_PER_SECOND;
         (front, kind.name(), format!("{age} s ago, {client}: {}", Escaped::error(&reason)))
     })

@@ -17,10 +17,11 @@ use std::fmt;
 
 pub use self::bucket_commands::BucketAsk;
 pub use self::describe::Question;
-pub use self::hit_commands::{Pairs, PricedOperation, ReserveAsk};
+pub use self::hit_commands::{Pairs, PricedOperation};
 use crate::protocol::resp::{Arguments, Version};
 use divvy_access::Category;
 use divvy_api::{ArgumentError, Endpoint, Kind};
+use divvy_limiter::{Intent, Reserve, Settlement};
 
 /// The cursor that begins a listing, and the one that ends it.
 pub const START: &str = "0";
@@ -30,32 +31,13 @@ const MAX_ECHOED: usize = 128;
 /// A request that names a known command and has valid arguments.
 #[derive(Debug, Clone, Copy)]
 pub enum Command<'a> {
-    /// `DIVVY.HIT key=value… [COST n] [ID text]`: takes credits.
-    Hit(PricedOperation<'a>),
-    /// `DIVVY.PEEK key=value… [COST n]`: returns the answer to a hit, without its effect.
-    Peek(PricedOperation<'a>),
-    /// `DIVVY.CHARGE key=value… [COST n] [ID text]`: counts credits that were used already.
-    Charge(PricedOperation<'a>),
-    /// `DIVVY.REFUND key=value… [COST n] [ID text]`: gives credits back.
-    Refund(PricedOperation<'a>),
+    /// `DIVVY.HIT`, `DIVVY.PEEK`, `DIVVY.CHARGE` or `DIVVY.REFUND`, with `key=value… [COST n] [ID text] [REPLY JSON]`.
+    Ask(Intent, PricedOperation<'a>),
     /// `DIVVY.RESERVE key=value… AMOUNT n TTL seconds [ID text]`: reserves credits.
-    Reserve(ReserveAsk<'a>),
-    /// `DIVVY.COMMIT id COST n`: counts the used credits of a reservation, and releases the rest.
-    Commit {
-        /// The reservation's id, as answered by `DIVVY.RESERVE`.
-        id: &'a [u8],
-        /// Credits that were used. May differ from the reserved amount.
-        cost: u64,
-    },
-    /// `DIVVY.RELEASE id`: releases a reservation.
-    Release(&'a [u8]),
-    /// `DIVVY.RENEW id [TTL seconds]`: extends a reservation.
-    Renew {
-        /// The reservation's id, as answered by `DIVVY.RESERVE`.
-        id: &'a [u8],
-        /// New TTL. `None` is valid only for leases, which last as long as their rule says.
-        ttl_seconds: Option<u32>,
-    },
+    Reserve(Pairs<'a>, Reserve<'a>),
+    /// `DIVVY.COMMIT id COST n`, `DIVVY.RELEASE id` or `DIVVY.RENEW id [TTL seconds]`, with the reservation's id as answered by
+    /// `DIVVY.RESERVE`.
+    Settle(&'a [u8], Settlement),
     /// `RL.REDUCE`, `RL.GET` and their variants. The reply has the tokens before the request.
     Tokens(BucketAsk<'a>),
     /// `RL.SESSIONIZE` and its variants. The reply has the tokens before, and the session's start (milliseconds since 1970).
@@ -72,8 +54,8 @@ pub enum Command<'a> {
     Hello(Hello<'a>),
     /// `AUTH [user] password`
     Auth(Credentials<'a>),
-    /// `SELECT 0`: selects the only database.
-    Select,
+    /// `SELECT 0`, `UNWATCH`, `CLIENT NO-EVICT` or `CLIENT NO-TOUCH`, which have no effect here.
+    Okay,
     /// `QUIT`: answers, then closes the connection.
     Quit,
     /// `RESET`: resets the connection to its initial state.
@@ -86,8 +68,6 @@ pub enum Command<'a> {
     Discard,
     /// `WATCH key…`, which is not supported.
     Watch,
-    /// `UNWATCH`, which has no effect here.
-    Unwatch,
     /// `CLIENT ID`: returns the connection's number.
     ClientId,
     /// `CLIENT INFO`: describes this connection in a line.
@@ -96,8 +76,6 @@ pub enum Command<'a> {
     ClientList,
     /// `CLIENT REPLY ON | OFF | SKIP`
     ClientReply(ReplyMode),
-    /// `CLIENT NO-EVICT` and `CLIENT NO-TOUCH`, `ON` or `OFF`. They have no effect here.
-    ClientSwitch,
     /// `CLIENT GETNAME`
     ClientGetName,
     /// A valid name by Redis's rules, or an empty one to remove the name.
@@ -205,10 +183,7 @@ impl<'a> Command<'a> {
     /// There are too many pairs.
     pub fn check_count(&self, max_pairs: usize) -> Result<(), CommandError> {
         let pairs = match self {
-            Self::Hit(request) | Self::Peek(request) | Self::Charge(request) | Self::Refund(request) => {
-                request.pairs.len()
-            }
-            Self::Reserve(request) => request.pairs.len(),
+            Self::Ask(_, PricedOperation { pairs, .. }) | Self::Reserve(pairs, _) => pairs.len(),
             Self::Operate(endpoint, words)
                 if endpoint.fields.iter().any(|field| matches!(field.kind, Kind::Pairs | Kind::Rule)) =>
             {

@@ -8,6 +8,7 @@ use std::io::Write;
 
 use divvy_core::rules::Operation;
 use divvy_core::rules::operation::{self, PairSpans, SyntaxError, Unwritable};
+use divvy_telemetry::metrics::ErrorKind;
 
 /// Default maximum length of a line, without its terminator (bytes).
 pub const DEFAULT_MAX_LINE: usize = 16 * 1024;
@@ -99,33 +100,11 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// Returns the code of the `ERR` reply. Most errors share [`ErrorCode::Unknown`], as in Button's Divvy.
-    pub fn code(&self) -> ErrorCode {
+    /// Returns the code of the `ERR` reply. Most errors share [`ErrorKind::Unknown`], as in Button's Divvy.
+    pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::UnknownCommand(_) => ErrorCode::UnknownCommand,
-            Self::Syntax(_) | Self::NotUtf8 | Self::TooManyPairs { .. } => ErrorCode::Unknown,
-        }
-    }
-}
-
-/// The machine-readable part of an `ERR` reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ErrorCode {
-    /// The line does not begin with `HIT`.
-    UnknownCommand,
-    /// The password is missing or wrong. Button's Divvy has no passwords, and no such code.
-    Unauthenticated,
-    /// Any other error.
-    Unknown,
-}
-
-impl ErrorCode {
-    /// Returns the code as it stands in the reply.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::UnknownCommand => "unknown-command",
-            Self::Unauthenticated => "unauthenticated",
-            Self::Unknown => "unknown",
+            Self::UnknownCommand(_) => ErrorKind::UnknownCommand,
+            Self::Syntax(_) | Self::NotUtf8 | Self::TooManyPairs { .. } => ErrorKind::Unknown,
         }
     }
 }
@@ -184,7 +163,7 @@ pub fn write_verdict(out: &mut Vec<u8>, allowed: bool, credit: u64, reset_second
 
 /// Appends an `ERR` reply. It is exactly one line for any `reason`: double quotes become single ones, and each control
 /// character or line separator becomes a `?`.
-pub fn write_error(out: &mut Vec<u8>, code: ErrorCode, reason: impl Display) {
+pub fn write_error(out: &mut Vec<u8>, kind: ErrorKind, reason: impl Display) {
     let safe = |c: char| match c {
         '"' => '\'',
         '\u{2028}' | '\u{2029}' => '?',
@@ -193,7 +172,7 @@ pub fn write_error(out: &mut Vec<u8>, code: ErrorCode, reason: impl Display) {
     };
     let reason: String = reason.to_string().chars().map(safe).collect();
     // Writing to a Vec cannot fail.
-    let _ = writeln!(out, "ERR {} \"{reason}\"", code.as_str());
+    let _ = writeln!(out, "ERR {} \"{reason}\"", kind.name());
 }
 
 /// A reply of the server.

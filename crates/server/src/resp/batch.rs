@@ -3,12 +3,12 @@
 use super::client::Client;
 use super::write_limiter_error;
 use crate::http::api::answer::Answer;
-use crate::protocol::command::{BucketAsk, Command, CommandError, PricedOperation, ReserveAsk};
+use crate::protocol::command::{BucketAsk, Command, CommandError, PricedOperation};
 use crate::protocol::resp::{ReplyWriter, Version};
 use divvy_core::clock::{NANOS_PER_MILLI, ceil_seconds};
 use divvy_core::rules::Operation;
 use divvy_limiter::{
-    Intent, Limiter, Outcome, PlanBuilder, Refusal, Report, Reserve, Scope, Settled, Settlement, Space, Verdict,
+    Intent, Limiter, Outcome, PlanBuilder, Refusal, Report, Scope, Settled, Settlement, Space, Verdict,
 };
 use divvy_telemetry::metrics::ErrorKind;
 
@@ -45,12 +45,8 @@ enum Reply {
     Balance,
     /// The verdict on the next request, and the id of its reservation, if any.
     Reserved(Version),
-    /// The result of a commit.
-    Committed,
-    /// Whether the reservation was released.
-    Released,
-    /// The seconds that a renewed reservation lasts.
-    Renewed { ttl_seconds: Option<u32> },
+    /// The result of a commit, whether a reservation was released, or the seconds that a renewed one lasts.
+    Settled(Settlement),
     /// The tokens before the request.
     Tokens,
     /// The tokens before the request, and the start of the session.
@@ -91,25 +87,20 @@ impl Batch {
     ) -> Result<Option<Command<'a>>, CommandError> {
         builder.set_scope(scope);
         let reply = match command {
-            Command::Hit(request) => self.push_priced(builder, request, Intent::Hit, Reply::Verdict, max_pairs)?,
-            Command::Peek(request) => self.push_priced(builder, request, Intent::Peek, Reply::Verdict, max_pairs)?,
-            Command::Charge(request) => {
-                self.push_priced(builder, request, Intent::Charge, Reply::Balance, max_pairs)?
+            Command::Ask(intent, request) => self.push_priced(builder, request, intent, max_pairs)?,
+            Command::Reserve(pairs, reserve) => {
+                pairs.read_into(&mut self.operation, max_pairs)?;
+                builder.add_reservation(&self.operation, reserve);
+                self.long += builder.id_length(builder.plan().len() - 1);
+                Reply::Reserved(version)
             }
-            Command::Refund(request) => {
-                self.push_priced(builder, request, Intent::Refund, Reply::Balance, max_pairs)?
+            Command::Settle(id, settlement) => {
+                match limiter.read_id(id) {
+                    Ok(id) => builder.settle(&id, settlement),
+                    Err(refusal) => builder.add_refused(refusal),
+                }
+                Reply::Settled(settlement)
             }
-            Command::Reserve(request) => self.push_reserve(builder, request, max_pairs, version)?,
-            Command::Commit { id, cost } => {
-                push_settlement((limiter, builder), id, Settlement::Commit { cost }, Reply::Committed)
-            }
-            Command::Release(id) => push_settlement((limiter, builder), id, Settlement::Release, Reply::Released),
-            Command::Renew { id, ttl_seconds } => push_settlement(
-                (limiter, builder),
-                id,
-                Settlement::Renew { ttl_seconds },
-                Reply::Renewed { ttl_seconds },
-            ),
             Command::Tokens(request) => push_bucket(builder, request, Space::TokenBucket, Reply::Tokens),
             Command::Session(request) => push_bucket(builder, request, Space::TokenBucket, Reply::Session),
             Command::Throttle(request) => {
@@ -126,7 +117,6 @@ impl Batch {
         builder: &mut PlanBuilder,
         PricedOperation { pairs, cost, id, in_json }: PricedOperation,
         intent: Intent,
-        reply: Reply,
         max_pairs: usize,
     ) -> Result<Reply, CommandError> {
         pairs.read_into(&mut self.operation, max_pairs)?;
@@ -134,25 +124,11 @@ impl Batch {
             None => builder.add(&self.operation, intent, cost),
             Some(id) => builder.add_idempotent(&self.operation, intent, cost, id),
         }
-        if !in_json {
-            return Ok(reply);
+        if in_json {
+            self.long += LONGEST_JSON;
+            return Ok(Reply::Json);
         }
-        self.long += LONGEST_JSON;
-        Ok(Reply::Json)
-    }
-
-    fn push_reserve(
-        &mut self,
-        builder: &mut PlanBuilder,
-        request: ReserveAsk,
-        max_pairs: usize,
-        version: Version,
-    ) -> Result<Reply, CommandError> {
-        let ReserveAsk { pairs, credits, ttl_seconds, id } = request;
-        pairs.read_into(&mut self.operation, max_pairs)?;
-        builder.add_reservation(&self.operation, Reserve { credits, ttl_seconds, id });
-        self.long += builder.id_length(builder.plan().len() - 1);
-        Ok(Reply::Reserved(version))
+        Ok(if matches!(intent, Intent::Hit | Intent::Peek) { Reply::Verdict } else { Reply::Balance })
     }
 
     /// Writes the replies.
@@ -172,20 +148,6 @@ impl Batch {
         }
         self.long = 0;
     }
-}
-
-/// Adds a settlement. If its id is invalid, adds a refused request instead.
-fn push_settlement(
-    (limiter, builder): (&Limiter, &mut PlanBuilder),
-    id: &[u8],
-    settlement: Settlement,
-    reply: Reply,
-) -> Reply {
-    match limiter.read_id(id) {
-        Ok(id) => builder.settle(&id, settlement),
-        Err(refusal) => builder.add_refused(refusal),
-    }
-    reply
 }
 
 fn push_bucket(builder: &mut PlanBuilder, request: BucketAsk, space: Space, reply: Reply) -> Reply {
@@ -221,9 +183,9 @@ fn write_reply(
             let id = reserved.id.map(|id| limiter.write_id(id)).transpose()?;
             write_reserved(&reserved.verdict, id.as_deref(), writer);
         }
-        Reply::Committed => write_committed(&report.committed(index)?, writer),
-        Reply::Released => writer.unsigned(report.settled(index)?.is_released().into()),
-        Reply::Renewed { ttl_seconds } => {
+        Reply::Settled(Settlement::Commit { .. }) => write_committed(&report.committed(index)?, writer),
+        Reply::Settled(Settlement::Release) => writer.unsigned(report.settled(index)?.is_released().into()),
+        Reply::Settled(Settlement::Renew { ttl_seconds }) => {
             writer.unsigned(report.settled(index)?.lasts_seconds(*ttl_seconds).unwrap_or(0));
         }
         Reply::Tokens => writer.unsigned(report.outcome(index)?.before),

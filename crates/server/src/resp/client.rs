@@ -1,4 +1,5 @@
 //! The state of a connection's client, and the commands about the connection; and all clients of the front, for `CLIENT LIST`.
+#![expect(clippy::disallowed_methods, reason = "how old a connection is, and how long it has been idle")]
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -60,11 +61,6 @@ impl Client {
         errors::count(limiter.metrics(), Protocol::Resp, kind, || self.gate.error_client(), reason);
     }
 
-    /// Notes an error of this client as the last one of its kind, without counting it.
-    pub fn note_error(&self, kind: ErrorKind, reason: impl Display) {
-        errors::note(Protocol::Resp, kind, || self.gate.error_client(), reason);
-    }
-
     /// Records the client's user for `CLIENT LIST`.
     fn record_user(&self) {
         let user = match self.gate.identity().name() {
@@ -88,7 +84,7 @@ impl Client {
 
     /// Returns the client as the caller of a change.
     pub fn caller(&self) -> Caller {
-        Caller::client(Protocol::Resp.front(), Some(self.gate.peer), caller_name(self.gate.identity()))
+        Caller::client(Protocol::Resp.name(), Some(self.gate.peer), caller_name(self.gate.identity()))
     }
 
     /// Begins a request. Returns whether the client does not want its reply.
@@ -124,7 +120,7 @@ impl Client {
                 }
                 return next;
             }
-            Command::Select | Command::Unwatch | Command::ClientSwitch => reply.simple("OK"),
+            Command::Okay => reply.simple("OK"),
             Command::ClientReply(mode) => self.set_replies(mode, &mut reply),
             Command::Quit => {
                 reply.simple("OK");
@@ -312,7 +308,6 @@ pub struct Registration {
 
 impl Clients {
     /// Lists a new client.
-    #[expect(clippy::disallowed_methods, reason = "the age of a connection")]
     pub fn register(self: &Arc<Self>, peer: SocketAddr, local: Option<SocketAddr>) -> Registration {
         let since = Instant::now();
         let id = self.seen.fetch_add(1, Relaxed) + 1;
@@ -333,7 +328,6 @@ impl Clients {
     }
 
     /// Returns a line for each client, in Redis's format.
-    #[expect(clippy::disallowed_methods, reason = "the age of a connection")]
     pub fn list(&self) -> String {
         // The lines are written without the lock: connecting clients wait for the lock.
         let listed: Vec<_> = self.connected.lock().values().map(Arc::clone).collect();
@@ -346,12 +340,12 @@ impl Clients {
 
 impl Registration {
     /// Records the client's activity. Without a command, the last command stays.
-    #[expect(clippy::disallowed_methods, reason = "how long a client has been idle")]
     pub fn record_activity(&mut self, command: Option<&'static CommandRow>, queued: Option<usize>) {
         let active = Instant::now().saturating_duration_since(self.record.since);
         self.record.active.store(u64::try_from(active.as_millis()).unwrap_or(u64::MAX), Relaxed);
         let activity = Activity { command: command.or(self.activity.command), queued };
-        if !activity.is_same(self.activity) {
+        let essence = |activity: Activity| (activity.command.map(std::ptr::from_ref), activity.queued);
+        if essence(activity) != essence(self.activity) {
             self.activity = activity;
             *self.record.activity.lock() = activity;
         }
@@ -363,7 +357,6 @@ impl Registration {
     }
 
     /// Returns the client's line.
-    #[expect(clippy::disallowed_methods, reason = "the age of a connection")]
     pub fn line(&self) -> String {
         let mut line = String::new();
         self.record.write(Instant::now(), &mut line);
@@ -374,13 +367,6 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         self.clients.connected.lock().remove(&self.record.id);
-    }
-}
-
-impl Activity {
-    fn is_same(self, other: Self) -> bool {
-        let spec = |activity: Self| activity.command.map(std::ptr::from_ref);
-        (spec(self), self.queued) == (spec(other), other.queued)
     }
 }
 

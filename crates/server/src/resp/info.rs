@@ -4,7 +4,6 @@ use std::fmt::Write;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use tokio::net::TcpListener;
 
@@ -12,16 +11,12 @@ use super::client::{Clients, REDIS_VERSION};
 use super::{TERMS, write_limiter_error};
 use crate::errors;
 use crate::net::auth::Guard;
-use crate::net::memory::BufferMemory;
 use crate::net::protocol::Protocol;
-use crate::net::work::WorkSlots;
-use crate::operations::{Operations, stats};
+use crate::operations::stats;
 use crate::protocol::resp::{Arguments, ReplyWriter};
-use crate::server_context::Limits;
 use crate::server_context::ServerContext;
 use divvy_core::clock::NANOS_PER_SECOND;
 use divvy_core::rules::Pattern;
-use divvy_limiter::Limiter;
 use divvy_telemetry::metrics::FrontRequests;
 
 const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
@@ -46,40 +41,26 @@ const WITH_NUMBERS: [&str; 3] = ["Memory", "Persistence", "Metrics"];
 
 /// The front: the state that all its sessions share.
 pub struct RespFront {
-    pub limiter: Arc<Limiter>,
-    pub operations: Operations,
-    pub limits: Limits,
+    pub server: ServerContext,
     /// Logs clients in, unless the front is open.
     pub guard: Option<Arc<Guard>>,
     address: Option<SocketAddr>,
-    started: Instant,
     /// Id of this run of the server: 40 hexadecimal digits.
     run_id: String,
     pub clients: Arc<Clients>,
     pub requests: FrontRequests,
-    /// Budget toward which queued transactions count.
-    pub memory: Arc<BufferMemory>,
-    /// Slots for requests that take long or have long replies.
-    pub slots: WorkSlots,
 }
 
 impl RespFront {
     /// Creates the front. `guard` logs clients in.
-    #[expect(clippy::disallowed_methods, reason = "the uptime")]
     pub fn new(server: &ServerContext, guard: Option<Arc<Guard>>, listener: Option<&TcpListener>) -> Self {
-        let ServerContext { limiter, operations, limits, memory, slots, .. } = server.clone();
         Self {
-            requests: limiter.metrics().requests.front(Protocol::Resp.front()),
-            limiter,
-            operations,
-            limits,
+            server: server.clone(),
             guard,
             address: listener.and_then(|listener| listener.local_addr().ok()),
-            started: Instant::now(),
             run_id: run_id(),
             clients: Arc::default(),
-            memory,
-            slots,
+            requests: server.limiter.metrics().requests.front(Protocol::Resp.name()),
         }
     }
 
@@ -94,7 +75,7 @@ impl RespFront {
         let sections = || SECTIONS.into_iter().filter(is_asked);
         // A client may request one section each time it connects, and the values of the others would cost too much.
         let numbers = match sections().any(|section| WITH_NUMBERS.contains(&section)) {
-            true => stats::numbers(&self.limiter).await,
+            true => stats::numbers(&self.server.limiter).await,
             false => Vec::new(),
         };
         let mut text = String::new();
@@ -109,18 +90,35 @@ impl RespFront {
     async fn lines(&self, section: &str, numbers: &[(String, f64)]) -> String {
         match section {
             "Server" => self.server(),
-            "Clients" => self.clients(),
+            "Clients" => format!(
+                "connected_clients:{}\r\ncluster_connections:0\r\nmaxclients:{}\r\nblocked_clients:0\r\n\
+                 tracking_clients:0\r\n",
+                self.clients.connected(),
+                self.server.limits.max_connections,
+            ),
             "Memory" => memory(numbers),
             "Persistence" => self.persistence(numbers),
-            "Stats" => self.stats(),
+            "Stats" => format!(
+                "total_connections_received:{}\r\ntotal_commands_processed:{}\r\nhits_accepted:{}\r\nhits_rejected:{}\r\n",
+                self.clients.seen(),
+                self.requests.total(),
+                stats::hits(&self.server.limiter, "accepted"),
+                stats::hits(&self.server.limiter, "rejected"),
+            ),
             "Errors" => {
-                let errors = stats::errors(&self.limiter);
+                let errors = stats::errors(&self.server.limiter);
                 errors.map(|(front, code, text)| format!("last_{front}_{code}:{text}\r\n")).collect()
             }
-            "Replication" => self.replication(),
+            // A master without replicas or a backlog.
+            "Replication" => format!(
+                "role:master\r\nconnected_slaves:0\r\nmaster_failover_state:no-failover\r\nmaster_replid:{}\r\n\
+                 master_replid2:{:0>40}\r\nmaster_repl_offset:0\r\nsecond_repl_offset:-1\r\nrepl_backlog_active:0\r\n\
+                 repl_backlog_size:0\r\nrepl_backlog_first_byte_offset:0\r\nrepl_backlog_histlen:0\r\n",
+                self.run_id, 0,
+            ),
             "Cluster" => "cluster_enabled:0\r\n".to_owned(),
             "Metrics" => numbers.iter().map(|(name, value)| format!("{name}:{value}\r\n")).collect(),
-            "Keyspace" => match self.limiter.approximate_len().await {
+            "Keyspace" => match self.server.limiter.approximate_len().await {
                 Ok(counters) => format!("db0:keys={counters},expires=0,avg_ttl=0\r\n"),
                 Err(error) => format!("error:{}\r\n", errors::describe(&error, &TERMS)),
             },
@@ -131,8 +129,8 @@ impl RespFront {
     #[expect(clippy::disallowed_methods, reason = "the uptime")]
     fn server(&self) -> String {
         let port = self.address.map_or(0, |address| address.port());
-        let rules = self.limiter.active_rules().map_or(0, |policy| policy.rules().rules().len());
-        let uptime = self.started.elapsed().as_secs();
+        let rules = self.server.limiter.active_rules().map_or(0, |policy| policy.rules().rules().len());
+        let uptime = self.server.operations.started.elapsed().as_secs();
         format!(
             "redis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\ndivvy_version:{}\r\nprocess_id:{}\r\n\
              run_id:{}\r\ntcp_port:{port}\r\nuptime_in_seconds:{uptime}\r\nuptime_in_days:{}\r\nrules:{rules}\r\n",
@@ -143,27 +141,8 @@ impl RespFront {
         )
     }
 
-    fn clients(&self) -> String {
-        format!(
-            "connected_clients:{}\r\ncluster_connections:0\r\nmaxclients:{}\r\nblocked_clients:0\r\n\
-             tracking_clients:0\r\n",
-            self.clients.connected(),
-            self.limits.max_connections,
-        )
-    }
-
-    /// Describes a master without replicas or a backlog.
-    fn replication(&self) -> String {
-        format!(
-            "role:master\r\nconnected_slaves:0\r\nmaster_failover_state:no-failover\r\nmaster_replid:{}\r\n\
-             master_replid2:{:0>40}\r\nmaster_repl_offset:0\r\nsecond_repl_offset:-1\r\nrepl_backlog_active:0\r\n\
-             repl_backlog_size:0\r\nrepl_backlog_first_byte_offset:0\r\nrepl_backlog_histlen:0\r\n",
-            self.run_id, 0,
-        )
-    }
-
     fn persistence(&self, numbers: &[(String, f64)]) -> String {
-        let store = self.limiter.store();
+        let store = self.server.limiter.store();
         let mut lines = format!(
             "loading:0\r\nasync_loading:0\r\nrdb_bgsave_in_progress:0\r\naof_rewrite_in_progress:0\r\nstore:{}\r\n",
             store.name()
@@ -181,26 +160,16 @@ impl RespFront {
         lines
     }
 
-    fn stats(&self) -> String {
-        format!(
-            "total_connections_received:{}\r\ntotal_commands_processed:{}\r\nhits_accepted:{}\r\nhits_rejected:{}\r\n",
-            self.clients.seen(),
-            self.requests.total(),
-            stats::hits(&self.limiter, "accepted"),
-            stats::hits(&self.limiter, "rejected"),
-        )
-    }
-
     /// Writes the settings that Redis's tools ask for, under Redis's names.
     pub fn write_settings(&self, patterns: Arguments, reply: &mut ReplyWriter) {
-        let is_durable = self.limiter.store().on_disk().is_some();
+        let is_durable = self.server.limiter.store().on_disk().is_some();
         let settings = [
             ("appendonly", if is_durable { "yes" } else { "no" }.to_owned()),
             ("databases", "1".to_owned()),
-            ("maxclients", self.limits.max_connections.to_string()),
+            ("maxclients", self.server.limits.max_connections.to_string()),
             ("port", self.address.map_or(0, |address| address.port()).to_string()),
             ("save", String::new()),
-            ("timeout", self.limits.timeouts.idle.map_or(0, |limit| limit.as_secs()).to_string()),
+            ("timeout", self.server.limits.timeouts.idle.map_or(0, |limit| limit.as_secs()).to_string()),
         ];
         let patterns: Vec<_> = patterns
             .iter()
@@ -216,7 +185,7 @@ impl RespFront {
     }
 
     pub async fn write_size(&self, reply: &mut ReplyWriter<'_>) {
-        match self.limiter.approximate_len().await {
+        match self.server.limiter.approximate_len().await {
             Ok(counters) => reply.integer(i64::try_from(counters).unwrap_or(i64::MAX)),
             Err(error) => write_limiter_error(&error, reply),
         }
@@ -224,7 +193,7 @@ impl RespFront {
 
     /// Writes the seconds since the Unix epoch, and the microseconds of the current second.
     pub fn write_time(&self, reply: &mut ReplyWriter) {
-        let now = self.limiter.now().as_nanos();
+        let now = self.server.limiter.now().as_nanos();
         reply.array(2);
         reply.bulk((now / NANOS_PER_SECOND).to_string().as_bytes());
         reply.bulk((now % NANOS_PER_SECOND / 1000).to_string().as_bytes());

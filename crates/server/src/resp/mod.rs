@@ -59,8 +59,7 @@ impl Front for RespFront {
         stream: Stream,
         context: ConnectionContext,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let certificate = context.certificate.clone();
-        let session = RespSession::new(Arc::clone(self), context.peer, context.local, certificate);
-        connection::serve(stream, BytesMut::new(), session, self.limits.timeouts, context)
+        let session = RespSession::new(self, &context);
+        connection::serve(stream, BytesMut::new(), session, self.server.limits.timeouts, context)
     }
 }

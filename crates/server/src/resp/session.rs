@@ -1,7 +1,6 @@
 //! One connection of the RESP front.
 
 use std::fmt::Display;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
@@ -11,9 +10,11 @@ use super::client::Client;
 use super::info::RespFront;
 use super::single_commands::{answer_alone, record_refusal};
 use super::transaction::{Execution, Transaction};
+use crate::errors::ERROR_LOG;
 use crate::net::auth::Gate;
-use crate::net::connection::{Cut, NextStep, Output, Session};
+use crate::net::connection::{ConnectionContext, Cut, NextStep, Output, Session};
 use crate::net::memory::{self, BudgetExceeded, RequestMemory, SMALL, pooled};
+use crate::net::protocol::Protocol;
 use crate::protocol::command::command_rows::{CommandRow, find_request, is_optional};
 use crate::protocol::command::{Command, CommandError, Mistake};
 use crate::protocol::resp::{Arguments, Decoder, ProtocolError, ReplyWriter};
@@ -85,29 +86,24 @@ pooled!(Box<Batch>, |batch| batch.memory());
 
 impl RespSession {
     /// Creates the session of a client. `certificate` is the name in its certificate.
-    pub fn new(
-        shared: Arc<RespFront>,
-        peer: SocketAddr,
-        local: Option<SocketAddr>,
-        certificate: Option<Arc<str>>,
-    ) -> Self {
-        let gate = Gate::new(shared.guard.clone(), peer, certificate);
-        let requests = Requests { decoder: Decoder::new(shared.limits.resp), executing: None };
+    pub fn new(shared: &Arc<RespFront>, context: &ConnectionContext) -> Self {
+        let gate = Gate::new(shared.guard.clone(), context.peer, context.certificate.clone());
+        let requests = Requests { decoder: Decoder::new(shared.server.limits.resp), executing: None };
         let answerer = Answerer {
-            client: Client::new(shared.clients.register(peer, local), gate),
-            request_memory: RequestMemory::new(&shared.memory),
+            client: Client::new(shared.clients.register(context.peer, context.local), gate),
+            request_memory: RequestMemory::new(&shared.server.memory),
             transaction: None,
             last: None,
             tally: RequestTally::default(),
             turn: 0,
         };
-        Self { shared, requests, answerer }
+        Self { shared: Arc::clone(shared), requests, answerer }
     }
 }
 
 impl Session for RespSession {
     fn has_room(&self) -> bool {
-        self.shared.limiter.has_room()
+        self.shared.server.limiter.has_room()
     }
 
     fn is_admitted(&self) -> bool {
@@ -151,14 +147,14 @@ impl RespSession {
             let Self { shared, requests, answerer } = self;
             let (pinned, scope) = (requests.pinned().cloned(), answerer.client.scope().clone());
             let mut stop = Stop::Read;
-            let asked = shared.limiter.ask_under(pinned.as_ref(), &scope, |builder| {
+            let asked = shared.server.limiter.ask_under(pinned.as_ref(), &scope, |builder| {
                 stop = answerer.collect(shared, requests, (batch, builder), input, output.bytes, has_waited);
                 // Nothing is asked without memory for the replies.
                 if batch.is_empty() { Ok(()) } else { output.account() }
             })?;
             if !batch.is_empty() {
                 let answers = asked.answers().await;
-                batch.write(&shared.limiter, &answerer.client, answers.report(), output.bytes);
+                batch.write(&shared.server.limiter, &answerer.client, answers.report(), output.bytes);
             }
             answerer.request_memory.give_back();
             has_waited = false;
@@ -168,7 +164,7 @@ impl RespSession {
                     let Some(execution) = &mut requests.executing else { return Ok(NextStep::Continue) };
                     // Shrinking always succeeds.
                     let _ = execution.transaction.account();
-                    if output.bytes.len() >= shared.limits.write_threshold {
+                    if output.bytes.len() >= shared.server.limits.write_threshold {
                         return Ok(NextStep::Continue);
                     }
                     // The replies wait in the output, because the transaction has already reserved their memory.
@@ -176,7 +172,7 @@ impl RespSession {
                     tokio::task::yield_now().await;
                 }
                 Stop::Memory(length) => {
-                    answerer.request_memory.wait_for_request(&shared.limiter, length).await;
+                    answerer.request_memory.wait_for_request(&shared.server.limiter, length).await;
                     has_waited = true;
                 }
                 Stop::Executed => requests.executing = None,
@@ -218,7 +214,7 @@ impl RespSession {
         let (next, begun) = answerer.answer_alone(shared, command, (pinned, is_muted), output).await?;
         if let Some([b'-', error @ ..]) = output.bytes.get(start..) {
             let line = error.split(|byte| *byte == b'\r').next().unwrap_or_default();
-            answerer.client.count_error(&shared.limiter, ErrorKind::Unknown, String::from_utf8_lossy(line));
+            answerer.client.count_error(&shared.server.limiter, ErrorKind::Unknown, String::from_utf8_lossy(line));
         }
         if is_muted {
             output.bytes.truncate(start);
@@ -288,13 +284,13 @@ impl Answerer {
         loop {
             let is_turn_over = batch.len() >= MAX_BATCH
                 || self.turn >= TURN_BYTES
-                || output.len() + batch.owed() >= shared.limits.write_threshold
+                || output.len() + batch.owed() >= shared.server.limits.write_threshold
                 || !self.request_memory.fits(builder.weight());
             if is_turn_over {
                 return Stop::TurnOver;
             }
             self.client.gate.refresh();
-            let limits = shared.limits.resp;
+            let limits = shared.server.limits.resp;
             requests.decoder.set_limits(if self.client.gate.is_open() { limits } else { limits.before_login() });
             let length = match requests.find_next(input) {
                 Ok(Some(length)) => length,
@@ -304,7 +300,7 @@ impl Answerer {
             };
             // A queued request needs the memory only at `EXEC`.
             let needs_memory = length > SMALL && self.transaction.is_none() && !std::mem::take(&mut has_waited);
-            if needs_memory && !self.request_memory.admits(&shared.limiter, builder.weight(), length) {
+            if needs_memory && !self.request_memory.admits(&shared.server.limiter, builder.weight(), length) {
                 return Stop::Memory(length);
             }
             let request = requests.next(input);
@@ -343,8 +339,8 @@ impl Answerer {
         })?;
         self.tally.count(row.kind);
         let (scope, version) = (self.client.scope(), self.client.version);
-        let plan = (&*shared.limiter, builder);
-        let alone = batch.push(command, plan, scope, shared.limits.max_pairs, version, is_muted)?;
+        let plan = (&*shared.server.limiter, builder);
+        let alone = batch.push(command, plan, scope, shared.server.limits.max_pairs, version, is_muted)?;
         Ok(alone.map(|_| row))
     }
 
@@ -359,7 +355,7 @@ impl Answerer {
     ) {
         let Some(transaction) = &mut self.transaction else { return };
         let queued = match read {
-            Ok(command) => command.check_count(shared.limits.max_pairs),
+            Ok(command) => command.check_count(shared.server.limits.max_pairs),
             Err(error) if error.mistake == Mistake::Argument => Ok(()),
             Err(error) => Err(error),
         };
@@ -400,7 +396,7 @@ impl Answerer {
             _ => None,
         };
         if let Some(limit) = limit {
-            shared.limiter.metrics().limits.reached.count(limit);
+            shared.server.limiter.metrics().limits.reached.count(limit);
         }
         self.tally.count(RequestKind::Invalid);
         self.write_final_error(shared, error, output);
@@ -408,7 +404,7 @@ impl Answerer {
 
     /// Counts an error after which the connection is closed, and writes it.
     fn write_final_error(&self, shared: &RespFront, error: impl Display, output: &mut Vec<u8>) {
-        self.client.count_error(&shared.limiter, ErrorKind::Unknown, &error);
+        self.client.count_error(&shared.server.limiter, ErrorKind::Unknown, &error);
         if !self.client.is_silent() {
             ReplyWriter::new(output, self.client.version).error(error);
         }
@@ -444,7 +440,7 @@ impl Answerer {
         let mut reply = ReplyWriter::new(output.bytes, self.client.version);
         match (command, self.transaction.take()) {
             (Command::Multi, None) => {
-                self.transaction = Some(Transaction::new(shared.memory.share()));
+                self.transaction = Some(Transaction::new(shared.server.memory.share()));
                 reply.simple("OK");
             }
             (Command::Multi, begun) => {
@@ -455,7 +451,7 @@ impl Answerer {
             (Command::Exec, Some(transaction)) if transaction.is_aborted => reply.error(EXEC_ABORTED),
             (Command::Exec, Some(transaction)) => {
                 reply.array(transaction.count());
-                let policy = shared.limiter.active_rules();
+                let policy = shared.server.limiter.active_rules();
                 return Ok((NextStep::Read, Some(Execution { transaction, policy, is_muted })));
             }
             (Command::Discard, None) => reply.error(DISCARD_WITHOUT_MULTI),
@@ -482,13 +478,15 @@ impl Answerer {
         is_muted: bool,
         output: &mut Vec<u8>,
     ) {
-        let (limiter, client) = (&shared.limiter, &self.client);
+        let (limiter, client) = (&shared.server.limiter, &self.client);
         if error.mistake == Mistake::TooManyPairs {
             limiter.metrics().limits.reached.count(Bound::Pairs);
         }
         match error.mistake {
             // Clients probe whether they have to log in, so this is no error reply that counts.
-            Mistake::Unauthenticated => client.note_error(ErrorKind::Unauthenticated, &error),
+            Mistake::Unauthenticated => {
+                ERROR_LOG.note(Protocol::Resp, ErrorKind::Unauthenticated, || client.gate.error_client(), &error);
+            }
             // Clients work without it.
             _ if is_optional(request) => {}
             Mistake::UnknownCommand => client.count_error(limiter, ErrorKind::UnknownCommand, &error),

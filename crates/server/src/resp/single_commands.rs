@@ -4,7 +4,6 @@
 //! Commands that take long or have long replies wait for a [`WorkSlot`], and their replies count toward the budget of all buffers
 //! as soon as they exist.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -15,12 +14,12 @@ use super::write_limiter_error;
 use crate::net::connection::{NextStep, Output};
 use crate::net::memory::BudgetExceeded;
 use crate::net::work::WorkSlot;
-use crate::operations::{self, Operator};
+use crate::operations;
 use crate::protocol::DEFAULT_MAX_PAIRS;
 use crate::protocol::command::command_rows::{CommandRow, find_request};
 use crate::protocol::command::describe::{self, commands_of};
 use crate::protocol::command::{AclAsk, Command, CommandError, Mistake, START};
-use crate::protocol::resp::{Arguments, ReplyWriter, Version};
+use crate::protocol::resp::{Arguments, ReplyWriter};
 use divvy_access::{Category, DEFAULT_USER, Grants, User};
 use divvy_api::{Arguments as Given, Endpoint, Inspection, Member, Shape, Task};
 use divvy_core::rules::Operation;
@@ -145,9 +144,6 @@ fn write_user(user: Option<&User>, reply: &mut ReplyWriter) {
     reply.array(0);
 }
 
-/// The future reply to a command.
-type Reply = Pin<Box<dyn Future<Output = Vec<u8>> + Send>>;
-
 /// Answers a large command, as [`answer_alone`] does. The reply is written to the client before the next request is answered.
 ///
 /// # Errors
@@ -178,7 +174,7 @@ async fn answer_large(
         },
         Err(error) => {
             if error.mistake == Mistake::TooManyPairs {
-                shared.limiter.metrics().limits.reached.count(Bound::Pairs);
+                shared.server.limiter.metrics().limits.reached.count(Bound::Pairs);
             }
             if let Command::Operate(endpoint, words) = command {
                 record_change(shared, client, endpoint, words, &error);
@@ -198,9 +194,18 @@ async fn answer_large(
 
 async fn take_slot(shared: &RespFront, command: &Command<'_>) -> WorkSlot {
     match command {
-        Command::Operate(endpoint, _) => shared.operations.take_slot(endpoint, &shared.slots).await,
-        _ => shared.slots.take().await,
+        Command::Operate(endpoint, _) => shared.server.operations.take_slot(endpoint, &shared.server.slots).await,
+        _ => shared.server.slots.take().await,
     }
+}
+
+/// A large command that may be carried out.
+enum LargeCommand {
+    Operate(&'static Endpoint, Given),
+    /// The sections of `INFO`.
+    Info(Vec<Vec<u8>>),
+    DbSize,
+    ClientList,
 }
 
 /// Begins to answer a large command.
@@ -213,56 +218,39 @@ fn reply(
     category: Category,
     policy: Option<Arc<ActiveRules>>,
     command: Command<'_>,
-) -> Result<Reply, CommandError> {
+) -> Result<impl Future<Output = Vec<u8>> + Send + use<>, CommandError> {
     let (shared, version) = (Arc::clone(shared), client.version);
-    let mut bytes = Vec::new();
-    let mut writer = ReplyWriter::new(&mut bytes, version);
-    match command {
+    let (scope, operator) = (client.scope().clone(), client.operator(category));
+    let command = match command {
         Command::Operate(endpoint, words) => {
-            let arguments = Given::from_words(endpoint, words.iter(), shared.limits.max_pairs)?;
-            match (endpoint.task, arguments.pairs()) {
+            let arguments = Given::from_words(endpoint, words.iter(), shared.server.limits.max_pairs)?;
+            LargeCommand::Operate(endpoint, arguments)
+        }
+        Command::Info(sections) => LargeCommand::Info(sections.iter().map(<[u8]>::to_vec).collect()),
+        Command::DbSize => LargeCommand::DbSize,
+        _ => LargeCommand::ClientList,
+    };
+    Ok(async move {
+        let mut bytes = Vec::new();
+        let mut reply = ReplyWriter::new(&mut bytes, version);
+        match command {
+            LargeCommand::Operate(endpoint, arguments) => match (endpoint.task, arguments.pairs()) {
                 // Both have replies of their own over RESP, which are made of text.
-                (Task::Read(Inspection::Rules), _) => write_rules(&shared.limiter, client.scope(), &mut writer),
+                (Task::Read(Inspection::Rules), _) => write_rules(&shared.server.limiter, &scope, &mut reply),
                 (Task::Read(Inspection::Explanation), Some(operation)) => {
-                    write_explanation(&shared.limiter, client.scope(), operation, &mut writer);
+                    write_explanation(&shared.server.limiter, &scope, operation, &mut reply);
                 }
-                _ => return Ok(Box::pin(run(shared, client.operator(category), endpoint, arguments, policy, version))),
-            }
+                _ => match shared.server.operations.run(&operator, endpoint, &arguments, policy).await {
+                    Ok(value) => write_reply(&mut reply, &endpoint.reply, &value),
+                    Err(error) => write_limiter_error(&error, &mut reply),
+                },
+            },
+            LargeCommand::Info(sections) => reply.bulk(shared.info(&sections).await.as_bytes()),
+            LargeCommand::DbSize => shared.write_size(&mut reply).await,
+            LargeCommand::ClientList => reply.bulk(shared.clients.list().as_bytes()),
         }
-        Command::Info(sections) => {
-            let sections: Vec<_> = sections.iter().map(<[u8]>::to_vec).collect();
-            return Ok(Box::pin(async move {
-                ReplyWriter::new(&mut bytes, version).bulk(shared.info(&sections).await.as_bytes());
-                bytes
-            }));
-        }
-        Command::DbSize => {
-            return Ok(Box::pin(async move {
-                shared.write_size(&mut ReplyWriter::new(&mut bytes, version)).await;
-                bytes
-            }));
-        }
-        _ => writer.bulk(shared.clients.list().as_bytes()),
-    }
-    Ok(Box::pin(std::future::ready(bytes)))
-}
-
-/// Carries out an operation, and returns its reply.
-async fn run(
-    shared: Arc<RespFront>,
-    operator: Operator,
-    endpoint: &'static Endpoint,
-    arguments: Given,
-    policy: Option<Arc<ActiveRules>>,
-    version: Version,
-) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut reply = ReplyWriter::new(&mut bytes, version);
-    match shared.operations.run(&operator, endpoint, &arguments, policy).await {
-        Ok(value) => write_reply(&mut reply, &endpoint.reply, &value),
-        Err(error) => write_limiter_error(&error, &mut reply),
-    }
-    bytes
+        bytes
+    })
 }
 
 /// Redis's TTL of a key that does not expire.
@@ -282,7 +270,7 @@ fn record_change(shared: &RespFront, client: &Client, endpoint: &Endpoint, words
     let Some(action) = endpoint.action() else { return };
     let mut given = Given::default();
     let _mistake = given.take_words(endpoint, words.iter(), DEFAULT_MAX_PAIRS);
-    shared.operations.audit.refuse(client.caller(), operations::change_of(action, &given), error);
+    shared.server.operations.audit.refuse(client.caller(), operations::change_of(action, &given), error);
 }
 
 /// Writes the reply of an operation.

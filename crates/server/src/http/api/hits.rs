@@ -6,6 +6,7 @@
 //! the request again if it got no answer. The counters remember the answers.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
 use hyper::header::{HeaderName, HeaderValue};
@@ -24,8 +25,8 @@ use crate::http::transport::http1::response::write_end;
 use crate::http::transport::http1::{HitSession, write_whole};
 use crate::net::auth::RequestOrigin;
 use crate::net::memory::{self, SMALL, pooled};
+use crate::net::places::{Place, Places};
 use crate::net::protocol::Protocol;
-use crate::net::work::{CallGuard, CallsInFlight};
 use divvy_core::json::{Object, WholeNumber};
 use divvy_core::rules::Operation;
 use divvy_limiter::{
@@ -406,9 +407,9 @@ impl Api {
 ///
 /// # Errors
 /// 409: the same request is in flight.
-fn enter(calls: &CallsInFlight, key: &str, payload: &Payload) -> Result<CallGuard, Problem> {
+fn enter(calls: &Arc<Places<Box<[u8]>>>, key: &str, payload: &Payload) -> Result<Place<Box<[u8]>>, Problem> {
     let call = [&payload.fingerprint().to_be_bytes(), key.as_bytes()].concat();
-    calls.try_enter(call.into()).ok_or_else(|| {
+    calls.take(Some(call.into())).map_err(|_taken| {
         let detail = "the first request with this Idempotency-Key is still being answered: send it again later";
         Problem::new(StatusCode::CONFLICT, detail).with_retry()
     })

@@ -11,7 +11,7 @@ pub mod hits;
 mod reservations;
 
 use std::fmt::Display;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use hyper::header::{CACHE_CONTROL, HeaderValue};
@@ -31,8 +31,8 @@ use super::response::{Answered, Problem, json, json_line};
 use super::transport::bodies::RequestBody;
 use crate::net::auth::RequestOrigin;
 use crate::net::memory::RequestMemory;
+use crate::net::places::Places;
 use crate::net::protocol::Protocol;
-use crate::net::work::CallsInFlight;
 use crate::operations::Operator;
 use crate::server_context::ServerContext;
 use divvy_access::audit::{Action, Caller, Change};
@@ -57,8 +57,8 @@ pub(crate) struct Api {
     pub settings: ApiSettings,
     /// Counts requests.
     pub requests: FrontRequests,
-    /// Requests with idempotency keys.
-    pub calls: CallsInFlight,
+    /// A place for each idempotency key in use.
+    pub calls: Arc<Places<Box<[u8]>>>,
 }
 
 impl Api {
@@ -87,19 +87,15 @@ impl Api {
 /// A request for an operation. If it is a change that ends before it has begun, because it was refused or because its client
 /// left, that is recorded.
 pub(crate) struct Attempt<'a> {
-    api: &'a Api,
-    origin: &'a RequestOrigin,
+    pub api: &'a Api,
+    pub origin: &'a RequestOrigin,
     /// Whether clients have to log in.
-    has_guard: bool,
+    pub has_guard: bool,
     /// The change, until it begins. From then on, it records its own outcome.
-    change: Option<Change>,
+    pub change: Option<Change>,
 }
 
-impl<'a> Attempt<'a> {
-    pub fn new(api: &'a Api, origin: &'a RequestOrigin, has_guard: bool, change: Option<Change>) -> Self {
-        Self { api, origin, has_guard, change }
-    }
-
+impl Attempt<'_> {
     /// Returns the operator with the rights that its user has now. Call it right before the change.
     fn begin(&mut self) -> Operator {
         self.change = None;
@@ -116,7 +112,7 @@ impl<'a> Attempt<'a> {
 
     fn caller(&self, is_admitted: bool) -> Caller {
         let name = is_admitted.then(|| self.origin.caller_name()).flatten();
-        let caller = Caller::client(Protocol::Http.front(), Some(self.origin.peer), name);
+        let caller = Caller::client(Protocol::Http.name(), Some(self.origin.peer), name);
         if self.origin.has_actor_token() { caller.as_stranger() } else { caller }
     }
 }
@@ -167,6 +163,8 @@ impl Api {
         };
         let (operations, operator) = (self.server.operations.clone(), attempt.begin());
         let work = async move { operations.run(&operator, endpoint, &arguments, None).await };
+        // The work may have panicked, or ended at the shutdown.
+        let broken = |error: JoinError| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
         match slot.run(work).await.map_err(broken)?? {
             Value::Null => Err(Problem::new(StatusCode::NOT_FOUND, endpoint.missing)),
             reply => {
@@ -216,11 +214,6 @@ fn bad_argument(error: ArgumentError) -> Problem {
         ArgumentError::ManyPairs { .. } => problem.with_limit(Bound::Pairs),
         _ => problem,
     }
-}
-
-/// Describes work that panicked, or that the shutdown ended.
-fn broken(error: JoinError) -> Problem {
-    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 
 /// The description. Tests compare it with the server's behavior.

@@ -102,7 +102,7 @@ impl Connected {
         let metrics = Metrics::new();
         let memory = BufferMemory::new(LIMIT, Arc::clone(&metrics));
         let bounds = BodyBounds { timeouts: timeouts(timeout), memory: Arc::clone(&memory), expansion: 1 };
-        let requests = metrics.requests.front(Protocol::Http.front());
+        let requests = metrics.requests.front(Protocol::Http.name());
         let front = Arc::new(EchoFront { bounds, metrics: Arc::clone(&metrics), requests });
         let (server, stream) = connect(Protocol::Http).await;
         let context = connection_context(&memory, &front.metrics, stream.local_addr().unwrap());

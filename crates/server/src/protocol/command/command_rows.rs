@@ -3,19 +3,20 @@
 //! Arity checks, `COMMAND`, parsing and the metrics use it.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use super::bucket_commands::{Verb, throttle, token_bucket};
 use super::connection_commands::{
-    acl_categories, auth, client_reply, client_set_info, client_set_name, client_switch, command_info, hello, ping,
-    select,
+    acl_categories, auth, client_reply, client_set_info, client_set_name, client_switch, hello, ping, select,
 };
-use super::hit_commands::{charge, commit, hit, peek, refund, renew, reserve};
+use super::hit_commands::{ask, commit, renew, reserve};
 use super::{AclAsk, Command, CommandError, Mistake, Question, echo};
 use crate::protocol::DEFAULT_MAX_PAIRS;
 use crate::protocol::resp::Arguments;
 use divvy_access::Category;
 use divvy_api::{self as api, ENDPOINTS, Endpoint, Inspection, Task};
 use divvy_core::clock::{NANOS_PER_MILLI, NANOS_PER_SECOND};
+use divvy_limiter::{Intent, Settlement};
 use divvy_telemetry::metrics::RequestKind;
 
 /// Parses the arguments after a command's name and its subcommand's. Their number has been checked.
@@ -136,7 +137,7 @@ const fn declined(command: Names) -> CommandRow {
 }
 
 /// Returns the row of the command that asks for an operation.
-const fn operation(endpoint: &'static Endpoint) -> CommandRow {
+fn operation(endpoint: &'static Endpoint) -> CommandRow {
     CommandRow {
         flags: match (endpoint.action(), endpoint.category) {
             (_, Category::Admin | Category::Backup) => &["admin"],
@@ -220,7 +221,7 @@ impl CommandRow {
 
 /// Returns all rows. An operation that is only over HTTP has none, and `INFO` answers in Redis's format instead.
 pub(super) fn rows() -> impl Iterator<Item = &'static CommandRow> + Clone {
-    COMMANDS.iter().chain(OPERATIONS.iter().filter(|row| !matches!(row.command.0, "" | "info")))
+    COMMANDS.iter().chain(OPERATIONS.iter())
 }
 
 /// Returns the rows of the commands that divvy has, without their subcommands.
@@ -291,24 +292,24 @@ pub fn is_optional(request: Arguments<'_>) -> bool {
 }
 
 /// The most frequent command.
-const HIT: CommandRow = credits("divvy.hit", -1, RequestKind::Hit, hit)
+const HIT: CommandRow = credits("divvy.hit", -1, RequestKind::Hit, |words| ask(Intent::Hit, words))
     .summary("Takes credits. Returns allowed (0 or 1), the credits left, and the seconds until there are more.");
 
 /// All commands that are no operations of operators. The search for a name starts at the top, so frequent ones come first.
 static COMMANDS: &[CommandRow] = &[
     HIT,
-    CommandRow { flags: READ, ..credits("divvy.peek", -1, RequestKind::Peek, peek) }
+    CommandRow { flags: READ, ..credits("divvy.peek", -1, RequestKind::Peek, |words| ask(Intent::Peek, words)) }
         .summary("Returns what DIVVY.HIT would return, without taking credit."),
-    credits("divvy.charge", -1, RequestKind::Charge, charge)
+    credits("divvy.charge", -1, RequestKind::Charge, |words| ask(Intent::Charge, words))
         .summary("Counts credits that were used already. Returns the balance, and the seconds until there are more."),
-    credits("divvy.refund", -1, RequestKind::Refund, refund)
+    credits("divvy.refund", -1, RequestKind::Refund, |words| ask(Intent::Refund, words))
         .summary("Gives credits back. Returns the balance, and the seconds until there are more."),
     credits("divvy.reserve", -3, RequestKind::Reserve, reserve)
         .summary("Reserves credits. Returns what DIVVY.HIT returns, and the reservation's id."),
     credits("divvy.commit", 4, RequestKind::Commit, commit).summary(
         "Counts the used credits of a reservation, and releases the rest. Returns the balance and the status.",
     ),
-    credits("divvy.release", 2, RequestKind::Release, |words| Ok(Command::Release(words.word(0))))
+    credits("divvy.release", 2, RequestKind::Release, |words| Ok(Command::Settle(words.word(0), Settlement::Release)))
         .summary("Releases a reservation. Returns 1, or 0 if nothing was reserved."),
     credits("divvy.renew", -2, RequestKind::Renew, renew)
         .summary("Extends a reservation. Returns the seconds until it expires, or 0 if it does not exist anymore."),
@@ -342,7 +343,7 @@ static COMMANDS: &[CommandRow] = &[
         .summary("Executes the queued commands, under the rules in force now."),
     transaction("discard", 1, |_| Ok(Command::Discard)).summary("Discards the commands queued since MULTI."),
     transaction("watch", -2, |_| Ok(Command::Watch)).summary("Always an error: there are no keys to watch."),
-    transaction("unwatch", 1, |_| Ok(Command::Unwatch)).summary("Does nothing: nothing is watched."),
+    transaction("unwatch", 1, |_| Ok(Command::Okay)).summary("Does nothing: nothing is watched."),
     container("client", "connection").summary("Commands about client connections."),
     connection(("client", "setname"), 3, client_set_name).summary("Names the connection."),
     connection(("client", "getname"), 2, |_| Ok(Command::ClientGetName)).summary("Returns the connection's name."),
@@ -360,13 +361,15 @@ static COMMANDS: &[CommandRow] = &[
     declined(("client", "tracking")),
     CommandRow {
         has_subcommands: true,
-        ..server(("command", ""), -1, |_| Ok(Command::Describe(Question::All))).summary("Describes the commands.")
+        ..server(("command", ""), -1, |names| Ok(Command::Describe(Question::Info(names))))
+            .summary("Describes the commands.")
     },
     server(("command", "count"), 2, |_| Ok(Command::Describe(Question::Count)))
         .summary("Returns the number of commands."),
     server(("command", "docs"), -2, |names| Ok(Command::Describe(Question::Docs(names))))
         .summary("Documents the named commands, or all."),
-    server(("command", "info"), -2, command_info).summary("Describes the named commands, or all."),
+    server(("command", "info"), -2, |names| Ok(Command::Describe(Question::Info(names))))
+        .summary("Describes the named commands, or all."),
     server(("command", "list"), 2, |_| Ok(Command::Describe(Question::List))).summary("Lists the commands' names."),
     container("acl", "server").summary("Commands about users."),
     server(("acl", "whoami"), 2, |_| Ok(Command::Acl(AclAsk::WhoAmI))).summary("Returns the user of the connection."),
@@ -390,14 +393,8 @@ static COMMANDS: &[CommandRow] = &[
     declined(("readonly", "")),
 ];
 
-/// The operations of operators.
-#[expect(clippy::indexing_slicing, reason = "an index beyond the end does not compile")]
-static OPERATIONS: [CommandRow; ENDPOINTS.len()] = {
-    let mut rows = [operation(&api::RELOAD); ENDPOINTS.len()];
-    let mut index = 0;
-    while index < rows.len() {
-        rows[index] = operation(ENDPOINTS[index]);
-        index += 1;
-    }
-    rows
-};
+/// The rows of operations, but for those that another row has: `INFO` has sections, and edits of blocks are for HTTP.
+static OPERATIONS: LazyLock<Vec<CommandRow>> = LazyLock::new(|| {
+    let is_here = |endpoint: &&&Endpoint| !matches!(endpoint.command.0, "" | "info");
+    ENDPOINTS.iter().filter(is_here).map(|endpoint| operation(endpoint)).collect()
+});

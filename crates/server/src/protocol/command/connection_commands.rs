@@ -1,6 +1,6 @@
 //! Parsers for the arguments of each command. The arity was checked with the table.
 
-use super::{AclAsk, Command, CommandError, Credentials, Hello, LibraryInfo, Question, ReplyMode, echo};
+use super::{AclAsk, Command, CommandError, Credentials, Hello, LibraryInfo, ReplyMode, echo};
 use crate::protocol::resp::{Arguments, Version};
 use divvy_access::Category;
 
@@ -31,7 +31,7 @@ pub(super) fn hello(arguments: Arguments<'_>) -> ParseResult<'_> {
             let password = words.next().ok_or_else(incomplete)?;
             hello.credentials = Some(Credentials { user: Some(user), password });
         } else if option.eq_ignore_ascii_case(b"SETNAME") {
-            hello.name = Some(connection_name(words.next().ok_or_else(incomplete)?)?);
+            hello.name = Some(plain(words.next().ok_or_else(incomplete)?, CLIENT_NAMES)?);
         } else {
             return Err(incomplete());
         }
@@ -59,7 +59,7 @@ pub(super) fn auth(arguments: Arguments<'_>) -> ParseResult<'_> {
 
 pub(super) fn select(arguments: Arguments<'_>) -> ParseResult<'_> {
     match arguments.get(0).and_then(integer) {
-        Some(0) => Ok(Command::Select),
+        Some(0) => Ok(Command::Okay),
         Some(_) => Err(CommandError::fixed("ERR DB index is out of range")),
         None => Err(CommandError::NOT_AN_INTEGER),
     }
@@ -75,21 +75,18 @@ pub(super) fn client_reply(arguments: Arguments<'_>) -> ParseResult<'_> {
 /// Parses `ON` or `OFF`, for switches that have no effect.
 pub(super) fn client_switch(arguments: Arguments<'_>) -> ParseResult<'_> {
     match client_reply(arguments)? {
-        Command::ClientReply(ReplyMode::On | ReplyMode::Off) => Ok(Command::ClientSwitch),
+        Command::ClientReply(ReplyMode::On | ReplyMode::Off) => Ok(Command::Okay),
         _ => Err(CommandError::SYNTAX),
     }
 }
 
 pub(super) fn client_set_name(arguments: Arguments<'_>) -> ParseResult<'_> {
-    connection_name(arguments.word(0)).map(Command::ClientSetName)
+    plain(arguments.word(0), CLIENT_NAMES).map(Command::ClientSetName)
 }
 
 /// Maximum length of the names that a client gives itself and its library (bytes). Each connection keeps them.
 const MAX_NAME: usize = 256;
-
-fn connection_name(name: &[u8]) -> Result<&[u8], CommandError> {
-    plain(name, "Client names")
-}
+const CLIENT_NAMES: &str = "Client names";
 
 pub(super) fn client_set_info(arguments: Arguments<'_>) -> ParseResult<'_> {
     let attribute = arguments.word(0);
@@ -102,10 +99,6 @@ pub(super) fn client_set_info(arguments: Arguments<'_>) -> ParseResult<'_> {
         return Err(CommandError::argument(format!("ERR Unrecognized option '{}'", echo(attribute))));
     };
     Ok(Command::ClientSetInfo(info))
-}
-
-pub(super) fn command_info(names: Arguments<'_>) -> ParseResult<'_> {
-    Ok(Command::Describe(if names.is_empty() { Question::All } else { Question::Info(names) }))
 }
 
 pub(super) fn acl_categories(arguments: Arguments<'_>) -> ParseResult<'_> {

@@ -7,13 +7,11 @@ use divvy_access::Category;
 /// A request for descriptions of commands.
 #[derive(Debug, Clone, Copy)]
 pub enum Question<'a> {
-    /// `COMMAND`: describes all commands.
-    All,
     /// `COMMAND COUNT`
     Count,
     /// `COMMAND LIST`: returns all names.
     List,
-    /// Describes the named commands; null for an unknown one.
+    /// Describes the named commands, or all; null for an unknown one.
     Info(Arguments<'a>),
     /// Documents the named commands, or all. Leaves out unknown ones.
     Docs(Arguments<'a>),
@@ -22,7 +20,7 @@ pub enum Question<'a> {
 /// Answers `question`.
 pub fn write(reply: &mut ReplyWriter, question: Question) {
     match question {
-        Question::All => {
+        Question::Info(names) if names.is_empty() => {
             reply.array(commands().count());
             commands().for_each(|row| write_info(reply, row));
         }

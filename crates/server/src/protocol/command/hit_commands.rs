@@ -7,6 +7,7 @@ use super::connection_commands::{ParseResult, integer};
 use super::{Command, CommandError, echo};
 use crate::protocol::resp::Arguments;
 use divvy_core::rules::Operation;
+use divvy_limiter::{Intent, Reserve, Settlement};
 
 /// Precedes the cost of a hit, in upper or lower case. A pair contains `=`, so this is not one.
 const COST: &[u8] = b"COST";
@@ -32,19 +33,6 @@ pub struct PricedOperation<'a> {
     pub id: Option<&'a [u8]>,
     /// Whether the reply is the answer of the HTTP API, which names the rule.
     pub in_json: bool,
-}
-
-/// A request for a reservation: `key=value… AMOUNT n [TTL seconds] [ID text]`.
-#[derive(Debug, Clone, Copy)]
-pub struct ReserveAsk<'a> {
-    /// The operation to reserve for.
-    pub pairs: Pairs<'a>,
-    /// Credits to set aside, at least 1.
-    pub credits: u64,
-    /// TTL. `None` is valid only if the matching rules give leases, whose TTL the rule determines.
-    pub ttl_seconds: Option<u32>,
-    /// The client's name for the reservation: any bytes.
-    pub id: Option<&'a [u8]>,
 }
 
 impl<'a> PricedOperation<'a> {
@@ -143,23 +131,14 @@ pub(super) fn repeated(field: &[u8]) -> CommandError {
     CommandError::argument(format!("ERR the field '{}' is given twice", echo(field)))
 }
 
-pub(super) fn hit(arguments: Arguments<'_>) -> ParseResult<'_> {
-    PricedOperation::read(arguments).map(Command::Hit)
-}
-
-pub(super) fn charge(arguments: Arguments<'_>) -> ParseResult<'_> {
-    PricedOperation::read(arguments).map(Command::Charge)
-}
-
-pub(super) fn refund(arguments: Arguments<'_>) -> ParseResult<'_> {
-    PricedOperation::read(arguments).map(Command::Refund)
-}
-
-/// Parses the arguments of a peek. It needs no id, because it may be repeated.
-pub(super) fn peek(arguments: Arguments<'_>) -> ParseResult<'_> {
+/// Parses pairs and their options. A peek needs no id, because it may be repeated.
+#[inline]
+pub(super) fn ask(intent: Intent, arguments: Arguments<'_>) -> ParseResult<'_> {
     match PricedOperation::read(arguments)? {
-        PricedOperation { id: Some(_), .. } => Err(CommandError::fixed("ERR DIVVY.PEEK takes no ID")),
-        request => Ok(Command::Peek(request)),
+        request if intent == Intent::Peek && request.id.is_some() => {
+            Err(CommandError::fixed("ERR DIVVY.PEEK takes no ID"))
+        }
+        request => Ok(Command::Ask(intent, request)),
     }
 }
 
@@ -170,19 +149,19 @@ pub(super) fn reserve(arguments: Arguments<'_>) -> ParseResult<'_> {
     let [amount, ttl, id] = options(arguments.skip(pairs), ["AMOUNT", "TTL", "ID"], usage)?;
     let amount = amount.ok_or(CommandError::fixed("ERR DIVVY.RESERVE needs AMOUNT n after all pairs"))?;
     let (credits, ttl_seconds) = (whole("AMOUNT", amount, 1)?, ttl.map(read_ttl).transpose()?);
-    Ok(Command::Reserve(ReserveAsk { pairs: Pairs(arguments.first(pairs)), credits, ttl_seconds, id }))
+    Ok(Command::Reserve(Pairs(arguments.first(pairs)), Reserve { credits, ttl_seconds, id }))
 }
 
 /// Parses `id COST n`.
 pub(super) fn commit(arguments: Arguments<'_>) -> ParseResult<'_> {
     let [cost] = options(arguments.skip(1), ["COST"], "DIVVY.COMMIT id COST n")?;
-    Ok(Command::Commit { id: arguments.word(0), cost: read_cost(cost.unwrap_or_default())? })
+    Ok(Command::Settle(arguments.word(0), Settlement::Commit { cost: read_cost(cost.unwrap_or_default())? }))
 }
 
 /// Parses `id [TTL seconds]`.
 pub(super) fn renew(arguments: Arguments<'_>) -> ParseResult<'_> {
     let [ttl] = options(arguments.skip(1), ["TTL"], "DIVVY.RENEW id [TTL seconds]")?;
-    Ok(Command::Renew { id: arguments.word(0), ttl_seconds: ttl.map(read_ttl).transpose()? })
+    Ok(Command::Settle(arguments.word(0), Settlement::Renew { ttl_seconds: ttl.map(read_ttl).transpose()? }))
 }
 
 /// Reads the values of options with these names, each at most once, in any order and case.

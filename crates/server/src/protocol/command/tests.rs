@@ -216,7 +216,7 @@ proptest! {
         }).collect();
 
         let read = |request: Arguments| {
-            let Ok(Command::Hit(PricedOperation { pairs, .. })) = Command::parse(request) else { panic!("a hit") };
+            let Ok(Command::Ask(Intent::Hit, PricedOperation { pairs, .. })) = Command::parse(request) else { panic!("a hit") };
             let mut operation = Operation::new();
             pairs.read_into(&mut operation, 6)?;
             Ok(operation.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
@@ -238,16 +238,16 @@ fn options(request: &str) -> String {
     };
     let read = with_command(&words(request), |command| {
         Ok::<_, CommandError>(match command? {
-            Command::Hit(PricedOperation { pairs, cost, .. }) | Command::Peek(PricedOperation { pairs, cost, .. }) => {
+            Command::Ask(Intent::Hit | Intent::Peek, PricedOperation { pairs, cost, .. }) => {
                 format!("{} {cost:?}", length(pairs)?)
             }
-            Command::Reserve(ReserveAsk { pairs, credits, ttl_seconds, id }) => {
+            Command::Reserve(pairs, Reserve { credits, ttl_seconds, id }) => {
                 let id = id.map(|id| id.escape_ascii().to_string());
                 format!("{} {credits} {ttl_seconds:?} {id:?}", length(pairs)?)
             }
-            Command::Commit { id, cost } => format!("{} {cost}", id.escape_ascii()),
-            Command::Release(id) => id.escape_ascii().to_string(),
-            Command::Renew { id, ttl_seconds } => format!("{} {ttl_seconds:?}", id.escape_ascii()),
+            Command::Settle(id, Settlement::Commit { cost }) => format!("{} {cost}", id.escape_ascii()),
+            Command::Settle(id, Settlement::Release) => id.escape_ascii().to_string(),
+            Command::Settle(id, Settlement::Renew { ttl_seconds }) => format!("{} {ttl_seconds:?}", id.escape_ascii()),
             other => panic!("{other:?}"),
         })
     });

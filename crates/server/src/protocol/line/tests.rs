@@ -5,7 +5,7 @@ use proptest::prelude::*;
 fn error_reply(line: &[u8]) -> Option<String> {
     let error = parse_request(line, &mut Operation::new(), 3).err()?;
     let mut out = Vec::new();
-    write_error(&mut out, error.code(), error);
+    write_error(&mut out, error.kind(), error);
     Some(String::from_utf8(out).unwrap())
 }
 
@@ -100,7 +100,7 @@ proptest! {
     #[test]
     fn error_is_one_line_for_any_reason(reason in "(?s).*") {
         let mut out = Vec::new();
-        write_error(&mut out, ErrorCode::Unknown, &reason);
+        write_error(&mut out, ErrorKind::Unknown, &reason);
         let line = String::from_utf8(out).unwrap();
         prop_assert_eq!(line.chars().filter(|c| c.is_control()).collect::<String>(), "\n");
         match parse_reply(&line) {
