@@ -110,7 +110,11 @@ const RULE: Shape = Named(
         ),
         optional("creditLimit", CREDITS, ""),
         optional("resetSeconds", Decimal, "Absent for a window by the calendar."),
-        optional("window", Word(&["minute", "hour", "day", "week", "month", "year"]), ""),
+        optional(
+            "window",
+            Word(&["second", "minute", "hour", "day", "week", "month", "year", "7-days", "30-days", "365-days"]),
+            "",
+        ),
         optional("timezone", Text, "The window's time zone, as an IANA name."),
         optional("resetAt", Pattern("^[0-9]{2}:[0-9]{2}$"), "Time when a day of the window begins."),
         member(

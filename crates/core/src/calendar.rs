@@ -1,11 +1,12 @@
-//! Calendars: the minute, hour, day, week, month or year that contains a given time in a time zone, and its end.
+//! Calendars: the second, minute, hour, day, week, month or year that contains a given time in a time zone, and its end.
 //!
 //! Zone data come from the system, or else from the binary. Each distinct calendar exists once in the process, so that
 //! a limit can refer to it by number. This module counts nothing, and reads no clock.
 //!
 //! A day, week, month or year begins when the zone's clocks first show its first day and the time `resetAt`, or a later
 //! time. If they skip that time, it begins right after the gap. If they show it twice, it begins the first time. Weeks
-//! begin on Monday. A minute or an hour ends when the clocks show the next one, or are set back.
+//! begin on Monday. A second, a minute or an hour ends when the clocks show the next one, or are set back. Some units are a
+//! number of days, counted from 1970 in UTC: envoyproxy/ratelimit has such weeks, months and years.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -23,6 +24,8 @@ use crate::clock::{NANOS_PER_SECOND, Timestamp};
 named_values! {
     /// The unit of a calendar. Its name is the word of the setting `window`.
     Unit {
+        /// A second of the zone's clocks.
+        Second = "second",
         /// A minute of the zone's clocks.
         Minute = "minute",
         /// An hour of the zone's clocks.
@@ -35,20 +38,38 @@ named_values! {
         Month = "month",
         /// A civil year, from January 1.
         Year = "year",
+        /// Seven days in UTC, counted from 1970. They begin on Thursday.
+        SevenDays = "7-days",
+        /// 30 days in UTC, counted from 1970.
+        ThirtyDays = "30-days",
+        /// 365 days in UTC, counted from 1970.
+        YearOfDays = "365-days",
     }
 }
+
+/// Length of a day in UTC (seconds).
+const DAY: i64 = 24 * 60 * 60;
 
 impl Unit {
     /// Returns whether the unit begins at a time of day that can be chosen.
     pub(crate) fn has_time_of_day(self) -> bool {
-        !matches!(self, Self::Minute | Self::Hour)
+        self.seconds().is_none()
+    }
+
+    /// Returns whether the unit is a number of days, which has no zone.
+    pub(crate) fn counts_days(self) -> bool {
+        matches!(self, Self::SevenDays | Self::ThirtyDays | Self::YearOfDays)
     }
 
     /// Returns the unit's length in seconds; `None` if that depends on the date.
     fn seconds(self) -> Option<i64> {
         match self {
+            Self::Second => Some(1),
             Self::Minute => Some(60),
             Self::Hour => Some(3600),
+            Self::SevenDays => Some(7 * DAY),
+            Self::ThirtyDays => Some(30 * DAY),
+            Self::YearOfDays => Some(365 * DAY),
             Self::Day | Self::Week | Self::Month | Self::Year => None,
         }
     }
@@ -56,23 +77,23 @@ impl Unit {
     /// Returns the first day of the unit that contains `day`.
     fn first_day(self, day: Date) -> Date {
         match self {
-            Self::Minute | Self::Hour | Self::Day => day,
             Self::Week => {
                 let since_monday = i32::from(day.weekday().to_monday_zero_offset());
                 day.checked_sub(since_monday.days()).unwrap_or(day)
             }
             Self::Month => day.first_of_month(),
             Self::Year => day.first_of_year(),
+            _ => day,
         }
     }
 
     /// Returns the first day of the next unit; `None` after the year 9999.
     fn next(self, first_day: Date) -> Option<Date> {
         let span = match self {
-            Self::Minute | Self::Hour | Self::Day => 1.day(),
             Self::Week => 1.week(),
             Self::Month => 1.month(),
             Self::Year => 1.year(),
+            _ => 1.day(),
         };
         first_day.checked_add(span).ok()
     }
@@ -119,6 +140,7 @@ impl Calendar {
         if NOT_ZONES.iter().any(|name| name.eq_ignore_ascii_case(zone)) {
             return None;
         }
+        let zone = if unit.counts_days() { "UTC" } else { zone };
         let zone = TimeZone::get(zone).ok()?.iana_name()?.to_owned();
         let text = text(unit, reset_at, &zone);
         let mut registry = REGISTRY.write();
@@ -176,7 +198,7 @@ impl Calendar {
         &self.0.zone
     }
 
-    /// Returns the time of day when windows begin, as `HH:MM`; `None` for minutes and hours, which do not use it.
+    /// Returns the time of day when windows begin, as `HH:MM`; `None` for units of a fixed length, which do not use it.
     pub fn time_of_day(self) -> Option<String> {
         self.unit().has_time_of_day().then(|| write_time_of_day(self.0.reset_at))
     }
@@ -243,8 +265,7 @@ fn find_first_moment(local: DateTime, zone: &TimeZone) -> Option<jiff::Timestamp
 /// The window that stands for times beyond the calendar's range.
 const ALL_TIME: Window = Window { starts: Timestamp::EPOCH, ends: Timestamp::MAX };
 
-/// Returns the minute or hour on the clocks, given its length in seconds. It is shorter if the clocks are set forward
-/// or back within it.
+/// Returns the unit of this length on the clocks (seconds). It is shorter if the clocks are set forward or back within it.
 fn by_offset(now: &Zoned, seconds: i64) -> Window {
     let (zone, offset) = (now.time_zone(), now.offset());
     let east = i64::from(offset.seconds());

@@ -120,6 +120,11 @@ impl Checker<'_> {
         }
         let unit = self.choice(WINDOW, &Unit::ALL, Unit::name)?;
         let reset_at = self.reset_at(unit);
+        if unit.counts_days() && self.has(TIMEZONE) {
+            let what =
+                format!("`{TIMEZONE}` has no meaning with `{WINDOW} = {}`, which is counted in {UTC}", unit.name());
+            self.error(TIMEZONE, what, "remove it, or write a window of the calendar, such as `month`");
+        }
         let zone = self.text(TIMEZONE).unwrap_or_else(|| UTC.to_owned());
         let calendar = Calendar::new(unit, &zone, reset_at);
         if calendar.is_none() {
@@ -133,8 +138,8 @@ impl Checker<'_> {
     fn reset_at(&mut self, unit: Unit) -> Time {
         let Some(setting) = self.setting(RESET_AT) else { return Time::midnight() };
         if !unit.has_time_of_day() {
-            let what = format!("`{RESET_AT}` is a time of day, but the window is one {}", unit.name());
-            self.error(RESET_AT, what, "remove it, or write a longer window");
+            let what = format!("`{RESET_AT}` is a time of day, and `{WINDOW} = {}` has none", unit.name());
+            self.error(RESET_AT, what, "remove it, or write a window of the calendar, such as `day`");
         }
         let time = setting.value.as_text().and_then(calendar::time_of_day);
         time.unwrap_or_else(|| {

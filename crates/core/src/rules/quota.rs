@@ -198,8 +198,7 @@ impl Settings {
     pub(super) fn describe_limit(&self) -> String {
         let (credits, seconds) = (self.credit_limit, self.reset_seconds);
         if let Some(calendar) = self.calendar {
-            let article = if calendar.unit() == Unit::Hour { "an" } else { "a" };
-            return format!("{credits} {article} {}", describe_calendar(calendar));
+            return format!("{credits} {}", describe_calendar(calendar));
         }
         let name = self.algorithm().name();
         match self.algorithm() {
@@ -233,12 +232,16 @@ impl fmt::Display for Settings {
     }
 }
 
-/// Describes a calendar for people: `day from 00:00 Europe/Berlin`.
+/// Describes a calendar for people: `a day from 00:00 Europe/Berlin`.
 fn describe_calendar(calendar: Calendar) -> String {
-    let (unit, zone) = (calendar.unit().name(), calendar.zone());
-    let Some(time) = calendar.time_of_day() else { return format!("{unit} by the clock, {zone}") };
-    let day = if calendar.unit() == Unit::Week { "Monday " } else { "" };
-    format!("{unit} from {day}{time} {zone}")
+    let (unit, zone) = (calendar.unit(), calendar.zone());
+    let (article, name) = (if unit == Unit::Hour { "an" } else { "a" }, unit.name());
+    match calendar.time_of_day() {
+        None if unit.counts_days() => format!("in {}, counted from 1970", name.replace('-', " ")),
+        None => format!("{article} {name} by the clock, {zone}"),
+        Some(time) if unit == Unit::Week => format!("{article} {name} from Monday {time} {zone}"),
+        Some(time) => format!("{article} {name} from {time} {zone}"),
+    }
 }
 
 /// A time in seconds, exact, without floating point. Displays as a decimal number without trailing zeros.
