@@ -75,6 +75,7 @@ mod full {
     pub mod openapi;
     pub mod ops;
     pub mod original_rules;
+    pub mod overruns;
     pub mod packaging;
     pub mod plans;
     pub mod power;

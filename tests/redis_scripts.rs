@@ -105,6 +105,7 @@ impl Step {
             10 => Action::Ask(Ask::Overdraw { cost }),
             11 if cost > 1 => Action::Ask(Ask::Count { cost }),
             11 => Action::Ask(Ask::Charge { cost }),
+            12 if cost > 1 => Action::Ask(Ask::Tally { cost }),
             12 | 13 => Action::Ask(Ask::Refund { cost }),
             14 => Action::Forget,
             15..=20 => Action::Reservation(reserve),
@@ -118,6 +119,7 @@ impl Step {
             26 | 27 => Action::Idempotent { ask: Ask::Take { cost }, fingerprint: cost },
             28 => Action::Idempotent { ask: Ask::Charge { cost }, fingerprint: cost },
             29 => Action::Idempotent { ask: Ask::Refund { cost }, fingerprint: 7 },
+            30 if cost > 2 => Action::Idempotent { ask: Ask::Tally { cost }, fingerprint: cost },
             30 => Action::Idempotent { ask: Ask::Drain { cost, strict: false }, fingerprint: cost },
             _ => Action::Idempotent { ask: Ask::Replay { cost, strict: true }, fingerprint: cost },
         }

@@ -87,7 +87,12 @@ pub async fn debt_makes_the_balance_negative_and_is_refunded(opened: StoreFixtur
             (0, key, Action::Ask(Ask::Overdraw { cost: all + 3 }), allowed(0).owing(3)),
             (0, key, Action::Ask(Ask::Overdraw { cost: 1 }), denied(0).owing(3)),
             (0, key, Action::Ask(Ask::Charge { cost: 4 }), denied(0).owing(7)),
-            (0, key, Action::Ask(Ask::Refund { cost: 7 }), allowed(0)),
+            // A tally counts, even if it is denied. It is allowed up to the limit, at which one of 0 is, too.
+            (0, key, Action::Ask(Ask::Tally { cost: 2 }), denied(0).owing(9)),
+            (0, key, Action::Ask(Ask::Tally { cost: 0 }), denied(0).owing(9)),
+            (0, key, Action::Ask(Ask::Refund { cost: 10 }), allowed(1)),
+            (0, key, Action::Ask(Ask::Tally { cost: 1 }), allowed(0)),
+            (0, key, Action::Ask(Ask::Tally { cost: 0 }), allowed(0)),
         ];
         opened.follow(limit, &steps).await;
         let charged = opened.one(at(0), key, limit, Action::Ask(Ask::Charge { cost: u64::MAX })).await;

@@ -26,6 +26,7 @@ fn batches() -> impl Strategy<Value = (u64, Vec<Operation>)> {
         2 => (0u64..4).prop_map(|cost| Action::Ask(Ask::Look { cost })),
         2 => (0u64..9).prop_map(|cost| Action::Ask(Ask::Overdraw { cost })),
         2 => (0u64..9).prop_map(|cost| Action::Ask(Ask::Charge { cost })),
+        2 => (0u64..9).prop_map(|cost| Action::Ask(Ask::Tally { cost })),
         4 => (0u64..9).prop_map(|cost| Action::Ask(Ask::Refund { cost })),
         1 => Just(Action::Forget),
         16 => about_reservation(Buckets::ByPassedTime).prop_map(Action::Reservation),

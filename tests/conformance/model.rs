@@ -21,7 +21,7 @@ pub fn about_reservation(buckets: Buckets) -> impl Strategy<Value = ReservationA
 
 /// Generates idempotent requests, some of them equal.
 pub fn once() -> impl Strategy<Value = Action> {
-    (0u8..10, any::<bool>(), 0u64..4).prop_map(|(kind, strict, cost)| {
+    (0u8..11, any::<bool>(), 0u64..4).prop_map(|(kind, strict, cost)| {
         let ask = match kind {
             0..4 => Ask::Take { cost },
             4 => Ask::Look { cost },
@@ -29,6 +29,7 @@ pub fn once() -> impl Strategy<Value = Action> {
             6 => Ask::Charge { cost },
             7 => Ask::Refund { cost },
             8 => Ask::Drain { cost, strict },
+            9 => Ask::Tally { cost },
             _ => Ask::Replay { cost, strict },
         };
         Action::Idempotent { ask, fingerprint: u64::MAX - cost / 3 }
@@ -225,6 +226,7 @@ pub fn any_sequence_agrees_with_the_bare_algorithms(open: &dyn Fn() -> StoreFixt
         2 => Just(Action::Ask(Ask::Show)),
         1 => (0u64..9).prop_map(|cost| Action::Ask(Ask::Overdraw { cost })),
         1 => (0u64..9).prop_map(|cost| Action::Ask(Ask::Charge { cost })),
+        1 => (0u64..9).prop_map(|cost| Action::Ask(Ask::Tally { cost })),
         1 => (0u64..9).prop_map(|cost| Action::Ask(Ask::Count { cost })),
         2 => (0u64..9).prop_map(|cost| Action::Ask(Ask::Refund { cost })),
         2 => (0u64..4, any::<bool>()).prop_map(|(cost, strict)| Action::Ask(Ask::Drain { cost, strict })),

@@ -96,13 +96,19 @@ const VIOLATED: Member = optional(
     Length(&List(&RULE_NAME), 1, u64::MAX),
     "Only in a denial by a stack of rules (`matchPolicy = and`): every rule that denies.",
 );
+const EXCEEDED: Member = optional(
+    "exceeded",
+    Length(&List(&RULE_NAME), 1, u64::MAX),
+    "Every rule whose limit is exceeded although it allowed the request (`overrun = annotate`), or of whose limit more is used than \
+     `annotateAt` percent.",
+);
 const BLOCKED: Member = optional(
     "blocked",
     Map(&[member("reason", Maybe(&Text), "The operator's reason, if there is one.")]),
     "Only in a denial of a blocked actor.",
 );
 const ANSWER: Shape =
-    Named("Answer", &Map(&[ALLOWED, LIMIT, REMAINING, BALANCE, RESET, RETRY, ANSWERING, VIOLATED, BLOCKED]));
+    Named("Answer", &Map(&[ALLOWED, LIMIT, REMAINING, BALANCE, RESET, RETRY, ANSWERING, VIOLATED, EXCEEDED, BLOCKED]));
 const ANSWERS: Shape = Named(
     "Answers",
     &Map(&[
@@ -117,8 +123,10 @@ const EXPIRES_IN: Member = member(
     "Seconds, rounded down, until the reservation expires, which may be at the end of its window. null if it is committed \
      already.",
 );
-const RESERVATION: Shape =
-    Named("Reservation", &Map(&[ALLOWED, LIMIT, REMAINING, BALANCE, RESET, RETRY, ANSWERING, ID, EXPIRES_IN]));
+const RESERVATION: Shape = Named(
+    "Reservation",
+    &Map(&[ALLOWED, LIMIT, REMAINING, BALANCE, RESET, RETRY, ANSWERING, EXCEEDED, ID, EXPIRES_IN]),
+);
 const STATUS: Member = member(
     "status",
     Word(&["settled", "late", "repeated"]),
@@ -162,13 +170,18 @@ const POLICY: Member = member(
     Pattern(r#"^"[a-zA-Z0-9_-]+";q=[0-9]{1,15}(;w=[1-9][0-9]{0,14})?$"#),
     "The rule, its quota, and its window in seconds.",
 );
+const EXCEEDED_RULES: Member = optional(
+    "divvy-exceeded",
+    Pattern("^[a-zA-Z0-9_-]+(, [a-zA-Z0-9_-]+)*$"),
+    "Every rule whose limit is exceeded although it allowed the request, or of whose limit more is used than `annotateAt` percent.",
+);
 const REPLAYED: Member =
     optional("Idempotent-Replayed", Word(&["true"]), "The answer was given before, under the same Idempotency-Key.");
 const LOCATION: Member = member("Location", Pattern("^/v1/reservations/[a-zA-Z0-9_-]+$"), "The reservation's path.");
-const LIMITS: &[Member] = &[RATE_LIMIT, POLICY];
-const LIMITS_AND_RETRY: &[Member] = &[RATE_LIMIT, POLICY, RETRY_AFTER];
-const LIMITS_RETRY_AND_REPLAYED: &[Member] = &[RATE_LIMIT, POLICY, REPLAYED, RETRY_AFTER];
-const LIMITS_AND_REPLAYED: &[Member] = &[RATE_LIMIT, POLICY, REPLAYED];
+const LIMITS: &[Member] = &[RATE_LIMIT, POLICY, EXCEEDED_RULES];
+const LIMITS_AND_RETRY: &[Member] = &[RATE_LIMIT, POLICY, EXCEEDED_RULES, RETRY_AFTER];
+const LIMITS_RETRY_AND_REPLAYED: &[Member] = &[RATE_LIMIT, POLICY, EXCEEDED_RULES, REPLAYED, RETRY_AFTER];
+const LIMITS_AND_REPLAYED: &[Member] = &[RATE_LIMIT, POLICY, EXCEEDED_RULES, REPLAYED];
 
 const IN_FLIGHT: Reply = Reply::error(
     "409",
@@ -306,7 +319,12 @@ pub(super) static ROUTES: &[Route] = &[
         about: "All rules that a hit would take from reserve the amount, or none does. Rules that count requests count this one.",
         body: Some(NEW_RESERVATION),
         replies: &[
-            Reply::json("201", "Allowed. The amount is reserved.", RESERVATION).with(&[LOCATION, RATE_LIMIT, POLICY]),
+            Reply::json("201", "Allowed. The amount is reserved.", RESERVATION).with(&[
+                LOCATION,
+                RATE_LIMIT,
+                POLICY,
+                EXCEEDED_RULES,
+            ]),
             Reply::json("200", "The same `id` has reserved the amount before. Nothing has changed.", RESERVATION)
                 .with(LIMITS),
             Reply::json("429", "Denied. Nothing is reserved.", ANSWER).with(LIMITS_AND_RETRY),

@@ -149,9 +149,11 @@ const RULE: Shape = Named(
         optional("costField", Text, ""),
         optional(
             "overrun",
-            Word(&["refuse", "debt"]),
-            "The answer to a hit that costs more than is left: denied, or allowed and counted below 0.",
+            Word(&["refuse", "debt", "count", "annotate"]),
+            "The answer to a hit that costs more than is left: denied, allowed and counted below 0, denied and counted, or allowed with \
+             a note.",
         ),
+        optional("annotateAt", Range(1, 99), "The percentage of the limit beyond which answers have a note."),
         optional("holdField", Text, "The field with a gateway's name for the lease of a request."),
         optional("counter", LABEL, "The name of the counter, which all rules with this name share."),
         optional("blockAfter", Range(1, MAX_BLOCK_AFTER), "Denials within `blockWindow` that block the actor."),

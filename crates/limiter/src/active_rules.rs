@@ -42,6 +42,8 @@ pub struct ActiveRules {
     pub(super) tops: Vec<TopOfRule>,
     /// The penalty of each rule. Empty if no rule has one.
     pub(super) penalties: Vec<Option<RulePenalty>>,
+    /// Whether answers may have to say that a rule is exceeded.
+    pub(super) annotates: bool,
 }
 
 /// The naming of counters.
@@ -50,7 +52,8 @@ pub enum CounterNames {
     /// The name of a counter consists of its identity.
     #[default]
     Usual,
-    /// Fixed windows with debt have names of their own in Redis. Other windows there are shared with programs that have no debt.
+    /// Fixed windows whose balance may be below 0 have names of their own in Redis. Other windows there are shared with programs that
+    /// have no debt.
     InRedis,
     /// Same as [`CounterNames::InRedis`], and a Redis Cluster keeps the counters of one stack in one slot.
     InSlots,
@@ -60,7 +63,7 @@ impl CounterNames {
     /// Returns whether a rule's counters would differ if the rule had another `overrun`.
     pub fn are_apart(self, rule: &Rule) -> bool {
         let is_window = matches!(rule.quota, Quota::Limited(Limit::FixedWindow(_)));
-        self != Self::Usual && is_window && rule.counter.is_none() && rule.overrun == Overrun::Debt
+        self != Self::Usual && is_window && rule.counter.is_none() && rule.overrun != Overrun::Refuse
     }
 
     /// Returns the space of the rule's counters. A counter with a name is in a slot even outside of stacks, because some of the
@@ -203,8 +206,19 @@ impl ActiveRules {
         if penalties.iter().all(Option::is_none) {
             penalties.clear();
         }
-        let tops = Vec::new();
-        Self { rules, counters, by_prefix, names, fingerprints, by_fingerprint, most_counters, hits, tops, penalties }
+        Self {
+            counters,
+            by_prefix,
+            names,
+            fingerprints,
+            by_fingerprint,
+            most_counters,
+            hits,
+            tops: Vec::new(),
+            penalties,
+            annotates: rules.rules().iter().any(Rule::annotates),
+            rules,
+        }
     }
 
     /// Puts the exceptions for single actors in force, including later changes.

@@ -77,6 +77,8 @@ pub(crate) struct Member {
     /// Index among the rules in force.
     pub rule: usize,
     pub is_canary: bool,
+    /// Whether the rule denies nothing, except blocked actors.
+    pub annotates: bool,
     pub purpose: Purpose,
     pub source: Source,
 }

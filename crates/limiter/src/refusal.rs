@@ -89,6 +89,9 @@ pub enum Refusal {
     /// A commit finds neither the reservation nor a rule with its counter.
     #[error("nothing was charged: this reservation has ended, and no rule has its counter anymore")]
     NoReservation,
+    /// A hit in a group on a rule that counts denied hits.
+    #[error("the rule [{0}] counts hits that it denies (`overrun = count`), so it decides together with no others")]
+    CountsDenials(String),
     /// A hit on a concurrency rule, which grants only leases.
     #[error("the rule [{0}] limits concurrency: it gives leases, and counts no hits")]
     TakesLeases(String),
@@ -126,7 +129,9 @@ impl LimiterError for Refusal {
             | Self::BadClientId
             | Self::LongReservation
             | Self::BadIdempotencyKey => ErrorClass::BadRequest,
-            Self::CountsEvents(_) | Self::NothingToCharge(_) | Self::TakesLeases(_) => ErrorClass::UnsuitableRule,
+            Self::CountsDenials(_) | Self::CountsEvents(_) | Self::NothingToCharge(_) | Self::TakesLeases(_) => {
+                ErrorClass::UnsuitableRule
+            }
             Self::NoHoldField(_) | Self::BadHold { .. } | Self::LeasesTogether(_) => ErrorClass::UnnamedLease,
             Self::BadReservationId(_) | Self::NoReservation => ErrorClass::NotFound,
             Self::DifferentReservation | Self::DifferentRequest => ErrorClass::ReusedName,

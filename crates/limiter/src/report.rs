@@ -11,6 +11,7 @@ use super::refusal::Refusal;
 use crate::store::StoreError;
 use divvy_core::algorithm::{Limit, Outcome, Resolution};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
+use divvy_core::rules::Rule;
 
 /// Reads the answers to some of a plan's requests, which follow each other, from the outcomes of the plan's entries.
 #[derive(Debug, Clone, Copy)]
@@ -128,7 +129,7 @@ impl<'a> Report<'a> {
     #[inline(always)]
     pub(super) fn answer(self, member: &Member) -> Result<Verdict, Refusal> {
         match member.source {
-            Source::Fixed { allowed, credit } => Ok(Verdict::uncounted(allowed, credit)),
+            Source::Fixed { allowed, credit } => Ok(Verdict::uncounted(allowed || member.annotates, credit)),
             Source::Blocked(_) => Ok(Verdict::blocked(self.block(member).and_then(|block| block.ends_ns))),
             Source::Entry(entry) => {
                 let outcome = self.entry(entry)?;
@@ -136,8 +137,9 @@ impl<'a> Report<'a> {
                     return Err(Refusal::DifferentReservation);
                 }
                 // Freeing a lease succeeds even if it is not held.
-                let allowed = outcome.allowed || member.purpose == Purpose::Release;
-                Ok(Outcome { allowed, ..outcome }.into())
+                let allowed = outcome.allowed || member.annotates || member.purpose == Purpose::Release;
+                let retry_ns = outcome.retry_ns.filter(|_| !allowed);
+                Ok(Outcome { allowed, retry_ns, ..outcome }.into())
             }
         }
     }
@@ -151,9 +153,11 @@ impl<'a> Report<'a> {
     #[inline]
     pub(super) fn allowed(self, member: &Member) -> Option<bool> {
         match member.source {
-            Source::Fixed { allowed, .. } => Some(allowed),
+            Source::Fixed { allowed, .. } => Some(allowed || member.annotates),
             Source::Blocked(_) => Some(false),
-            Source::Entry(entry) => Some(self.plan.batch.outcomes.get(entry)?.as_ref().ok()?.allowed),
+            Source::Entry(entry) => {
+                Some(self.plan.batch.outcomes.get(entry)?.as_ref().ok()?.allowed || member.annotates)
+            }
         }
     }
 
@@ -242,6 +246,25 @@ impl<'a> Report<'a> {
     pub fn standings(self, index: usize) -> Result<impl Iterator<Item = Standing<'a>>, Refusal> {
         let members = self.members(index)?.iter().filter(|member| !member.is_canary);
         Ok(members.filter_map(move |member| self.standing_of(member, self.answer(member).ok()?).ok()))
+    }
+
+    /// Returns the names of the rules that request `index` had to pass, and whose limit it exceeds, or the part of the limit that
+    /// `annotateAt` gives.
+    pub fn exceeded(self, index: usize) -> Vec<&'a str> {
+        let Some(active) = self.active_rules().filter(|active| active.annotates) else { return Vec::new() };
+        let members = self.members(index).unwrap_or_default().iter().filter(|member| !member.is_canary);
+        let rules = members.filter_map(|member| Some((member, active.rules.rules().get(member.rule)?)));
+        let exceeded = rules.filter(|(member, rule)| self.is_exceeded(member, rule).unwrap_or(false));
+        exceeded.filter_map(|(member, _)| active.names.get(member.rule).map(|(name, _)| name.as_str())).collect()
+    }
+
+    fn is_exceeded(self, member: &Member, rule: &Rule) -> Result<bool, Refusal> {
+        if let Source::Fixed { allowed, .. } = member.source {
+            return Ok(member.annotates && !allowed);
+        }
+        let verdict = self.answer(member)?;
+        let capacity = self.capacity(member, &verdict);
+        Ok(rule.is_exceeded(capacity.saturating_sub(verdict.credit).saturating_add(verdict.owed), capacity))
     }
 
     fn standing_of(self, member: &Member, verdict: Verdict) -> Result<Standing<'a>, Refusal> {

@@ -13,6 +13,7 @@ use divvy_core::rules::{Operation, RuleSet};
 
 mod once;
 mod overrides;
+mod overruns;
 pub(crate) mod penalties;
 mod reservations;
 mod scopes;

@@ -196,6 +196,7 @@ impl Algorithm for TokenBucket {
             | Ask::Overdraw { .. }
             | Ask::Count { .. }
             | Ask::Charge { .. }
+            | Ask::Tally { .. }
             | Ask::Refund { .. } => return decide::decide(self, stored.copied(), ask, at),
         };
         let before = self.left(&found, at);

@@ -131,7 +131,7 @@ pub(super) fn decide<A: Algorithm>(
     let is_allowed = ask.wanted() <= before;
     let taken = match ask {
         Ask::Take { cost } | Ask::Overdraw { cost } if is_allowed => cost,
-        Ask::Charge { cost } => cost,
+        Ask::Charge { cost } | Ask::Tally { cost } => cost,
         Ask::Count { cost } | Ask::Drain { cost, .. } | Ask::Replay { cost, .. } => cost.min(before),
         Ask::Look { .. } | Ask::Show | Ask::Take { .. } | Ask::Overdraw { .. } | Ask::Refund { .. } => 0,
     };
@@ -148,7 +148,7 @@ pub(super) fn outcome<A: Algorithm>(limit: &A, state: &A::State, ask: Ask, befor
     let (capacity, used) = (limit.capacity(), limit.used(state, at));
     let left = capacity.saturating_sub(used);
     let wanted = ask.wanted();
-    let allowed = wanted <= before;
+    let allowed = if matches!(ask, Ask::Tally { .. }) { used <= capacity } else { wanted <= before };
     Outcome {
         allowed,
         before,
@@ -278,6 +278,12 @@ pub enum Ask {
         /// Credits that were used.
         cost: u64,
     },
+    /// Counts `cost` credits even if fewer are left, and is granted if no more than the limit is used then. So a denied
+    /// ask counts, too.
+    Tally {
+        /// Credits to count.
+        cost: u64,
+    },
     /// Gives back `cost` credits, or as many as were taken. It is always allowed. A fresh bucket stays fresh.
     Refund {
         /// Credits to give back.
@@ -304,9 +310,10 @@ pub enum Ask {
 }
 
 impl Ask {
-    /// Returns the credits that must be left for this ask to be granted.
+    /// Returns the credits that must be left for this ask to be granted, or would be granted if it was denied.
     pub fn wanted(self) -> u64 {
         match self {
+            Ask::Tally { cost } => cost.max(1),
             Ask::Look { cost } | Ask::Take { cost } => cost,
             Ask::Overdraw { .. } | Ask::Charge { .. } | Ask::Drain { .. } | Ask::Replay { .. } => 1,
             Ask::Show | Ask::Count { .. } | Ask::Refund { .. } => 0,

@@ -9,7 +9,8 @@ use super::document::RawRule;
 use super::{Problems, validate};
 use crate::rules::setting_name::{ACTOR_FIELD, LABEL};
 use crate::rules::{
-    Identity, MAX_STACK, MatchPolicy, Pattern, Quota, Rule, RuleSet, RuleSetError, Spellings, UnknownSpelling, stacks,
+    Identity, MAX_STACK, MatchPolicy, Overrun, Pattern, Quota, Rule, RuleSet, RuleSetError, Spellings, UnknownSpelling,
+    stacks,
 };
 
 /// Returns the compiled rules of a file. Use them only if no errors were reported.
@@ -219,6 +220,17 @@ fn describe_shared_counters(kind: &str, other: &Rule) -> String {
 }
 
 fn check_stacks(rules: &RuleSet, problems: &mut Problems) {
+    for (rule, _) in rules.rules().iter().zip(stacks::can_stack(rules.rules())).filter(|(_, can_stack)| *can_stack) {
+        if rule.overrun == Overrun::Count {
+            let what = "`overrun = count` counts hits that it denies, but of rules that must all allow a request, either all count \
+                        or none";
+            problems.error(
+                rule,
+                what,
+                "remove it, or the `matchPolicy = and` of the rules that match the same requests",
+            );
+        }
+    }
     let rule_at = |index: &usize| rules.rules().get(*index);
     let mut is_default_reported = false;
     for stack in stacks::find_stacks(rules) {

@@ -73,7 +73,7 @@ pub fn assert_golden(path: &str, found: &str) {
 #[test]
 fn files_have_the_reports_next_to_them() {
     let files = golden_files("golden", &["ini", "json"]);
-    assert_eq!(files.len(), 23);
+    assert_eq!(files.len(), 25);
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config/golden");
     for (name, _) in files {
         assert_golden(&format!("golden/{name}.report"), &report_on(&directory.join(&name)));

@@ -11,9 +11,9 @@ use super::{Problems, ini};
 use crate::algorithm::Kind;
 use crate::calendar::{self, Calendar, Unit};
 use crate::rules::setting_name::{
-    ACTOR_FIELD, ALGORITHM, BLOCK_AFTER, BLOCK_FACTOR, BLOCK_FORGET, BLOCK_MAX, BLOCK_SECONDS, BLOCK_WINDOW, BURST,
-    COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, LIMIT, LIST, MATCH_POLICY, NETWORKS, OVERRUN, PER,
-    REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE, UNLIMITED, UTC, WINDOW,
+    ACTOR_FIELD, ALGORITHM, ANNOTATE_AT, BLOCK_AFTER, BLOCK_FACTOR, BLOCK_FORGET, BLOCK_MAX, BLOCK_SECONDS,
+    BLOCK_WINDOW, BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, LIMIT, LIST, MATCH_POLICY,
+    NETWORKS, OVERRUN, PER, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE, UNLIMITED, UTC, WINDOW,
 };
 use crate::rules::{
     Condition, MAX_BLOCK_AFTER, MAX_BLOCK_FACTOR, MAX_RESET_SECONDS, MatchPolicy, Overrun, Pattern, Penalty, Quota,
@@ -39,6 +39,7 @@ pub(super) fn rule(raw: &RawRule, lists: &mut Lists, problems: &mut Problems) ->
         quota: checker.quota(settings),
         cost_field: checker.text(COST_FIELD),
         overrun: checker.overrun(settings),
+        annotate_at: checker.annotate_at(settings),
         hold_field: checker.hold_field(settings, &actor_fields),
         actor_fields,
         counter: checker.counter(settings),
@@ -218,12 +219,22 @@ impl Checker<'_> {
             return overrun;
         }
         if let algorithm @ (Kind::SlidingLog | Kind::Concurrency) = settings.algorithm() {
-            let what = format!("`{OVERRUN} = debt` lets costs exceed the limit, which {} cannot", algorithm.name());
+            let (overrun, algorithm) = (overrun.name(), algorithm.name());
+            let what = format!("`{OVERRUN} = {overrun}` lets costs exceed the limit, which {algorithm} cannot");
             self.error(OVERRUN, what, "remove it, or set another algorithm, such as `algorithm = sliding-window`");
         }
         self.unsupported(OVERRUN, "denies hits that cost more than is left");
         self.warn_without_counter(OVERRUN, settings);
         overrun
+    }
+
+    /// Returns the percentage of the limit beyond which answers say that it is exceeded.
+    fn annotate_at(&mut self, settings: Settings) -> Option<u8> {
+        let meaning = "the percentage of the limit beyond which answers have a note";
+        let percent = self.number_within(ANNOTATE_AT, meaning, WHOLE, 1..=99)?;
+        self.unsupported(ANNOTATE_AT, "adds no note");
+        self.warn_without_counter(ANNOTATE_AT, settings);
+        u8::try_from(percent).ok()
     }
 
     /// Returns the request field that names a gateway's leases.
@@ -280,6 +291,11 @@ impl Checker<'_> {
             }
         }
         self.warn_without_counter(BLOCK_AFTER, settings);
+        let annotates = |setting: &RawSetting| setting.value.as_text() == Some(Overrun::Annotate.name());
+        if self.setting(OVERRUN).is_some_and(annotates) {
+            let what = format!("`{BLOCK_AFTER}` counts denials, and `{OVERRUN} = annotate` denies nothing");
+            self.error(BLOCK_AFTER, what, "remove one of them");
+        }
         self.unsupported(BLOCK_AFTER, "blocks no actor");
         let longest = MAX_RESET_SECONDS;
         let after = "the number of denials that lead to a block";

@@ -13,10 +13,10 @@ use std::fmt;
 use std::num::NonZeroU32;
 
 use self::setting_name::{
-    ACTOR_FIELD, ACTOR_PREFIX, ALGORITHM, BLOCK_AFTER, BLOCK_FACTOR, BLOCK_FORGET, BLOCK_MAX, BLOCK_SECONDS,
-    BLOCK_WINDOW, BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, LIMIT, LIST, MATCH_POLICY,
-    MIDNIGHT, NETWORKS, OVERRUN, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE, UNLIMITED, UTC,
-    WINDOW,
+    ACTOR_FIELD, ACTOR_PREFIX, ALGORITHM, ANNOTATE_AT, BLOCK_AFTER, BLOCK_FACTOR, BLOCK_FORGET, BLOCK_MAX,
+    BLOCK_SECONDS, BLOCK_WINDOW, BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, LIMIT, LIST,
+    MATCH_POLICY, MIDNIGHT, NETWORKS, OVERRUN, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE,
+    UNLIMITED, UTC, WINDOW,
 };
 use super::{
     ActorPrefix, Condition, NOT, Operation, Pattern, Penalty, PrefixLengths, Quota, Seconds, Settings, operation,
@@ -55,6 +55,7 @@ pub mod setting_name {
         ACTOR_PREFIX = "actorPrefix",
         COST_FIELD = "costField",
         OVERRUN = "overrun",
+        ANNOTATE_AT = "annotateAt",
         HOLD_FIELD = "holdField",
         COUNTER = "counter",
         BLOCK_AFTER = "blockAfter",
@@ -103,6 +104,10 @@ named_values! {
         Refuse = "refuse",
         /// The hit is allowed as long as any credit is left, and takes its full cost. The balance may become negative.
         Debt = "debt",
+        /// The hit is denied, and counts all the same.
+        Count = "count",
+        /// The hit is allowed and counts, and the answer says that the limit is exceeded.
+        Annotate = "annotate",
     }
 }
 
@@ -132,6 +137,8 @@ pub struct Rule {
     pub cost_field: Option<String>,
     /// The answer when the cost exceeds what is left.
     pub overrun: Overrun,
+    /// Percentage of the limit beyond which answers say that the rule is exceeded: from 1 to 99.
+    pub annotate_at: Option<u8>,
     /// For concurrency limits, the request field that names the lease of a gateway's request.
     pub hold_field: Option<String>,
     /// The name under which usage is kept, so that other rules may share it and the limit may change.
@@ -244,6 +251,17 @@ impl Rule {
         matches!(self.quota, Quota::Limited(Limit::Concurrency(_)))
     }
 
+    /// Returns whether answers may have to say that the rule is exceeded.
+    pub fn annotates(&self) -> bool {
+        self.annotate_at.is_some() || self.overrun == Overrun::Annotate
+    }
+
+    /// Returns whether answers say so, with this many credits used of its `capacity`.
+    pub fn is_exceeded(&self, used: u64, capacity: u64) -> bool {
+        let percent = self.annotate_at.unwrap_or(100);
+        self.annotates() && u128::from(used) * 100 > u128::from(capacity) * u128::from(percent)
+    }
+
     /// Returns `actorField` as a rules file writes it.
     pub fn actor_field(&self) -> Option<String> {
         (!self.actor_fields.is_empty()).then(|| self.actor_fields.join(", "))
@@ -271,15 +289,21 @@ impl Rule {
         self.cost_field.as_deref() == Some(NO_COST_FIELD)
     }
 
-    /// Describes the cost of a request for people: `at the cost in bytes`, and `with debt`.
+    /// Describes the cost of a request for people: `at the cost in bytes`, and `with debt`. Also says what happens at the limit.
     pub(super) fn cost_words(&self) -> impl Iterator<Item = String> {
         let cost = match self.cost_field.as_deref() {
             None => None,
             Some(NO_COST_FIELD) => Some("at a cost of 1 each".to_owned()),
             Some(field) => Some(format!("at the cost in {field}")),
         };
-        let debt = (self.overrun == Overrun::Debt).then(|| "with debt".to_owned());
-        cost.into_iter().chain(debt)
+        let overrun = match self.overrun {
+            Overrun::Refuse => None,
+            Overrun::Debt => Some("with debt".to_owned()),
+            Overrun::Count => Some("counting denied hits".to_owned()),
+            Overrun::Annotate => Some("denying none".to_owned()),
+        };
+        let annotated = self.annotate_at.map(|percent| format!("with a note beyond {percent} %"));
+        cost.into_iter().chain(overrun).chain(annotated)
     }
 
     /// Returns the credits that `operation` takes from this rule: the `given` cost, or else the value of the rule's
@@ -379,6 +403,7 @@ impl Rule {
             (ACTOR_PREFIX, self.actor_prefix.as_ref().map(prefix), false),
             (COST_FIELD, text(&self.cost_field), false),
             (OVERRUN, if self.overrun == Overrun::default() { None } else { word(self.overrun.name()) }, false),
+            (ANNOTATE_AT, self.annotate_at.and_then(|percent| number(&percent)), false),
             (HOLD_FIELD, text(&self.hold_field), false),
             (COUNTER, text(&self.counter), false),
             (BLOCK_AFTER, of_penalty(|penalty| penalty.after), false),

@@ -43,7 +43,7 @@ impl Intent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RuleKind {
     pub counter: Counter,
-    pub has_debt: bool,
+    pub overrun: Overrun,
     /// Whether each request costs one credit (`costField = none`).
     pub counts_requests: bool,
     pub is_canary: bool,
@@ -73,7 +73,7 @@ impl RuleKind {
         };
         Self {
             counter,
-            has_debt: rule.overrun == Overrun::Debt,
+            overrun: rule.overrun,
             counts_requests: rule.counts_requests(),
             is_canary: rule.match_policy == MatchPolicy::Canary,
         }
@@ -81,7 +81,7 @@ impl RuleKind {
 
     /// Returns whether a gateway's cost is charged to the rule as earlier usage.
     pub fn charges_on_enter(self) -> bool {
-        self.has_debt && !self.counts_requests && !self.is_canary
+        self.overrun == Overrun::Debt && !self.counts_requests && !self.is_canary
     }
 
     /// Returns whether gateways take leases of the rule.
@@ -136,7 +136,9 @@ pub fn treatment(intent: Intent, rule: RuleKind, cost: Cost, modes: Modes) -> Tr
 
 /// Returns the effect on a rule that counts credits, or nothing.
 fn credit_treatment(intent: Intent, rule: RuleKind, cost: u64, modes: Modes) -> Treatment {
-    let RuleKind { counter, has_debt, counts_requests, is_canary } = rule;
+    let RuleKind { counter, overrun, counts_requests, is_canary } = rule;
+    let has_debt = overrun == Overrun::Debt;
+    let counts_denials = matches!(overrun, Overrun::Count | Overrun::Annotate);
     let has_no_part = counts_requests || modes.frees_leases || counter == Counter::None;
     match intent {
         Intent::Forget => Treatment::Forget,
@@ -153,7 +155,10 @@ fn credit_treatment(intent: Intent, rule: RuleKind, cost: u64, modes: Modes) -> 
         Intent::Hit | Intent::Enter | Intent::EnterOrCharge if has_debt && cost > 0 => {
             Treatment::Ask(Ask::Overdraw { cost })
         }
+        Intent::Hit | Intent::Enter | Intent::EnterOrCharge if counts_denials => Treatment::Ask(Ask::Tally { cost }),
         Intent::Hit | Intent::Enter | Intent::EnterOrCharge => Treatment::Ask(hit(cost)),
+        // It must not be denied.
+        Intent::Reserve if overrun == Overrun::Annotate => Treatment::Ask(Ask::Tally { cost }),
         // Rules that count requests count this one. Canaries count its credits.
         Intent::Reserve if counts_requests || is_canary => Treatment::Ask(hit(cost)),
         Intent::Reserve if counter == Counter::Log => Treatment::Refused(Refusal::CountsEvents),

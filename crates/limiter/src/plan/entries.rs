@@ -30,8 +30,8 @@ pub(super) struct OpenGroup {
     pub is_denied: bool,
     /// The record id of the group's reservations.
     pub record_id: Option<Vec<u8>>,
-    /// Indexes of entries since the start that are not part of the group: canaries, and settlements that are requests
-    /// of their own.
+    /// Indexes of entries since the start that are not part of the group: canaries, tallies, and settlements that are
+    /// requests of their own.
     pub apart: Vec<usize>,
 }
 
@@ -82,12 +82,12 @@ impl OpenGroup {
         (self.start.entries..batch.len()).filter(|entry| self.apart.binary_search(entry).is_err())
     }
 
-    /// Decides whether the batch's last entry belongs to the group. A canary stays apart, and so does a settlement that is a
-    /// request of its own. If the group already has an entry for the same counter, both become one, under the lower limit.
+    /// Decides whether the batch's last entry belongs to the group. A canary stays apart, and so does a tally, and a settlement that
+    /// is a request of its own. If the group already has an entry for the same counter, both become one, under the lower limit.
     /// Returns the index of the entry.
     fn admit(&mut self, last: usize, is_canary: bool, batch: &mut Batch) -> usize {
         let Some(Entry { limit, action, .. }) = batch.entry(last).cloned() else { return last };
-        if is_canary || (action.is_settlement() && self.together == Together::Summed) {
+        if is_canary || action.is_tally() || (action.is_settlement() && self.together == Together::Summed) {
             self.apart.push(last);
             return last;
         }

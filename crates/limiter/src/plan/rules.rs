@@ -93,8 +93,11 @@ impl PlanBuilder {
                 MatchPolicy::Stop if is_alone => return context.ask(part, rule, members),
                 MatchPolicy::And | MatchPolicy::Stop => {
                     answering += 1;
+                    if rule.overrun == Overrun::Count && part.action.is_tally() && members.entries.group.is_some() {
+                        return Err(Refusal::CountsDenials(rule.to_string()));
+                    }
                     // Usage that has already happened counts even if another rule denies.
-                    if part.action.is_settlement() {
+                    if part.action.is_settlement() || part.action.is_tally() {
                         context.ask(part, rule, members)?;
                     } else {
                         stack.push(part);
@@ -189,7 +192,12 @@ impl Context<'_> {
         }
         // A canary that always denies, such as for an actor whose own limit is 0, denies nothing.
         let denies = |member: &Member| {
-            !member.is_canary && matches!(member.source, Source::Fixed { allowed: false, .. } | Source::Blocked(_))
+            !member.is_canary
+                && match member.source {
+                    Source::Fixed { allowed, .. } => !allowed && !member.annotates,
+                    Source::Blocked(_) => true,
+                    Source::Entry(_) => false,
+                }
         };
         let is_denied = members.list.iter().skip(first).any(denies);
         if let Some(group) = &mut members.entries.group {
@@ -225,8 +233,7 @@ impl Context<'_> {
                 if may_override.get() { None } else { self.limit(counter, action, actor) }
             });
             if !may_override.get() {
-                let is_canary = rule.match_policy == MatchPolicy::Canary;
-                self.push_member(index, is_canary, action, entry.map_or(NOTHING, Source::Entry), members);
+                self.push_member(index, rule, action, entry.map_or(NOTHING, Source::Entry), members);
                 return Ok(());
             }
         }
@@ -256,17 +263,19 @@ impl Context<'_> {
                 (action, entry.map_or(NOTHING, Source::Entry))
             }
         };
-        self.push_member(index, is_canary, action, source, members);
+        self.push_member(index, rule, action, source, members);
         Ok(())
     }
 
     #[inline]
-    fn push_member(&self, index: usize, is_canary: bool, action: Action, source: Source, members: &mut Members<'_>) {
+    fn push_member(&self, index: usize, rule: &Rule, action: Action, source: Source, members: &mut Members<'_>) {
         if let (Source::Fixed { .. } | Source::Blocked(_), Some(of_rule)) = (source, self.active.tops.get(index)) {
             let write_actor = |out: &mut Vec<u8>| of_rule.actor.write(self.operation, out);
             members.fixed_actors.push(members.list.len(), write_actor);
         }
-        members.list.push(Member { rule: index, is_canary, purpose: self.purpose(action), source });
+        let is_canary = rule.match_policy == MatchPolicy::Canary;
+        let annotates = rule.overrun == Overrun::Annotate;
+        members.list.push(Member { rule: index, is_canary, annotates, purpose: self.purpose(action), source });
     }
 
     /// Returns the block or the allow that decides about the action on the rule. Neither prevents usage from being counted,
@@ -285,7 +294,9 @@ impl Context<'_> {
     fn count_allowed(&self, part: Part, rule: &Rule, entries: &mut Entries<'_>) -> (Action, Source) {
         let is_canary = rule.match_policy == MatchPolicy::Canary;
         let cost = match part.action {
-            Action::Ask(Ask::Take { cost } | Ask::Overdraw { cost } | Ask::Charge { cost }) => cost,
+            Action::Ask(Ask::Take { cost } | Ask::Overdraw { cost } | Ask::Charge { cost } | Ask::Tally { cost }) => {
+                cost
+            }
             Action::Reservation(ReservationAsk::Reserve { credits, .. }) => credits,
             _ => 0,
         };

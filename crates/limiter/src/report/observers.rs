@@ -165,7 +165,7 @@ impl<'a> Report<'a> {
         let outcome = self.entry(entry).ok()?;
         let is_hit = matches!(member.purpose, Purpose::Hit | Purpose::IdempotentHit) && !self.is_charge(entry);
         let is_known = outcome.resolution == Resolution::Done && outcome.source != OutcomeSource::FailurePolicy;
-        (is_hit && is_known && !outcome.allowed).then_some((entry, outcome.source))
+        (is_hit && is_known && !outcome.allowed && !member.annotates).then_some((entry, outcome.source))
     }
 }
 
@@ -268,7 +268,7 @@ impl<'a> Report<'a> {
             (Action::Reservation(ReservationAsk::Reserve { .. }), Limit::Concurrency(_)) => 1,
             (action, _) => match action.ask()? {
                 Ask::Count { cost } => cost.min(self.entry(index).ok()?.before),
-                Ask::Take { cost } | Ask::Overdraw { cost } | Ask::Charge { cost } => cost,
+                Ask::Take { cost } | Ask::Overdraw { cost } | Ask::Charge { cost } | Ask::Tally { cost } => cost,
                 // Only commands with a limit of their own drain a bucket.
                 Ask::Look { .. } | Ask::Show | Ask::Refund { .. } | Ask::Drain { .. } | Ask::Replay { .. } => 0,
             },

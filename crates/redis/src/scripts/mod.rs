@@ -296,6 +296,7 @@ fn ask_text(ask: Ask, at: &str) -> String {
         Ask::Overdraw { cost } => ("overdraw", cost),
         Ask::Count { cost } => ("count", cost),
         Ask::Charge { cost } => ("charge", cost),
+        Ask::Tally { cost } => ("tally", cost),
         Ask::Refund { cost } => ("refund", cost),
         Ask::Drain { cost, strict: false } => ("drain", cost),
         Ask::Drain { cost, strict: true } => ("strict", cost),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hyper::{HeaderMap, Response};
 use prost::Message;
+use prost_types::value::Kind;
 use tonic::{Code as TonicCode, Status};
 
 use super::descriptors::{DescriptorReader, NO_DOMAIN};
@@ -24,7 +25,7 @@ use super::messages::write;
 use super::reserving_calls::ReservingCalls;
 use crate::errors::{self, Terms};
 use crate::http::transport::bodies::Reply;
-use crate::http::{Answer, RateLimitHeaders};
+use crate::http::{Answer, EXCEEDED, RateLimitHeaders};
 use crate::net::auth::RequestOrigin;
 use crate::net::memory::{self, BufferMemory, RequestMemory, pooled};
 use crate::net::protocol::Protocol;
@@ -133,7 +134,15 @@ impl RateLimits {
         let is_silent = !is_over && self.settings.headers == RateLimitHeaders::NONE;
         let response_headers_to_add =
             if is_silent { Vec::new() } else { self.response_headers(report, brought, &statuses) };
-        Ok(RateLimitResponse { overall_code: overall_code.into(), statuses, response_headers_to_add })
+        let exceeded: Vec<_> = (0..brought.len()).flat_map(|index| report.exceeded(index)).collect();
+        let (request_headers_to_add, dynamic_metadata) = annotations(&exceeded);
+        Ok(RateLimitResponse {
+            overall_code: overall_code.into(),
+            statuses,
+            response_headers_to_add,
+            request_headers_to_add,
+            dynamic_metadata,
+        })
     }
 
     /// Returns headers for the client, about the limit that denies it or that leaves it the fewest credits.
@@ -246,6 +255,20 @@ fn status(report: Report<'_>, index: usize, brought: Option<OwnLimit>) -> Result
     }
     let Standing { verdict, text, limit, .. } = report.standing(index)?;
     Ok(descriptor_status(verdict, limit.map(|limit| describe(Bytes::copy_from_slice(text.as_bytes()), limit))))
+}
+
+/// Returns the header for the service behind the gateway, and the metadata for the gateway's other filters, with the names of the
+/// rules that are exceeded.
+fn annotations(exceeded: &[&str]) -> (Vec<HeaderValue>, Option<prost_types::Struct>) {
+    if exceeded.is_empty() {
+        return (Vec::new(), None);
+    }
+    let header =
+        HeaderValue { key: Bytes::copy_from_slice(EXCEEDED.as_str().as_bytes()), value: exceeded.join(", ").into() };
+    let text = |name: &&str| prost_types::Value { kind: Some(Kind::StringValue((*name).to_owned())) };
+    let names = prost_types::ListValue { values: exceeded.iter().map(text).collect() };
+    let names = prost_types::Value { kind: Some(Kind::ListValue(names)) };
+    (vec![header], Some(prost_types::Struct { fields: [("exceeded".to_owned(), names)].into() }))
 }
 
 fn own_answer(own: &OwnLimit, outcome: Outcome) -> Answer<'static> {

@@ -11,8 +11,8 @@ mod routes;
 pub(super) mod transport;
 
 pub use self::api::ApiSettings;
-pub(super) use self::api::answer::Answer;
 pub use self::api::answer::RateLimitHeaders;
+pub(super) use self::api::answer::{Answer, EXCEEDED};
 pub use self::api::check::{CheckFrom, CheckId, CheckOperation, CheckSettings};
 pub use self::cross_origin::WebOrigin;
 pub use self::monitoring::{DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};

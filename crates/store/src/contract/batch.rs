@@ -373,6 +373,11 @@ impl Action {
             || matches!(self.ask(), Some(Ask::Charge { .. } | Ask::Refund { .. }))
     }
 
+    /// Returns whether the action counts even if it is denied. It is in no group.
+    pub fn is_tally(self) -> bool {
+        matches!(self.ask(), Some(Ask::Tally { .. }))
+    }
+
     /// Returns the action's ask, idempotent or not. `None` if it forgets the bucket or is about a reservation.
     #[inline]
     pub fn ask(self) -> Option<Ask> {

@@ -17,7 +17,7 @@ use siphasher::sip128::SipHasher13;
 
 use crate::contract::{Action, Batch, Entry, Store, StoreError, Unit};
 use crate::record_key;
-use divvy_core::algorithm::{Limit, Outcome, OutcomeSource, State};
+use divvy_core::algorithm::{Ask, Limit, Outcome, OutcomeSource, State};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_telemetry::metrics::Metric;
 
@@ -135,7 +135,8 @@ impl DenialCache {
     /// the store, because the cache uses the server's clock.
     fn answer(&self, key: &[u8], entry: &Entry, now: Timestamp) -> Option<Outcome> {
         let (Limit::FixedWindow(limit), Action::Ask(ask)) = (entry.limit, entry.action) else { return None };
-        if entry.at != now || entry.action.needs_store() {
+        // A tally counts, even if it is denied.
+        if entry.at != now || entry.action.needs_store() || matches!(ask, Ask::Tally { .. }) {
             return None;
         }
         let Denial { until, learned, credits, owed, .. } = self.used_up(key, now)?;

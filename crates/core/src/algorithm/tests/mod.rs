@@ -140,6 +140,7 @@ fn ask() -> impl Strategy<Value = Ask> {
         (0..15u64).prop_map(|cost| Ask::Overdraw { cost }),
         (0..15u64).prop_map(|cost| Ask::Count { cost }),
         (0..15u64).prop_map(|cost| Ask::Charge { cost }),
+        (0..15u64).prop_map(|cost| Ask::Tally { cost }),
         (0..15u64).prop_map(|cost| Ask::Refund { cost }),
         (0..15u64, any::<bool>()).prop_map(|(cost, strict)| Ask::Drain { cost, strict }),
         (0..15u64, any::<bool>()).prop_map(|(cost, strict)| Ask::Replay { cost, strict }),

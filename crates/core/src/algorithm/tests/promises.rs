@@ -54,6 +54,16 @@ proptest! {
     }
 
     #[test]
+    fn tally_counts_as_a_charge_and_is_granted_up_to_the_limit((bucket, now) in used_bucket(), cost in 0..15u64, later in 0..60u64) {
+        let at = now + later;
+        let charged = bucket.clone().ask(Ask::Charge { cost }, at);
+        let tallied = bucket.clone().ask(Ask::Tally { cost }, at);
+        prop_assert_eq!((tallied.left, tallied.owed, tallied.reset_ns), (charged.left, charged.owed, charged.reset_ns));
+        prop_assert_eq!(tallied.allowed, tallied.owed == 0);
+        prop_assert_eq!(tallied.retry_ns.is_some(), !tallied.allowed && cost <= bucket.limit.capacity());
+    }
+
+    #[test]
     fn ask_is_granted_after_its_retry_time_and_not_before(
         (mut bucket, now) in used_bucket(), ask in ask(), later in 0..60u64,
     ) {
@@ -61,6 +71,7 @@ proptest! {
         let outcome = bucket.ask(ask, at);
         let wanted = match ask {
             Ask::Look { cost } | Ask::Take { cost } => cost,
+            Ask::Tally { cost } => cost.max(1),
             Ask::Overdraw { .. } | Ask::Charge { .. } | Ask::Drain { .. } | Ask::Replay { .. } => 1,
             Ask::Show | Ask::Count { .. } | Ask::Refund { .. } => 0,
         };
@@ -187,7 +198,7 @@ proptest! {
     #[test]
     fn numbers_and_times_never_overflow(
         limit in any_limit(),
-        asks in prop::collection::vec((any_number(), any_number(), 0..9u8), 1..30),
+        asks in prop::collection::vec((any_number(), any_number(), 0..10u8), 1..30),
     ) {
         let mut bucket = Bucket::new(limit);
         for (at, cost, kind) in asks {
@@ -198,6 +209,7 @@ proptest! {
                 4 | 5 => Ask::Replay { cost, strict: kind == 5 },
                 6 => Ask::Overdraw { cost },
                 7 => Ask::Charge { cost },
+                9 => Ask::Tally { cost },
                 _ => Ask::Refund { cost },
             };
             let outcome = bucket.ask(ask, at);

@@ -3,9 +3,11 @@
 use super::*;
 use divvy_core::algorithm::{Concurrency, FixedWindow, SlidingLog};
 
-const COLUMNS: [(&str, Column); 8] = [
+const COLUMNS: [(&str, Column); 10] = [
     ("plain", rule(Counter::Credits)),
-    ("debt", Column { has_debt: true, ..rule(Counter::Credits) }),
+    ("debt", Column { overrun: Overrun::Debt, ..rule(Counter::Credits) }),
+    ("count", Column { overrun: Overrun::Count, ..rule(Counter::Credits) }),
+    ("annotate", Column { overrun: Overrun::Annotate, ..rule(Counter::Credits) }),
     ("counts requests", Column { counts_requests: true, ..rule(Counter::Credits) }),
     ("sliding log", rule(Counter::Log)),
     ("concurrency", rule(Counter::Leases { are_named: false })),
@@ -17,7 +19,7 @@ const COLUMNS: [(&str, Column); 8] = [
 type Column = RuleKind;
 
 const fn rule(counter: Counter) -> RuleKind {
-    RuleKind { counter, has_debt: false, counts_requests: false, is_canary: false }
+    RuleKind { counter, overrun: Overrun::Refuse, counts_requests: false, is_canary: false }
 }
 
 const INTENTS: [(&str, Intent, Modes); 11] = [
@@ -43,6 +45,7 @@ fn word(treatment: Treatment, counter: Counter) -> &'static str {
         Treatment::Ask(Ask::Look { .. }) => "look",
         Treatment::Ask(Ask::Overdraw { .. }) => "overdraw",
         Treatment::Ask(Ask::Charge { .. }) => "charge",
+        Treatment::Ask(Ask::Tally { .. }) => "tally",
         Treatment::Ask(Ask::Refund { .. }) => "give back",
         Treatment::Ask(Ask::Show | Ask::Count { .. } | Ask::Drain { .. } | Ask::Replay { .. }) => unreachable!(),
         Treatment::Forget => "forget",
@@ -139,6 +142,12 @@ fn hit_of_cost_0_tests_for_one_credit() {
     let cost = Cost { credits: 0, is_none: true };
     for (_, kind) in COLUMNS {
         let treated = treatment(Intent::Hit, kind, cost, NO_MODES);
-        assert!(matches!(treated, Treatment::Ask(Ask::Look { cost: 1 })), "{kind:?}");
+        let counts_denials = matches!(kind.overrun, Overrun::Count | Overrun::Annotate);
+        let is_expected = match treated {
+            Treatment::Ask(Ask::Tally { cost: 0 }) => counts_denials,
+            Treatment::Ask(Ask::Look { cost: 1 }) => !counts_denials,
+            _ => false,
+        };
+        assert!(is_expected, "{kind:?}");
     }
 }

@@ -10,6 +10,7 @@ local function decide_ask(action, cost, left, fits)
   if action == 'look' or action == 'show' then return fits, 0, cost end
   if action == 'refund' then return true, 0, 0 end
   if action == 'count' then return true, fits and cost or left, 0 end
+  if action == 'tally' then return fits, cost, cost ~= 0 and cost or 1 end
   local allowed = left ~= 0
   if action == 'charge' then return allowed, cost, 1 end
   if action == 'overdraw' then return allowed, allowed and cost or 0, 1 end
@@ -108,6 +109,7 @@ local function decide_for(ask, left) return decide_ask(ask.action, ask.cost, lef
 local function outcome(state, ask, before, at)
   local used = limit.used(state, at)
   local left, allowed, _, wanted = minus(capacity, used), decide_for(ask, before)
+  if ask.action == 'tally' then allowed = not less(capacity, used) end
   local balance = less(capacity, used) and '-' .. format(minus(used, capacity)) or format(left)
   local reset_ns, retry_ns, session = 0, '-', limit.session(state) or '-'
   local window_ends = state.base and algorithm.used(state.base, at) ~= 0 and state.base.ends
@@ -293,6 +295,7 @@ for place = 2, last do
       redis.call('SET', key, string_format('%d', full - taken), 'PX', window_ms)
     end
     left = left - taken
+    if action == 'tally' and mode == 'apply' then allowed = left >= 0 end
     -- In its last millisecond, a window has a TTL of 0 ms, but still counts.
     local ends_ms = math.max(ttl, 1)
     local reset_ms = left < credits and ends_ms or 0

@@ -17,6 +17,8 @@ use divvy_limiter::{Limit, Outcome, Refusal, Report, Standing, Verdict};
 
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const CURRENT: HeaderName = HeaderName::from_static("ratelimit");
+/// The rules whose limits are exceeded, by name, separated by commas.
+pub const EXCEEDED: HeaderName = HeaderName::from_static("divvy-exceeded");
 const TRIPLE: [HeaderName; 3] = [
     HeaderName::from_static("ratelimit-limit"),
     HeaderName::from_static("ratelimit-remaining"),
@@ -94,6 +96,9 @@ pub struct Answer<'a> {
     /// Names of all rules of a stack that deny.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     violated_policies: Vec<&'a str>,
+    /// Names of the rules whose limit is exceeded, or the part of it that `annotateAt` gives.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exceeded: Vec<&'a str>,
     /// Why the request is denied, if the actor is blocked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked: Option<Blocked<'a>>,
@@ -123,7 +128,7 @@ impl<'a> Answer<'a> {
     /// The request was refused.
     pub fn for_request(report: Report<'a>, index: usize) -> Result<Self, Refusal> {
         let answering = report.standing(index)?;
-        let mut answer = Self::by(&answering);
+        let mut answer = Self { exceeded: report.exceeded(index), ..Self::by(&answering) };
         if !report.is_stack(index) {
             return Ok(answer);
         }
@@ -165,6 +170,7 @@ impl<'a> Answer<'a> {
             retry_after: verdict.retry_ns.map(ceil_seconds),
             rule,
             violated_policies: Vec::new(),
+            exceeded: Vec::new(),
             blocked: None,
             window_seconds: None,
             unit: None,
@@ -209,6 +215,10 @@ impl<'a> Answer<'a> {
             out.extend_from_slice(b",\"violatedPolicies\":");
             let _ = serde_json::to_writer(&mut *out, &self.violated_policies);
         }
+        if !self.exceeded.is_empty() {
+            out.extend_from_slice(b",\"exceeded\":");
+            let _ = serde_json::to_writer(&mut *out, &self.exceeded);
+        }
         if let Some(blocked) = &self.blocked {
             out.extend_from_slice(b",\"blocked\":");
             let _ = serde_json::to_writer(&mut *out, blocked);
@@ -217,8 +227,11 @@ impl<'a> Answer<'a> {
     }
 
     /// Adds the rate limit headers, unless no limit applies. The draft's headers list all limits, and the others contain only the
-    /// one that answers. `text` is a buffer.
+    /// one that answers. `text` is a buffer. Limits that are exceeded have a header in any case.
     pub fn write_headers(&self, dialects: RateLimitHeaders, headers: &mut impl Headers, text: &mut Vec<u8>) {
+        if !self.exceeded.is_empty() {
+            headers.add(EXCEEDED, self.exceeded.join(", ").as_bytes());
+        }
         if self.is_unlimited {
             return;
         }

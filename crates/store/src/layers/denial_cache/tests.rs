@@ -64,8 +64,10 @@ fn hit_after_a_refund_asks_the_store_and_so_does_every_charge() {
     assert_eq!(ask_one(Ask::Overdraw { cost: 1 }), ((false, 0, 3), false), "the debt is known, too");
     assert_eq!(ask_one(Ask::Charge { cost: 2 }), ((false, 0, 5), true));
     assert_eq!(ask_one(Ask::Look { cost: 1 }), ((false, 0, 5), false));
-    assert_eq!(ask_one(Ask::Show), ((true, 0, 5), true));
-    assert_eq!(ask_one(Ask::Refund { cost: 6 }), ((true, 1, 0), true));
+    assert_eq!(ask_one(Ask::Tally { cost: 1 }), ((false, 0, 6), true), "it counts, though it is denied");
+    assert_eq!(ask_one(Ask::Look { cost: 1 }), ((false, 0, 6), false));
+    assert_eq!(ask_one(Ask::Show), ((true, 0, 6), true));
+    assert_eq!(ask_one(Ask::Refund { cost: 7 }), ((true, 1, 0), true));
     assert_eq!(ask_one(Ask::Take { cost: 1 }), ((true, 0, 0), true));
     // The same happens within one batch.
     let both = ask(&cache, at(0), &[("a", limit, Action::Ask(Ask::Refund { cost: 1 })), ("a", limit, TAKE)]).0;
