@@ -14,8 +14,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use divvy::algorithm::{
-    Ask, CalendarWindow, Concurrency, CountBasis, FixedWindow, Kind, LeakyBucket, Limit, Outcome, ReservationAsk,
-    Resolution, Run, TokenBucket,
+    Ask, CalendarWindow, Concurrency, CountBasis, Counter, Expiry, FixedWindow, Kind, LeakyBucket, Limit, Outcome,
+    ReservationAsk, Resolution, Run, TokenBucket,
 };
 use divvy::calendar::{Calendar, Unit, time_of_day};
 use divvy::clock::{Clock, Timestamp};
@@ -486,6 +486,7 @@ conformance!(memory, rocks, rocks_evicting, redis, redis_cluster => [
     clock_set_back_never_extends_a_wait_beyond_the_limit,
     clock_set_back_keeps_no_answer_longer,
     clock_set_back_keeps_no_commit_longer,
+    counter_stays_within_its_bounds_and_expires,
 ]);
 
 // These wait for windows that Redis ends.

@@ -4,7 +4,8 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use divvy::algorithm::{
-    Ask, CalendarWindow, FixedWindow, Kind, Limit, MAX_LOG_CREDITS, Outcome, ReservationAsk, TokenBucket,
+    Ask, CalendarWindow, Counter, Expiry, FixedWindow, Kind, Limit, MAX_LOG_CREDITS, Outcome, ReservationAsk,
+    TokenBucket,
 };
 use divvy::calendar::{Calendar, Unit, time_of_day};
 use divvy::clock::{Clock, Timestamp};
@@ -315,6 +316,43 @@ fn decided_as_in_rust(limits: impl Strategy<Value = Limit>, kinds: std::ops::Ran
     });
 }
 
+fn signed_number() -> impl Strategy<Value = i64> {
+    (number(), any::<bool>()).prop_map(|(number, flips)| if flips { !number } else { number }.cast_signed())
+}
+
+fn any_counter() -> impl Strategy<Value = Limit> {
+    let bound = |usual| prop_oneof![Just(usual), signed_number()];
+    let expiry = prop_oneof![
+        Just(Expiry::Keep),
+        number().prop_map(Expiry::After),
+        start().prop_map(|nanos| Expiry::At(Timestamp::from_nanos(nanos))),
+    ];
+    (bound(i64::MIN), bound(i64::MAX), any::<bool>(), expiry, any::<bool>()).prop_map(
+        |(one, other, saturates, expiry, keeps_expiry)| {
+            let (lower, upper) = (one.min(other), one.max(other));
+            Limit::Counter(Counter { lower, upper, saturates, expiry, keeps_expiry })
+        },
+    )
+}
+
+#[test]
+fn counters_are_decided_as_in_rust() {
+    let tested = RedisFixture::start();
+    let ask = prop_oneof![
+        9 => signed_number().prop_map(|by| Action::Ask(Ask::Add { by })),
+        1 => Just(Action::Ask(Ask::Show)),
+        1 => Just(Action::Forget),
+    ];
+    let asks = prop::collection::vec((any_counter(), ask, step(ASKS)), 1..12);
+    let batches = prop::collection::vec(asks, 1..4);
+    proptest!(ProptestConfig::with_cases(3_000), |(start in start(), batches in batches)| {
+        let mut case = tested.case(Limit::Counter(Counter::default()), start);
+        for asks in batches {
+            case.take_under(&asks)?;
+        }
+    });
+}
+
 /// A store in Redis.
 struct RedisFixture {
     store: RedisStore,
@@ -357,21 +395,27 @@ impl RedisFixture {
 impl Case<'_> {
     /// Applies the steps as one batch.
     fn take(&mut self, steps: &[Step]) -> Result<(), TestCaseError> {
+        let steps: Vec<_> = steps.iter().map(|step| (self.limit, step.action(), *step)).collect();
+        self.take_under(&steps)
+    }
+
+    /// Applies actions under several limits as one batch. The steps say how time passes.
+    fn take_under(&mut self, steps: &[(Limit, Action, Step)]) -> Result<(), TestCaseError> {
         let mut batch = Batch::default();
         // Differs from the actions' times, so that these count as supplied by clients.
         batch.begin(Timestamp::from_nanos(0x1234_5678_9abc_def1));
         let mut wanted = Vec::new();
-        for step in steps {
-            self.at = step.after(self.at, &dated(self.limit, self.at)).min(self.latest);
-            let limit = dated(self.limit, self.at);
+        for (limit, action, step) in steps {
+            self.at = step.after(self.at, &dated(*limit, self.at)).min(self.latest);
+            let limit = dated(*limit, self.at);
             let write_bucket = |out: &mut Vec<u8>| out.extend(self.key.as_bytes());
-            batch.push(limit, step.action(), self.at, |out| match step.action().record_space() {
+            batch.push(limit, *action, self.at, |out| match action.record_space() {
                 Some(space) => record_key::write(space, &[step.id], out, write_bucket),
                 None => write_bucket(out),
             });
-            let has_record = step.action().record_space().is_some();
+            let has_record = action.record_space().is_some();
             let key = if has_record { format!("{}#{}", self.key, step.id) } else { self.key.clone() };
-            wanted.push(expected(&mut self.model, key, limit, step.action(), self.at));
+            wanted.push(expected(&mut self.model, key, limit, *action, self.at));
         }
         self.tested.runtime.block_on(self.tested.store.apply(&mut batch));
         // Runs differ from store to store.

@@ -215,3 +215,56 @@ pub async fn closing_keeps_usage(opened: StoreFixture) {
         take_from_all(&reopened, seconds, TAKE).await;
     }
 }
+
+/// Each step has another limit. The first ones are one batch, the others a batch each.
+pub async fn counter_stays_within_its_bounds_and_expires(opened: StoreFixture) {
+    let usual = Counter::default();
+    let expires = |expiry| Counter { expiry, ..usual };
+    let after = |seconds| expires(Expiry::After(seconds * SECOND));
+    let saturates = Counter { saturates: true, ..usual };
+    let once = |limit| Counter { keeps_expiry: true, ..limit };
+    // The seconds, the limit, the increment, and its answer: the value, and the increment that was applied.
+    let steps: &[(u64, Counter, i64, i64, i64)] = &[
+        (0, usual, 5, 5, 5),
+        (0, Counter { upper: 6, ..usual }, 2, 5, 0),
+        (0, Counter { upper: 6, ..saturates }, 2, 6, 1),
+        (0, Counter { lower: -3, ..usual }, -10, 6, 0),
+        (0, Counter { lower: -3, ..saturates }, -10, -3, -9),
+        (0, usual, i64::MIN, -3, 0),
+        (0, saturates, i64::MIN, i64::MIN, i64::MIN + 3),
+        (0, usual, i64::MAX, -1, i64::MAX),
+        (0, usual, 1, 0, 1),
+        (0, after(60), 1, 1, 1),
+        (50, once(after(60)), 1, 2, 1),
+        (59, usual, 1, 3, 1),
+        (60, usual, 1, 1, 1),
+        (100_000, after(60), 1, 2, 1),
+        (100_050, after(60), 1, 3, 1),
+        (100_109, expires(Expiry::At(Timestamp::MAX)), 1, 4, 1),
+        (200_000, expires(Expiry::At(at(200_005))), 1, 5, 1),
+        (200_004, once(expires(Expiry::At(at(7)))), 1, 6, 1),
+        (200_004, Counter { upper: 6, ..after(900) }, 1, 6, 0),
+        (200_005, once(after(60)), 1, 1, 1),
+        (200_010, expires(Expiry::At(at(7))), 1, 2, 1),
+        (200_010, usual, 1, 1, 1),
+        (200_020, usual, 1, 2, 1),
+    ];
+    let (together, alone) = steps.split_at(10);
+    let batches = std::iter::once(together).chain(alone.chunks(1));
+    for (number, batch) in batches.enumerate() {
+        let asked: Vec<_> = batch
+            .iter()
+            .map(|(_, limit, by, ..)| ("{counter}", Limit::Counter(*limit), Action::Ask(Ask::Add { by: *by })))
+            .collect();
+        let outcomes = opened.apply(at(batch[0].0), &asked).await;
+        let found: Vec<_> = outcomes
+            .iter()
+            .map(|outcome| (outcome.left.cast_signed(), outcome.left.wrapping_sub(outcome.before).cast_signed()))
+            .collect();
+        assert_eq!(
+            found,
+            batch.iter().map(|(.., value, applied)| (*value, *applied)).collect::<Vec<_>>(),
+            "batch {number}"
+        );
+    }
+}

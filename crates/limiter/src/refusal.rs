@@ -115,6 +115,9 @@ pub enum Refusal {
     /// The rule that answers does not count costs.
     #[error("nothing was charged: the rule [{0}], which answers this operation, counts no costs")]
     NothingToCharge(String),
+    /// A saturating increment would change a counter by more than 64 bits hold. The text is Valkey's.
+    #[error("applied increment would overflow")]
+    LongIncrement,
 }
 
 impl LimiterError for Refusal {
@@ -128,6 +131,7 @@ impl LimiterError for Refusal {
             | Self::BadTtl { .. }
             | Self::BadClientId
             | Self::LongReservation
+            | Self::LongIncrement
             | Self::BadIdempotencyKey => ErrorClass::BadRequest,
             Self::CountsDenials(_) | Self::CountsEvents(_) | Self::NothingToCharge(_) | Self::TakesLeases(_) => {
                 ErrorClass::UnsuitableRule

@@ -4,7 +4,7 @@
 //! one rule's buckets are one range of keys, and a changed limit has new buckets. Every field but the last has a
 //! self-delimiting encoding, so no two buckets share a key. The prefix is the part that a rule's buckets share.
 
-use divvy_core::algorithm::{CalendarWindow, CountBasis, Kind, Limit};
+use divvy_core::algorithm::{CalendarWindow, CountBasis, Counter, Kind, Limit};
 use divvy_core::calendar::Calendar;
 use divvy_core::clock::NANOS_PER_SECOND;
 
@@ -39,18 +39,22 @@ pub enum Space {
     DebtInSlotOfActor = 21,
     /// The same in the slot of the first field's value.
     DebtInSlotOfFirstField = 22,
+    /// A client's own counter. It has no name, and the client's key is the actor.
+    Counter = 23,
 }
 
 impl Space {
     /// The spaces of named counters.
     const NAMED: [Self; 3] = [Self::Named, Self::NamedInSlotOfActor, Self::NamedInSlotOfFirstField];
     const DEBT: [Self; 3] = [Self::Debt, Self::DebtInSlotOfActor, Self::DebtInSlotOfFirstField];
-    const OTHERS: [Self; 5] =
-        [Self::Rule, Self::TokenBucket, Self::Throttle, Self::SlotOfActor, Self::SlotOfFirstField];
+    const OTHERS: [Self; 6] =
+        [Self::Rule, Self::TokenBucket, Self::Throttle, Self::SlotOfActor, Self::SlotOfFirstField, Self::Counter];
 }
 
 /// The byte that stands for calendar windows on disk, which are fixed windows otherwise.
 const CALENDAR_WINDOW: u8 = 7;
+/// The byte that stands for clients' counters on disk.
+const COUNTER: u8 = 16;
 
 /// A key without its actor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,8 +117,8 @@ pub fn write_client_key(space: Space, limit: &Limit, key: &[u8], out: &mut Vec<u
 
 fn write_prefix(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: &Limit) {
     write_head(out, space, pairs, limit);
-    // A lease counts against any limit, so that a changed limit does not grant as many leases again.
-    if limit.kind() != Kind::Concurrency {
+    // A lease counts against any limit, so that a changed limit does not grant as many leases again. A counter has no credits.
+    if !matches!(limit, Limit::Concurrency(_) | Limit::Counter(_)) {
         write_number(out, limit.capacity());
     }
     if let (Limit::TokenBucket(_) | Limit::LeakyBucket(_), Some((refill, _))) = (limit, limit.rate()) {
@@ -125,7 +129,11 @@ fn write_prefix(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: 
 
 /// Appends the fields before the limit.
 fn write_head(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: &Limit) {
-    let tag = if matches!(limit, Limit::CalendarWindow(_)) { CALENDAR_WINDOW } else { tag_of(limit.kind()) };
+    let tag = match limit {
+        Limit::CalendarWindow(_) => CALENDAR_WINDOW,
+        Limit::Counter(_) => COUNTER,
+        limit => tag_of(limit.kind()),
+    };
     out.extend_from_slice(&[VERSION, tag, space as u8]);
     write_number(out, pairs.len() as u64);
     for (key, value) in pairs {
@@ -180,7 +188,7 @@ pub fn decode(key: &[u8]) -> Option<KeyParts<'_>> {
     Some(KeyParts { space, pairs, actor })
 }
 
-/// Returns a key without its actor, and the limit in it. For a named counter and for leases, the limit only describes
+/// Returns a key without its actor, and the limit in it. For a named counter, leases and a client's counter, the limit only describes
 /// the form of their states. The limit is `None` if this process does not have its calendar, because a client may have
 /// invented the key.
 ///
@@ -209,6 +217,9 @@ fn read<'a>(
     let space = spaces.find(|known| *known as u8 == *space)?;
     for _ in 0..read_number(&mut rest)? {
         pair(read_text(&mut rest)?, read_text(&mut rest)?);
+    }
+    if tag == COUNTER {
+        return Some((space, Some(Limit::Counter(Counter::default())), rest));
     }
     let is_named = Space::NAMED.contains(&space);
     let kind = Kind::ALL.into_iter().find(|kind| tag_of(*kind) == tag);
@@ -328,6 +339,16 @@ mod tests {
         ];
         let different: std::collections::HashSet<_> = keys.iter().collect();
         assert_eq!(different.len(), keys.len());
+    }
+
+    #[test]
+    fn counter_has_one_key_for_all_bounds() {
+        let usual = Limit::Counter(Counter::default());
+        let bounded = Limit::Counter(Counter { lower: 3, saturates: true, ..Counter::default() });
+        let key = client_key(Space::Counter, &bounded, b"a");
+        assert_eq!(key, client_key(Space::Counter, &usual, b"a"));
+        assert_eq!(decode(&key), Some(KeyParts { space: Space::Counter, pairs: vec![], actor: b"a" }));
+        assert_eq!(split_stored_limit(&key), Some((&key[..key.len() - 1], usual)));
     }
 
     fn any_limit() -> impl Strategy<Value = Limit> {

@@ -191,7 +191,7 @@ fn read_own_state(limit: &Limit, is_own: bool, bytes: &mut &[u8]) -> Option<Stat
     let own_capacity = |bytes: &mut _| if is_own { take_words(bytes).map(|[capacity]| capacity) } else { Some(0) };
     let time = Timestamp::from_nanos;
     Some(match limit {
-        Limit::FixedWindow(_) | Limit::CalendarWindow(_) => {
+        Limit::FixedWindow(_) | Limit::CalendarWindow(_) | Limit::Counter(_) => {
             let [ends, count] = take_words(bytes)?;
             State::FixedWindow(WindowState { ends: time(ends), count })
         }

@@ -34,6 +34,7 @@ const OPERATIONS: &[(Category, &str, &str)] = &[
     (Hit, "RL.SESSIONIZE {actor} 10 60", ""),
     (Hit, "RL.PSESSIONIZE {actor} 10 60", ""),
     (Hit, "CL.THROTTLE {actor} 1 1 60", ""),
+    (Hit, "INCREX {actor} EX 60 ENX", ""),
     (Hit, "", "GET|POST /v1/check?{query}"),
     (Hit, "", "GET|PUT|POST|DELETE|OPTIONS|HEAD|PATCH|TRACE /v1/check/?{query}"),
     (Hit, "", "GET|PUT|POST|DELETE|OPTIONS|HEAD|PATCH|TRACE /v1/check/{path}?{query}"),

@@ -197,7 +197,8 @@ impl Algorithm for TokenBucket {
             | Ask::Count { .. }
             | Ask::Charge { .. }
             | Ask::Tally { .. }
-            | Ask::Refund { .. } => return decide::decide(self, stored.copied(), ask, at),
+            | Ask::Refund { .. }
+            | Ask::Add { .. } => return decide::decide(self, stored.copied(), ask, at),
         };
         let before = self.left(&found, at);
         let drained = self.drained(found, cost, strict, at);

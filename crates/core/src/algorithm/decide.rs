@@ -133,7 +133,12 @@ pub(super) fn decide<A: Algorithm>(
         Ask::Take { cost } | Ask::Overdraw { cost } if is_allowed => cost,
         Ask::Charge { cost } | Ask::Tally { cost } => cost,
         Ask::Count { cost } | Ask::Drain { cost, .. } | Ask::Replay { cost, .. } => cost.min(before),
-        Ask::Look { .. } | Ask::Show | Ask::Take { .. } | Ask::Overdraw { .. } | Ask::Refund { .. } => 0,
+        Ask::Look { .. }
+        | Ask::Show
+        | Ask::Take { .. }
+        | Ask::Overdraw { .. }
+        | Ask::Refund { .. }
+        | Ask::Add { .. } => 0,
     };
     if taken > 0 {
         limit.take(&mut state, taken, at);
@@ -307,6 +312,11 @@ pub enum Ask {
         /// Same as for [`Ask::Drain`].
         strict: bool,
     },
+    /// Adds to the value of a [`Counter`](super::Counter). Other buckets have no value, and do not change.
+    Add {
+        /// The increment, which may be negative.
+        by: i64,
+    },
 }
 
 impl Ask {
@@ -316,7 +326,7 @@ impl Ask {
             Ask::Tally { cost } => cost.max(1),
             Ask::Look { cost } | Ask::Take { cost } => cost,
             Ask::Overdraw { .. } | Ask::Charge { .. } | Ask::Drain { .. } | Ask::Replay { .. } => 1,
-            Ask::Show | Ask::Count { .. } | Ask::Refund { .. } => 0,
+            Ask::Show | Ask::Count { .. } | Ask::Refund { .. } | Ask::Add { .. } => 0,
         }
     }
 }

@@ -5,7 +5,7 @@ use super::groups::ExpiryGroups;
 use super::record::{Record, RecordChange, Replay};
 use super::set_aside::Decorator;
 use super::{
-    CalendarWindow, Concurrency, ConcurrencyState, FixedWindow, LeakyBucket, LeakyBucketState, SlidingLog,
+    CalendarWindow, Concurrency, ConcurrencyState, Counter, FixedWindow, LeakyBucket, LeakyBucketState, SlidingLog,
     SlidingLogState, SlidingWindow, SlidingWindowState, TokenBucket, TokenBucketState, WindowState,
 };
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
@@ -21,6 +21,7 @@ macro_rules! with_algorithm {
             $crate::algorithm::limit::Limit::TokenBucket($own) => $call,
             $crate::algorithm::limit::Limit::LeakyBucket($own) => $call,
             $crate::algorithm::limit::Limit::Concurrency($own) => $call,
+            $crate::algorithm::limit::Limit::Counter($own) => $call,
         }
     };
 }
@@ -44,6 +45,8 @@ pub enum Limit {
     LeakyBucket(LeakyBucket),
     /// A number of leases. Its numbers are not part of the bucket's identity.
     Concurrency(Concurrency),
+    /// A client's own counter. Nothing of it is part of the bucket's identity. Its buckets have the state of a fixed window.
+    Counter(Counter),
 }
 
 impl Limit {
@@ -158,7 +161,11 @@ impl Limit {
             Limit::FixedWindow(FixedWindow { basis, .. })
             | Limit::CalendarWindow(CalendarWindow { basis, .. })
             | Limit::TokenBucket(TokenBucket { basis, .. }) => Some(basis),
-            Limit::SlidingWindow(_) | Limit::SlidingLog(_) | Limit::LeakyBucket(_) | Limit::Concurrency(_) => None,
+            Limit::SlidingWindow(_)
+            | Limit::SlidingLog(_)
+            | Limit::LeakyBucket(_)
+            | Limit::Concurrency(_)
+            | Limit::Counter(_) => None,
         }
     }
 
@@ -169,7 +176,7 @@ impl Limit {
 
     /// Returns the credits that the limit grants in the long run, and the time that this takes (nanoseconds). For a
     /// calendar window, that is the length of the current window. Returns `None` for leases, whose rate depends on how
-    /// long they are held.
+    /// long they are held, and for counters.
     pub fn rate(&self) -> Option<(u64, u64)> {
         let (credits, time_ns) = match self {
             Limit::CalendarWindow(limit) => return Some((limit.credits.get(), limit.window_ns())),
@@ -178,15 +185,15 @@ impl Limit {
             Limit::SlidingLog(limit) => (limit.credits, limit.window_ns),
             Limit::TokenBucket(limit) => (limit.refill, limit.interval_ns),
             Limit::LeakyBucket(limit) => (limit.count, limit.period_ns),
-            Limit::Concurrency(_) => return None,
+            Limit::Concurrency(_) | Limit::Counter(_) => return None,
         };
         Some((credits.get(), time_ns.get()))
     }
 
-    /// Returns the algorithm. A calendar window is a fixed window.
+    /// Returns the algorithm. A calendar window is a fixed window, and so is a client's counter, which is stored as one.
     pub fn kind(&self) -> Kind {
         match self {
-            Limit::FixedWindow(_) | Limit::CalendarWindow(_) => Kind::FixedWindow,
+            Limit::FixedWindow(_) | Limit::CalendarWindow(_) | Limit::Counter(_) => Kind::FixedWindow,
             Limit::SlidingWindow(_) => Kind::SlidingWindow,
             Limit::SlidingLog(_) => Kind::SlidingLog,
             Limit::TokenBucket(_) => Kind::TokenBucket,
@@ -282,7 +289,7 @@ macro_rules! states {
 }
 
 states! {
-    /// State of a fixed window or a calendar window.
+    /// State of a fixed window, a calendar window or a client's counter.
     FixedWindow(WindowState),
     /// State of a sliding window.
     SlidingWindow(SlidingWindowState),

@@ -1,6 +1,6 @@
 //! Pure decisions: (limit, state, ask, time) → (outcome, new state).
 //!
-//! The algorithms are in `windows.rs` and `buckets.rs`, and `decide.rs` has the code that they share. The enums in
+//! The algorithms are in `windows.rs`, `buckets.rs` and `counter.rs`, and `decide.rs` has the code that they share. The enums in
 //! `limit.rs` list them. `set_aside.rs` adds credits that are set aside to each of them. `limit.rs` and
 //! `reservation.rs` decide about a bucket together with a record next to it. There are no clocks, I/O, keys or rules here. Time
 //! is a parameter and state is a value, so that property tests can check every promise of an algorithm.
@@ -16,6 +16,7 @@
 //!   than 584 years, saturate.
 
 mod buckets;
+mod counter;
 mod decide;
 pub mod groups;
 mod limit;
@@ -27,6 +28,7 @@ mod tests;
 mod windows;
 
 pub use buckets::{Concurrency, ConcurrencyState, LeakyBucket, LeakyBucketState, TokenBucket, TokenBucketState};
+pub use counter::{Counter, Expiry};
 pub use decide::{Ask, CountBasis, InvalidLimit, MAX_LOG_CREDITS, Outcome, OutcomeSource, Resolution, Run};
 pub use limit::{Decision, Kind, Limit, ReservedState, State};
 pub use record::{Record, RecordChange};

@@ -269,8 +269,13 @@ impl<'a> Report<'a> {
             (action, _) => match action.ask()? {
                 Ask::Count { cost } => cost.min(self.entry(index).ok()?.before),
                 Ask::Take { cost } | Ask::Overdraw { cost } | Ask::Charge { cost } | Ask::Tally { cost } => cost,
-                // Only commands with a limit of their own drain a bucket.
-                Ask::Look { .. } | Ask::Show | Ask::Refund { .. } | Ask::Drain { .. } | Ask::Replay { .. } => 0,
+                // Only commands with a limit of their own drain a bucket, or add to a counter.
+                Ask::Look { .. }
+                | Ask::Show
+                | Ask::Refund { .. }
+                | Ask::Drain { .. }
+                | Ask::Replay { .. }
+                | Ask::Add { .. } => 0,
             },
         })
     }

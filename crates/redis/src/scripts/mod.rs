@@ -33,7 +33,8 @@ use super::wire::{Call, Failure, Reply, Script};
 use divvy_core::algorithm::groups::{MAX_GROUPS, PARTS_OF_TTL, SHORTEST_STEP_MS};
 use divvy_core::algorithm::record::REMEMBERED_NS;
 use divvy_core::algorithm::{
-    Ask, CountBasis, Limit, MAX_LOG_CREDITS, Outcome, OutcomeSource, ReservationAsk, Resolution, Run, run_of,
+    Ask, CountBasis, Counter, Expiry, Limit, MAX_LOG_CREDITS, Outcome, OutcomeSource, ReservationAsk, Resolution, Run,
+    run_of,
 };
 use divvy_core::calendar::Calendar;
 use divvy_core::clock::{MAX_STANDSTILL_NS, NANOS_PER_MILLI, Timestamp};
@@ -252,6 +253,7 @@ fn numbers(BucketActions { limit, is_window, .. }: &BucketActions, at: Timestamp
         (Limit::TokenBucket(_) | Limit::LeakyBucket(_), Some((credits, time_ns))) => {
             format!("{capacity} {credits} {time_ns}")
         }
+        (Limit::Counter(limit), _) => return counter_numbers(limit),
         // Redis's shortest unit is a millisecond.
         (_, Some((_, window_ns))) if *is_window => format!("{capacity} {}", window_ns.div_ceil(NANOS_PER_MILLI)),
         (_, Some((_, window_ns))) => format!("{capacity} {window_ns}"),
@@ -278,6 +280,19 @@ fn numbers(BucketActions { limit, is_window, .. }: &BucketActions, at: Timestamp
     numbers
 }
 
+/// Returns a counter's bounds, each plus [`ZERO`], and the effect on its expiry.
+fn counter_numbers(Counter { lower, upper, saturates, expiry, keeps_expiry }: &Counter) -> String {
+    let [lower, upper] = [*lower, *upper].map(|bound| ZERO.saturating_add_signed(bound.into()));
+    let (nanos, expiry) = match expiry {
+        Expiry::Keep => (0, ""),
+        Expiry::After(nanos) => (*nanos, " after"),
+        Expiry::At(time) => (time.as_nanos(), " until"),
+    };
+    let keep = if *keeps_expiry { " keep" } else { "" };
+    let saturate = if *saturates { " saturate" } else { "" };
+    format!("{lower} {upper} {nanos}{expiry}{keep}{saturate}")
+}
+
 /// Returns the action as an argument of the scripts. `at` is its time.
 fn action_text(action: Action, at: &str) -> String {
     match action {
@@ -302,6 +317,7 @@ fn ask_text(ask: Ask, at: &str) -> String {
         Ask::Drain { cost, strict: true } => ("strict", cost),
         Ask::Replay { cost, strict: false } => ("replay", cost),
         Ask::Replay { cost, strict: true } => ("strictreplay", cost),
+        Ask::Add { by } => (if by < 0 { "subtract" } else { "add" }, by.unsigned_abs()),
     };
     format!("{name} {cost} {at}")
 }
@@ -366,6 +382,9 @@ fn read_outcome(entry: &Entry, text: &str) -> Option<Outcome> {
 const GRACE_NS: u64 = MAX_STANDSTILL_NS;
 /// Maximum credits that a rule's fixed window may owe. The sum of this and a limit's credits is exact in Lua's doubles.
 const MAX_OWED: u64 = 1 << 52;
+/// The number that stands for a counter's value of 0, because the numbers in the scripts are never negative. Even the difference
+/// of two values of 64 bits is above 0 then.
+const ZERO: u128 = 1 << 64;
 
 /// First line of a script that applies all of its actions.
 const APPLY: &str = "local mode, is_next_run = 'apply', false\n";
@@ -375,11 +394,19 @@ const ALGORITHMS: &str = include_str!("lua/algorithms.lua");
 const FRAMES: &str = include_str!("lua/frames.lua");
 
 /// The names of the scripts, each also the section with its algorithm.
-const BUCKETS: [&str; 7] =
-    ["calendar-window", "fixed-window", "sliding-window", "sliding-log", "token-bucket", "leaky-bucket", "concurrency"];
+const BUCKETS: [&str; 8] = [
+    "calendar-window",
+    "fixed-window",
+    "sliding-window",
+    "sliding-log",
+    "token-bucket",
+    "leaky-bucket",
+    "concurrency",
+    "counter",
+];
 const WINDOW_NAME: &str = "window";
 
-static SCRIPTS: LazyLock<[Script; 7]> = LazyLock::new(|| {
+static SCRIPTS: LazyLock<[Script; 8]> = LazyLock::new(|| {
     let decision = section(FRAMES, "decision");
     BUCKETS.map(|name| Script::new(name, [&preamble(), APPLY, NUMBERS, decision, &bucket_text(name)].concat()))
 });
@@ -392,7 +419,7 @@ static GROUP: LazyLock<Script> = LazyLock::new(|| Script::new("group", group_tex
 
 /// Returns the script for buckets with such a limit.
 fn bucket_script(limit: &Limit) -> &'static Script {
-    let [calendar_window, fixed_window, sliding_window, sliding_log, token_bucket, leaky_bucket, concurrency] =
+    let [calendar_window, fixed_window, sliding_window, sliding_log, token_bucket, leaky_bucket, concurrency, counter] =
         &*SCRIPTS;
     match limit {
         Limit::CalendarWindow(_) => calendar_window,
@@ -402,6 +429,7 @@ fn bucket_script(limit: &Limit) -> &'static Script {
         Limit::TokenBucket(_) => token_bucket,
         Limit::LeakyBucket(_) => leaky_bucket,
         Limit::Concurrency(_) => concurrency,
+        Limit::Counter(_) => counter,
     }
 }
 
@@ -451,7 +479,7 @@ fn preamble() -> String {
         ("MAX_OWED", MAX_OWED),
     ];
     let numbers = numbers.into_iter().map(|(name, number)| format!("local {name} = {number}\n"));
-    numbers.chain([format!("local RESERVED = '{RESERVED}'\n")]).collect()
+    numbers.chain([format!("local RESERVED, ZERO_TEXT = '{RESERVED}', '{ZERO}'\n")]).collect()
 }
 
 /// Returns the part of a script that depends on the algorithm.

@@ -124,7 +124,7 @@ pub(super) fn slot_value<'a>(bucket: &KeyParts<'a>) -> Option<Cow<'a, [u8]>> {
             let mut actor = bucket.actor;
             Some(read_pair(&mut actor).map(|[_, value]| value).unwrap_or_default())
         }
-        Space::Rule | Space::TokenBucket | Space::Throttle | Space::Named | Space::Debt => None,
+        Space::Rule | Space::TokenBucket | Space::Throttle | Space::Counter | Space::Named | Space::Debt => None,
     }
 }
 

@@ -44,6 +44,8 @@ pub enum Command<'a> {
     Session(BucketAsk<'a>),
     /// `CL.THROTTLE`. The reply has redis-cell's five numbers.
     Throttle(BucketAsk<'a>),
+    /// `INCREX`. The reply has the counter's value, and the increment that was applied.
+    Increment(BucketAsk<'a>),
     /// An operation of operators, with its words after the command's name.
     Operate(&'static Endpoint, Arguments<'a>),
     /// `PING [message]`: returns the message, or `PONG` without one.

@@ -53,6 +53,8 @@ enum Reply {
     Session,
     /// redis-cell's five numbers, for a bucket of this capacity.
     Throttle { capacity: u64 },
+    /// The counter's value, and the increment that was applied.
+    Increment,
 }
 
 impl Batch {
@@ -106,6 +108,7 @@ impl Batch {
             Command::Throttle(request) => {
                 push_bucket(builder, request, Space::Throttle, Reply::Throttle { capacity: request.limit.capacity() })
             }
+            Command::Increment(request) => push_bucket(builder, request, Space::Counter, Reply::Increment),
             other => return Ok(Some(other)),
         };
         self.replies.push(PendingReply { reply, is_muted });
@@ -191,6 +194,14 @@ fn write_reply(
         Reply::Tokens => writer.unsigned(report.outcome(index)?.before),
         Reply::Session => write_session(&report.outcome(index)?, writer),
         Reply::Throttle { capacity } => write_throttle(&report.outcome(index)?, *capacity, writer),
+        Reply::Increment => {
+            let outcome = report.outcome(index)?;
+            let value = outcome.left.cast_signed();
+            let applied = value.checked_sub(outcome.before.cast_signed()).ok_or(Refusal::LongIncrement)?;
+            writer.array(2);
+            writer.integer(value);
+            writer.integer(applied);
+        }
     }
     Ok(())
 }

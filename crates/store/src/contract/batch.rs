@@ -500,7 +500,8 @@ impl Entry {
     #[inline(always)]
     fn decide_ask(&self, ask: Ask, state: Option<&State>) -> (Outcome, Change) {
         let Decision { outcome, state } = self.limit.decide(state, ask, self.at);
-        (outcome, self.change(state, matches!(ask, Ask::Refund { .. })))
+        // An increment may end a counter, or set it to 0.
+        (outcome, self.change(state, matches!(ask, Ask::Refund { .. } | Ask::Add { .. })))
     }
 
     /// Decides the action, given the bucket's state and the record.

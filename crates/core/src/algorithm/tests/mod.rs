@@ -2,6 +2,7 @@
 
 mod calendar_window;
 mod count_basis;
+mod counter;
 mod debt;
 mod fixed_window;
 mod idempotent;

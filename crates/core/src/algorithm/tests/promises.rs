@@ -73,7 +73,7 @@ proptest! {
             Ask::Look { cost } | Ask::Take { cost } => cost,
             Ask::Tally { cost } => cost.max(1),
             Ask::Overdraw { .. } | Ask::Charge { .. } | Ask::Drain { .. } | Ask::Replay { .. } => 1,
-            Ask::Show | Ask::Count { .. } | Ask::Refund { .. } => 0,
+            Ask::Show | Ask::Count { .. } | Ask::Refund { .. } | Ask::Add { .. } => 0,
         };
         check_retry(&mut bucket, outcome, wanted, at)?;
     }

@@ -47,7 +47,9 @@ fn word(treatment: Treatment, counter: Counter) -> &'static str {
         Treatment::Ask(Ask::Charge { .. }) => "charge",
         Treatment::Ask(Ask::Tally { .. }) => "tally",
         Treatment::Ask(Ask::Refund { .. }) => "give back",
-        Treatment::Ask(Ask::Show | Ask::Count { .. } | Ask::Drain { .. } | Ask::Replay { .. }) => unreachable!(),
+        Treatment::Ask(Ask::Show | Ask::Count { .. } | Ask::Drain { .. } | Ask::Replay { .. } | Ask::Add { .. }) => {
+            unreachable!()
+        }
         Treatment::Forget => "forget",
         Treatment::Reserve { .. } if matches!(counter, Counter::Leases { .. }) => "take lease",
         Treatment::Reserve { .. } => "set aside",

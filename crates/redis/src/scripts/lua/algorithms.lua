@@ -409,3 +409,62 @@ function algorithm.taken(state) return state end
 algorithm.given_back = algorithm.taken
 
 function algorithm.wait_ns() return 0 end
+
+---- counter
+-- See algorithm/counter.rs. Stored: "ends value". The limit's numbers are the bounds and a time. Values and bounds are increased
+-- by ZERO, so that none is negative.
+
+local ZERO, HALF = parse(ZERO_TEXT), parse('9223372036854775808')
+local upper, time_ns = parse(second), parse(third)
+
+function algorithm.decode(stored)
+  local ends, sign, value = stored:match('^(%d+) (%-?)(%d+)$')
+  return ends and { ends = parse(ends), value = (sign == '' and plus or minus)(ZERO, parse(value)) }
+end
+
+function algorithm.encode(state)
+  local value = state.value
+  local text = less(value, ZERO) and '-' .. format(minus(ZERO, value)) or format(minus(value, ZERO))
+  return format(state.ends) .. ' ' .. text
+end
+
+function algorithm.fresh() return { ends = LARGEST, value = ZERO } end
+
+function algorithm.lives_ns(state, at)
+  return algorithm.encode(state) == algorithm.encode(algorithm.fresh()) and 0 or minus(state.ends, at)
+end
+
+function algorithm.is_fresh(state, at) return algorithm.lives_ns(state, at) == 0 end
+
+-- Returns the expiry after an increment.
+local function next_expiry(ends, at)
+  if words:find('keep', 1, true) and less(ends, LARGEST) then return ends end
+  if words:find('after', 1, true) then return saturating(plus(at, time_ns)) end
+  return words:find('until', 1, true) and time_ns or ends
+end
+
+-- Returns a value in two's complement.
+local function complement(value) return format(less(value, ZERO) and value or minus(value, ZERO)) end
+
+local function counted(allowed, before, value)
+  return string_format('%d %s %s 0 - -', allowed, complement(before), complement(value))
+end
+
+algorithm.drains = { add = true, subtract = true, look = true, show = true }
+
+function algorithm.drain(stored, ask)
+  local at = ask.at
+  local found = stored and less(at, stored.ends) and stored or algorithm.fresh()
+  local before = found.value
+  if ask.action == 'look' or ask.action == 'show' then return counted(1, before, before) end
+  local wanted = (ask.action == 'add' and plus or minus)(before, ask.cost)
+  local value = max(min(wanted, upper), capacity)
+  if (less(value, wanted) or less(wanted, value)) and not words:find('saturate', 1, true) then
+    return counted(0, before, before)
+  end
+  -- A change must fit 64 bits with a sign.
+  if less(HALF, minus(before, value)) or not less(minus(value, before), HALF) then return counted(0, before, value) end
+  local state = { ends = next_expiry(found.ends, at), value = value }
+  if not less(at, state.ends) then state = algorithm.fresh() end
+  return counted(1, before, value), state, at
+end

@@ -1,4 +1,4 @@
-//! Commands with their own limit: `RL.*`, as in Smyte's limiter, and `CL.THROTTLE`, as in redis-cell.
+//! Commands with their own limit: `RL.*`, as in Smyte's limiter, `CL.THROTTLE`, as in redis-cell, and `INCREX`, as in Valkey.
 //!
 //! Numbers are signed, like Redis's, and refused if they make no sense. Times beyond 584 years, the maximum for nanoseconds,
 //! count as 584 years.
@@ -6,8 +6,8 @@
 use super::connection_commands::{ParseResult, integer};
 use super::{Command, CommandError};
 use crate::protocol::resp::Arguments;
-use divvy_core::algorithm::{Ask, LeakyBucket, Limit, TokenBucket};
-use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
+use divvy_core::algorithm::{Ask, Counter, Expiry, LeakyBucket, Limit, TokenBucket};
+use divvy_core::clock::{NANOS_PER_MILLI, NANOS_PER_SECOND, Timestamp};
 
 /// A request for a bucket with the client's own limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,6 +113,80 @@ fn rate(count: u64, seconds: u64) -> (u64, u64) {
             (u64::try_from(share).unwrap_or(u64::MAX).max(count.min(1)), u64::MAX)
         }
     }
+}
+
+/// The options of `INCREX` with a time: their unit (milliseconds), and whether it is a span.
+const EXPIRIES: [(&str, i64, bool); 4] =
+    [("EX", 1_000, true), ("PX", 1, true), ("EXAT", 1_000, false), ("PXAT", 1, false)];
+
+/// Parses `key [BYINT n] [LBOUND n] [UBOUND n] [SATURATE] [EX s | PX ms | EXAT s | PXAT ms | PERSIST] [ENX]`. As in Valkey, the
+/// values are read after the options.
+pub(super) fn increment(arguments: Arguments<'_>) -> ParseResult<'_> {
+    let mut words = arguments.iter();
+    let key = words.next().ok_or(CommandError::SYNTAX)?;
+    let (mut by, mut lower, mut upper, mut time, mut unit) = (None, None, None, None, None);
+    let (mut saturates, mut keeps_expiry, mut persists) = (false, false, false);
+    while let Some(word) = words.next() {
+        let is = |option: &str| word.eq_ignore_ascii_case(option.as_bytes());
+        let value = if is("BYINT") {
+            &mut by
+        } else if is("LBOUND") {
+            &mut lower
+        } else if is("UBOUND") {
+            &mut upper
+        } else if let Some(expiry) = EXPIRIES.iter().find(|(option, ..)| is(option)) {
+            unit = Some(expiry);
+            &mut time
+        } else {
+            let flag = if is("SATURATE") {
+                &mut saturates
+            } else if is("ENX") {
+                &mut keeps_expiry
+            } else if is("PERSIST") {
+                &mut persists
+            } else {
+                return Err(CommandError::SYNTAX);
+            };
+            if std::mem::replace(flag, true) {
+                return Err(CommandError::SYNTAX);
+            }
+            continue;
+        };
+        if value.replace(words.next().ok_or(CommandError::SYNTAX)?).is_some() {
+            return Err(CommandError::SYNTAX);
+        }
+    }
+    if persists && (keeps_expiry || time.is_some()) {
+        return Err(CommandError::SYNTAX);
+    }
+    if keeps_expiry && time.is_none() {
+        return Err(CommandError::fixed("ERR ENX flag requires an expiration"));
+    }
+    let signed = |word: Option<&[u8]>, usual, error| {
+        word.map_or(Ok(usual), |word| integer(word).ok_or(CommandError::fixed(error)))
+    };
+    let by = signed(by, 1, "ERR Increment is not an integer or out of range")?;
+    let lower = signed(lower, i64::MIN, "ERR LBOUND is not an integer or out of range")?;
+    let upper = signed(upper, i64::MAX, "ERR UBOUND is not an integer or out of range")?;
+    if lower > upper {
+        return Err(CommandError::fixed("ERR LBOUND can't be greater than UBOUND"));
+    }
+    let expiry = match unit.zip(time) {
+        Some(((_, unit_ms, true), time)) => Expiry::After(expiry_ns(time, *unit_ms)?),
+        Some(((_, unit_ms, false), time)) => Expiry::At(Timestamp::from_nanos(expiry_ns(time, *unit_ms)?)),
+        None if persists => Expiry::At(Timestamp::MAX),
+        None => Expiry::Keep,
+    };
+    let limit = Limit::Counter(Counter { lower, upper, saturates, expiry, keeps_expiry });
+    Ok(Command::Increment(BucketAsk { key, limit, ask: Ask::Add { by }, at: None }))
+}
+
+/// Parses the time of an expiry. The last nanosecond stands for no expiry, so a later time becomes the one before.
+fn expiry_ns(time: &[u8], unit_ms: i64) -> Result<u64, CommandError> {
+    let number = integer(time).ok_or(CommandError::NOT_AN_INTEGER)?;
+    let millis = number.checked_mul(unit_ms).and_then(|millis| u64::try_from(millis).ok()).filter(|millis| *millis > 0);
+    let millis = millis.ok_or(CommandError::fixed("ERR invalid expire time in 'increx' command"))?;
+    Ok(millis.saturating_mul(NANOS_PER_MILLI).min(u64::MAX - 1))
 }
 
 /// Parses a number that is not negative.

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use super::bucket_commands::{Verb, throttle, token_bucket};
+use super::bucket_commands::{Verb, increment, throttle, token_bucket};
 use super::connection_commands::{
     acl_categories, auth, client_reply, client_set_info, client_set_name, client_switch, hello, ping, select,
 };
@@ -330,6 +330,9 @@ static COMMANDS: &[CommandRow] = &[
         .summary("RL.SESSIONIZE with times in milliseconds."),
     bucket("cl.throttle", -5, throttle).summary(
         "Takes evenly spaced credit. Returns limited (0 or 1), capacity, credits left, seconds to retry and reset.",
+    ),
+    CommandRow { since: "0.2.0", ..bucket("increx", -2, increment) }.summary(
+        "Adds to a counter between bounds, and sets its expiry. Returns its value, and the increment applied.",
     ),
     connection(("ping", ""), -1, ping).summary("Returns PONG, or its argument."),
     connection(("echo", ""), 2, |words| Ok(Command::Echo(words.word(0)))).summary("Returns its argument."),

@@ -18,7 +18,7 @@ fn error(request: &str) -> String {
 /// Returns the limit, the ask and the time of a request with one of these commands.
 fn asked(request: &str) -> (Limit, Ask, Option<Timestamp>) {
     with_command(&words(request), |command| match command.expect(request) {
-        Command::Tokens(asked) | Command::Session(asked) | Command::Throttle(asked) => {
+        Command::Tokens(asked) | Command::Session(asked) | Command::Throttle(asked) | Command::Increment(asked) => {
             assert_eq!(asked.key, b"k");
             (asked.limit, asked.ask, asked.at)
         }
@@ -114,6 +114,77 @@ fn options_that_are_unknown_unfinished_or_repeated_are_syntax_errors() {
     ] {
         assert_eq!(error(request), SYNTAX, "{request}");
     }
+}
+
+#[test]
+fn increment_has_bounds_and_an_expiry() {
+    let usual = Counter::default();
+    let expiry = |expiry| Counter { expiry, ..usual };
+    let add = |limit, by| (Limit::Counter(limit), Ask::Add { by }, None);
+    let at = |nanos| Expiry::At(Timestamp::from_nanos(nanos));
+    assert_eq!(asked("INCREX k"), add(usual, 1));
+    assert_eq!(asked("increx k byint -9223372036854775808"), add(usual, i64::MIN));
+    let bounded = Counter {
+        lower: -1,
+        upper: 9,
+        saturates: true,
+        keeps_expiry: true,
+        expiry: Expiry::After(2 * NANOS_PER_SECOND),
+    };
+    assert_eq!(asked("INCREX k ENX Ex 2 SATURATE ubound 9 LBOUND -1 BYINT MAX"), add(bounded, i64::MAX));
+    assert_eq!(asked("INCREX k PX 7"), add(expiry(Expiry::After(7 * NANOS_PER_MILLI)), 1));
+    assert_eq!(asked("INCREX k EXAT 7"), add(expiry(at(7 * NANOS_PER_SECOND)), 1));
+    assert_eq!(asked("INCREX k PXAT 7"), add(expiry(at(7 * NANOS_PER_MILLI)), 1));
+    assert_eq!(asked("INCREX k PXAT MAX"), add(expiry(at(u64::MAX - 1)), 1));
+    assert_eq!(asked("INCREX k PERSIST"), add(expiry(at(u64::MAX)), 1));
+}
+
+/// The texts are Valkey's.
+#[test]
+fn mistakes_in_an_increment_are_described_as_in_valkey() {
+    for (options, expected) in [
+        ("BYINT abc", "ERR Increment is not an integer or out of range"),
+        ("BYINT 9223372036854775808", "ERR Increment is not an integer or out of range"),
+        ("LBOUND 1.5", "ERR LBOUND is not an integer or out of range"),
+        ("UBOUND inf", "ERR UBOUND is not an integer or out of range"),
+        ("LBOUND 20 UBOUND 0", "ERR LBOUND can't be greater than UBOUND"),
+        ("LBOUND 20 UBOUND 0 SATURATE", "ERR LBOUND can't be greater than UBOUND"),
+        ("ENX", "ERR ENX flag requires an expiration"),
+        ("EX 0", "ERR invalid expire time in 'increx' command"),
+        ("PX -1", "ERR invalid expire time in 'increx' command"),
+        ("EXAT MAX", "ERR invalid expire time in 'increx' command"),
+        ("PXAT x", OUT_OF_RANGE),
+    ] {
+        assert_eq!(error(&format!("INCREX k {options}")), expected, "{options}");
+    }
+    for options in [
+        "7",
+        "NX",
+        "XX",
+        "BYFLOAT 1.5",
+        "BYINT",
+        "LBOUND",
+        "UBOUND",
+        "EX",
+        "PXAT",
+        "BYINT abc FOO",
+        "BYINT 1 BYINT 2",
+        "LBOUND 0 LBOUND 1",
+        "UBOUND 0 UBOUND 1",
+        "SATURATE SATURATE",
+        "ENX ENX EX 1",
+        "PERSIST PERSIST",
+        "EX 1 EX 2",
+        "EX 1 PX 2",
+        "EXAT 1 PXAT 2",
+        "EX 1 PERSIST",
+        "PERSIST EX 1",
+        "PERSIST ENX",
+        "ENX PERSIST",
+    ] {
+        assert_eq!(error(&format!("INCREX k {options}")), SYNTAX, "{options}");
+    }
+    assert_eq!(error("INCREX"), "ERR wrong number of arguments for 'increx' command");
 }
 
 proptest! {
