@@ -68,7 +68,7 @@ fn extremes_are_answered() {
     });
 }
 
-/// Requests and replies. The replies are those of the documentation and the tests of Valkey 9.2. `MAX` and `MIN` stand for the
+/// Requests and replies, which agree with the documentation and the tests of Valkey 9.2. `MAX` and `MIN` stand for the
 /// largest and the smallest number. A time in the past shows whether a counter has an expiry: with ENX, only one without is ended.
 const INCREMENTS: &[(&str, &str)] = &[
     ("INCREX a", "[1 1]"),

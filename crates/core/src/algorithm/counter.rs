@@ -1,6 +1,6 @@
 //! A client's own counter, for `INCREX`: a signed 64-bit number that starts at 0, within bounds, and may expire.
 //!
-//! Its state is that of a fixed window. The window's end is the counter's expiry, or [`Timestamp::MAX`] if it has none. The
+//! Its state is a fixed window's. The window's end is the counter's expiry, or [`Timestamp::MAX`] if it has none. The
 //! window's count is the value in two's complement.
 //!
 //! The reply's numbers: `before` and `left` are the values before and after the ask, in two's complement. A denied increment

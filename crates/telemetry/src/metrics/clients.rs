@@ -46,7 +46,7 @@ named_values! {
         Limits = "limits",
         /// Reads or changes blocks and allows of single actors.
         Blocks = "blocks",
-        /// A command with its own limit: `RL.*`, `CL.THROTTLE`.
+        /// A command with its own limit: `RL.*`, `CL.THROTTLE`, `INCREX`.
         Bucket = "bucket",
         /// A command about the connection: `PING`, `HELLO`, …
         Connection = "connection",
