@@ -5,7 +5,7 @@
 //! `reservation.rs` decide about a bucket together with a record next to it. There are no clocks, I/O, keys or rules here. Time
 //! is a parameter and state is a value, so that property tests can check every promise of an algorithm.
 //!
-//! Every algorithm keeps these promises:
+//! Every algorithm but a client's counter keeps these promises:
 //! - An ask that is denied, or that takes nothing, changes nothing. There are two exceptions: a strict [`Ask::Drain`]
 //!   or [`Ask::Replay`], and the correction of the time (see the next point).
 //! - If time runs backwards by at most ten seconds, no time passes: a later ask has overtaken this one, which counts as

@@ -283,14 +283,13 @@ fn numbers(BucketActions { limit, is_window, .. }: &BucketActions, at: Timestamp
 /// Returns a counter's bounds, each plus [`ZERO`], and the effect on its expiry.
 fn counter_numbers(Counter { lower, upper, saturates, expiry, keeps_expiry }: &Counter) -> String {
     let [lower, upper] = [*lower, *upper].map(|bound| ZERO.saturating_add_signed(bound.into()));
-    let (nanos, expiry) = match expiry {
-        Expiry::Keep => (0, ""),
-        Expiry::After(nanos) => (*nanos, " after"),
-        Expiry::At(time) => (time.as_nanos(), " until"),
+    let expiry = match expiry {
+        Expiry::Keep => String::new(),
+        Expiry::After(nanos) => format!(" {nanos} after"),
+        Expiry::At(time) => format!(" {}", time.as_nanos()),
     };
-    let keep = if *keeps_expiry { " keep" } else { "" };
-    let saturate = if *saturates { " saturate" } else { "" };
-    format!("{lower} {upper} {nanos}{expiry}{keep}{saturate}")
+    let word = |is_set, word| if is_set { word } else { "" };
+    format!("{lower} {upper}{expiry}{}{}", word(*keeps_expiry, " keep"), word(*saturates, " saturate"))
 }
 
 /// Returns the action as an argument of the scripts. `at` is its time.

@@ -411,11 +411,11 @@ algorithm.given_back = algorithm.taken
 function algorithm.wait_ns() return 0 end
 
 ---- counter
--- See algorithm/counter.rs. Stored: "ends value". The limit's numbers are the bounds and a time. Values and bounds are increased
--- by ZERO, so that none is negative.
+-- See algorithm/counter.rs. Stored: "ends value". The limit's numbers are the bounds and, if the expiry changes, a time. Values and bounds
+-- are increased by ZERO, so that none is negative.
 
+local lower, upper = capacity, parse(second)
 local ZERO, HALF = parse(ZERO_TEXT), parse('9223372036854775808')
-local upper, time_ns = parse(second), parse(third)
 
 function algorithm.decode(stored)
   local ends, sign, value = stored:match('^(%d+) (%-?)(%d+)$')
@@ -438,9 +438,8 @@ function algorithm.is_fresh(state, at) return algorithm.lives_ns(state, at) == 0
 
 -- Returns the expiry after an increment.
 local function next_expiry(ends, at)
-  if words:find('keep', 1, true) and less(ends, LARGEST) then return ends end
-  if words:find('after', 1, true) then return saturating(plus(at, time_ns)) end
-  return words:find('until', 1, true) and time_ns or ends
+  if third == '' or (words:find('keep') and less(ends, LARGEST)) then return ends end
+  return words:find('after') and saturating(plus(at, parse(third))) or parse(third)
 end
 
 -- Returns a value in two's complement.
@@ -458,8 +457,8 @@ function algorithm.drain(stored, ask)
   local before = found.value
   if ask.action == 'look' or ask.action == 'show' then return counted(1, before, before) end
   local wanted = (ask.action == 'add' and plus or minus)(before, ask.cost)
-  local value = max(min(wanted, upper), capacity)
-  if (less(value, wanted) or less(wanted, value)) and not words:find('saturate', 1, true) then
+  local value = max(min(wanted, upper), lower)
+  if (less(value, wanted) or less(wanted, value)) and not words:find('saturate') then
     return counted(0, before, before)
   end
   -- A change must fit 64 bits with a sign.
