@@ -346,7 +346,9 @@ fn counters_are_decided_as_in_rust() {
     let asks = prop::collection::vec((any_counter(), ask, step(ASKS)), 1..12);
     let batches = prop::collection::vec(asks, 1..4);
     proptest!(ProptestConfig::with_cases(3_000), |(start in start(), batches in batches)| {
-        let mut case = tested.case(Limit::Counter(Counter::default()), start);
+        // The last nanosecond stands for no expiry.
+        let latest = Timestamp::from_nanos(u64::MAX - 1);
+        let mut case = Case { latest, ..tested.case(Limit::Counter(Counter::default()), start.min(latest.as_nanos())) };
         for asks in batches {
             case.take_under(&asks)?;
         }

@@ -115,7 +115,7 @@ impl Algorithm for Counter {
         }
         let state = WindowState { ends: self.next_expiry(found.ends, at), count: value.cast_unsigned() };
         let state = self.advanced(state, at);
-        (outcome(true, value), (state != found).then_some(state))
+        (outcome(true, value), (state != stored.copied().unwrap_or(FRESH)).then_some(state))
     }
 
     fn lifetime_ns(&self, state: &WindowState, at: Timestamp) -> u64 {
