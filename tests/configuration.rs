@@ -1,12 +1,15 @@
-//! docs/configuration.md lists every flag of every subcommand as clap defines it.
+//! docs/configuration.md lists every flag of every subcommand as clap defines it, and the Helm chart's schema every flag of
+//! `divvy serve`.
 //!
 //! See [`crate::pages`].
 
 use std::fmt::Write as _;
+use std::fs;
 
 use clap::builder::StyledStr;
 use clap::{Arg, Command, CommandFactory};
 use divvy::cli::Cli;
+use serde_json::{Map, Value, json};
 
 use crate::pages::compare;
 use crate::support::{done, output, program, run};
@@ -23,6 +26,97 @@ fn page_lists_all_flags_of_clap() {
     let mut cli = Cli::command();
     cli.build();
     compare("configuration.md", tables(&subcommands("divvy", &cli)).trim_start());
+}
+
+/// Flags that the chart passes because of other values than `flags`, and those that have no use in a pod.
+const OTHER_VALUES: [&str; 23] = [
+    "store",
+    "data-dir",
+    "listen",
+    "resp-listen",
+    "http-listen",
+    "grpc-listen",
+    "requirepass",
+    "requirepass-file",
+    "access-file",
+    "token-key-file",
+    "tls-cert",
+    "tls-key",
+    "tls-client-ca",
+    "tls-fronts",
+    "redis-url",
+    "redis-sentinel-auth",
+    "redis-ca",
+    "redis-cert",
+    "redis-key",
+    "drain-delay",
+    "drain-timeout",
+    "reuse-port",
+    "wait-for-lock",
+];
+
+#[test]
+fn chart_schema_has_the_flags_of_serve() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/helm/divvy/values.schema.json");
+    let text = fs::read_to_string(path).unwrap();
+    let mut schema: Value = serde_json::from_str(&text).unwrap();
+    let mut cli = Cli::command();
+    cli.build();
+    let serve = cli.find_subcommand("serve").unwrap();
+    let named = |name: &&str| flags(serve).any(|flag| flag.get_long() == Some(*name));
+    let stale: Vec<_> = OTHER_VALUES.iter().filter(|name| !named(name)).collect();
+    assert!(stale.is_empty(), "divvy serve has no flags {stale:?}");
+    for (place, store) in
+        [("/flags", None), ("/rocksdb/properties/flags", Some("rocksdb")), ("/redis/properties/flags", Some("redis"))]
+    {
+        let of_store = flags(serve).filter(|flag| store_of(flag) == store);
+        let named = of_store.filter_map(|flag| Some((flag.get_long()?, flag)));
+        let free = named.filter(|(name, _)| !OTHER_VALUES.contains(name));
+        let properties: Map<_, _> = free.map(|(name, flag)| (name.to_owned(), schema_of(flag))).collect();
+        let flags = schema.pointer_mut(&format!("/properties{place}")).unwrap();
+        *flags = json!({"type": "object", "additionalProperties": false, "properties": properties});
+    }
+    let expected = serde_json::to_string_pretty(&schema).unwrap() + "\n";
+    if std::env::var_os("DIVVY_TEST_WRITE_DOCS").is_some() {
+        fs::write(path, expected).unwrap();
+    } else {
+        assert!(text == expected, "{path} is out of date: run `make docs`");
+    }
+}
+
+/// Returns the store that a flag is for, as its help begins.
+fn store_of(flag: &Arg) -> Option<&'static str> {
+    let help = flag.get_help().map(plain).unwrap_or_default();
+    let (stores, _) = help.split_once(':')?;
+    ["rocksdb", "redis"].into_iter().find(|store| stores.split(", ").any(|named| named == *store))
+}
+
+/// Returns the JSON schema of a flag's values.
+fn schema_of(flag: &Arg) -> Value {
+    if !flag.get_action().takes_values() {
+        return json!({"type": "boolean"});
+    }
+    let values: Vec<_> = flag.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
+    if !values.is_empty() {
+        let one = values.join("|");
+        return match flag.get_value_delimiter() {
+            Some(delimiter) => json!({"type": "string", "pattern": format!("^({one})({delimiter}({one}))*$")}),
+            None => json!({"enum": values}),
+        };
+    }
+    let number_or = |text: &str| {
+        let text = json!({"type": "string", "pattern": format!("^{}$", text.replace("N", r"[0-9]+(\.[0-9]+)?"))});
+        json!({"anyOf": [{"type": "integer", "minimum": 0}, text]})
+    };
+    match flag.get_value_names().unwrap_or_default() {
+        [name] => match name.as_str() {
+            "N" | "PORT" | "STATUS" => json!({"type": "integer", "minimum": 0}),
+            "BYTES" => number_or("N(K|M|G|Ki|Mi|Gi)?"),
+            "SECONDS" | "MS" => number_or("(N|(N(ms|s|m|h|d|w))+)"),
+            _ => json!({"type": "string", "minLength": 1}),
+        },
+        names => panic!("{names:?}"),
+    }
 }
 
 #[test]

@@ -1,33 +1,44 @@
-//! Files next to the code: the Kubernetes manifests and the container image, to the extent that one machine can test them; the
-//! alert rules, the dashboard and the manual, whose metrics exist; and the Makefile's campaigns.
+//! Files next to the code: the Kubernetes manifests, the Helm chart and the container image, to the extent that one machine
+//! can test them; the alert rules, the dashboard and the manual, whose metrics exist; and the Makefile's campaigns.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::clients::{PYTHON, installed, run};
+use crate::clients::{PYTHON, installed, run, tool};
 use crate::crowdsec::programs::Sidecar;
 use crate::support::{DIVVY, RulesFile, Server, http};
 
 const PACKAGING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging");
 
-fn checked(script: &str) -> String {
+/// Runs a script of `packaging` with divvy's path, which must succeed. Returns its output.
+fn checked(script: &str, tools: &[&OsStr]) -> String {
     let mut command = Command::new(installed(Path::new(PYTHON).join(".venv/bin/python")));
-    command.arg(Path::new(PACKAGING).join(script)).arg(DIVVY);
+    command.arg(Path::new(PACKAGING).join(script)).arg(DIVVY).args(tools);
     run(command)
 }
 
 #[test]
 fn manifests_match_kubernetes_schemas_and_divvy() {
-    let checked = checked("kubernetes/check.py");
+    let checked = checked("kubernetes/check.py", &[]);
     assert!(checked.contains("StatefulSet") && checked.contains("Deployment"), "{checked}");
 }
 
 #[test]
+fn chart_matches_kubernetes_schemas_and_divvy_and_refuses_wrong_values() {
+    let checked = checked("helm/check.py", &[tool("helm").get_program()]);
+    assert!(
+        checked.contains("StatefulSet") && checked.contains("Deployment") && checked.contains("refused"),
+        "{checked}"
+    );
+}
+
+#[test]
 fn container_command_serves_and_is_healthy() {
-    let checked = checked("container_check.py");
+    let checked = checked("container_check.py", &[]);
     assert!(checked.contains("its health check passes"), "{checked}");
 }
 

@@ -6,9 +6,12 @@ use std::path::Path;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Files that name the version, with the text before it and the text after it.
-const NAMES: [(&str, &str, &str); 6] = [
+const NAMES: [(&str, &str, &str); 9] = [
     ("fuzz/Cargo.lock", "name = \"divvy\"\nversion = \"", "\""),
     ("Dockerfile", "org.opencontainers.image.version=\"", "\""),
+    ("packaging/helm/divvy/Chart.yaml", "\nversion: ", "\n"),
+    ("packaging/helm/divvy/Chart.yaml", "appVersion: \"", "\""),
+    ("packaging/helm/divvy/values.yaml", "docker build -t divvy:", " "),
     ("packaging/kubernetes/redis.yaml", "docker build -t divvy:", " "),
     ("packaging/kubernetes/redis.yaml", "image: divvy:", "\n"),
     ("packaging/kubernetes/rocksdb.yaml", "docker build -t divvy:", " "),
