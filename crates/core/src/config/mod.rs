@@ -24,7 +24,7 @@ mod consistency;
 mod document;
 mod ini;
 mod json;
-mod ratelimit;
+pub mod ratelimit;
 mod validate;
 mod write;
 
@@ -152,6 +152,16 @@ impl fmt::Display for Report {
 
 impl std::error::Error for Report {}
 
+impl Report {
+    /// Adds the problems of another file.
+    fn append(&mut self, other: Self) {
+        self.errors.extend(other.errors);
+        self.warnings.extend(other.warnings);
+        self.lists.extend(other.lists);
+        self.is_unread |= other.is_unread;
+    }
+}
+
 impl From<Problems> for Report {
     /// Sorts the problems. The problems of the whole file come first.
     fn from(Problems { file, mut report, .. }: Problems) -> Self {
@@ -206,6 +216,11 @@ impl Problems {
     /// Creates an empty list for the file with this name.
     pub fn new(file: &str) -> Self {
         Self { file: file.into(), report: Report::default(), differences: Vec::new() }
+    }
+
+    /// Returns the name of the file.
+    pub fn file(&self) -> Arc<str> {
+        self.file.clone()
     }
 
     /// Notes that a file could not be read, besides the error.

@@ -1,5 +1,12 @@
-//! Converts envoyproxy/ratelimit's YAML into rules that limit the same descriptors, and lists everything that no rule
-//! can express.
+//! Reads the configuration of envoyproxy/ratelimit. Converts its YAML into rules that limit the same descriptors, and lists
+//! everything that no rule can express.
+//!
+//! | module | contains |
+//! |---|---|
+//! | `node`, `scalar` | YAML as a tree, and the types of its scalars |
+//! | `reader` | a file's domains as they are written: [`raw`] |
+//! | [`model`] | domains that ratelimit accepts, for servers and for the conversion |
+//! | `entries` | the entries of a domain that rules can express |
 //!
 //! An Envoy descriptor is one operation in divvy: its entries as pairs, and the request's domain as `domain`.
 //! [`super::write()`] writes the rules; nothing here counts or serves.
@@ -16,7 +23,7 @@
 //! ratelimit's order, with guards between and after them, which allow requests that ratelimit does not limit. Guards
 //! without an effect are left out.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use indexmap::IndexMap;
@@ -26,10 +33,15 @@ use super::document::read_text;
 use super::{Problem, Problems, Report};
 use crate::rules::operation::DOMAIN;
 use crate::rules::{MatchPolicy, Overrun, Pattern, Quota, Rule, Settings};
-use entries::{Domain, Entry, Labels, Limit, ValueCondition};
+use entries::{Entry, Labels, Limit, ValueCondition};
+use model::Domains;
 
 mod entries;
-mod yaml;
+pub mod model;
+mod node;
+pub mod raw;
+mod reader;
+mod scalar;
 
 /// The result of converting ratelimit's files.
 #[derive(Debug)]
@@ -77,8 +89,7 @@ struct Importer {
     rules: Vec<Rule>,
     report: Report,
     labels: Labels,
-    /// The place of each domain.
-    domains: HashMap<String, String>,
+    domains: Domains,
     has_unusable_file: bool,
 }
 
@@ -89,22 +100,15 @@ impl Importer {
             Some(rules) => self.rules.extend(rules),
             None => self.has_unusable_file = true,
         }
-        let Report { errors, warnings, .. } = problems.into();
-        self.report.errors.extend(errors);
-        self.report.warnings.extend(warnings);
+        self.report.append(problems.into());
     }
 
     fn rules_of(&mut self, text: &str, file_name: &str, problems: &mut Problems) -> Option<Vec<Rule>> {
         let mut rules = Vec::new();
-        for document in yaml::read(text, problems)? {
-            let line = document.0.domain.as_ref().map_or(1, yaml::line);
-            let domain = entries::domain(document, &mut self.labels, problems)?;
-            if let Some(other) = self.domains.insert(domain.name.clone(), format!("{file_name}:{line}")) {
-                let what = format!("the domain {:?} is in {other}, too", domain.name);
-                problems.error(line, what, "put all descriptors of a domain in one document");
-                return None;
-            }
-            rules.extend(rules_of_domain(&domain, file_name, problems));
+        for domain in reader::read(text, problems)? {
+            let domain = self.domains.add(domain, problems)?;
+            let entries = entries::entries(domain, &mut self.labels, problems)?;
+            rules.extend(rules_of_domain(&domain.name, &entries, file_name, problems));
         }
         Some(rules)
     }
@@ -125,12 +129,12 @@ const GUARD: &str = "no limit here, regardless of the rules below";
 const DIFFERENCE: &str = "Converted from envoyproxy/ratelimit's YAML. A rule also limits descriptors that have further \
                           entries, or the same entries in another order. docs/migrating.md lists all differences.";
 
-/// Returns the rules of `domain`, read from `file`.
-fn rules_of_domain(domain: &Domain, file: &str, problems: &mut Problems) -> Vec<Rule> {
-    let mut list =
-        RuleList { file, path: vec![(DOMAIN, ValueCondition::new(Some(&domain.name), false))], rules: Vec::new() };
-    for keys in find_sequences(&domain.entries, problems) {
-        list.add(&domain.entries, &keys);
+/// Returns the rules of a domain with these entries, read from `file`.
+fn rules_of_domain(domain: &str, entries: &[Entry], file: &str, problems: &mut Problems) -> Vec<Rule> {
+    let path = vec![(DOMAIN, ValueCondition::new(Some(domain), false))];
+    let mut list = RuleList { file, path, rules: Vec::new() };
+    for keys in find_sequences(entries, problems) {
+        list.add(entries, &keys);
     }
     list.without_idle_guards()
 }

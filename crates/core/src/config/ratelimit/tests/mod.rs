@@ -1,6 +1,7 @@
 //! Conversions of whole files, and the reports on files that cannot be converted completely.
 
 mod reference;
+mod served;
 
 use super::*;
 use crate::config::tests::{assert_golden, golden_files};
@@ -129,6 +130,10 @@ fn all_documents_and_config_maps_of_a_file_are_read() {
     );
     let quoted = manifest("  a.yaml: \"domain: one\\ndescriptors: []\"\n");
     assert_eq!(converted(&quoted).0, "default");
+    let marked = manifest("  a.yaml: \"\\uFEFFdomain: one\\ndescriptors: []\"\n");
+    assert_eq!(converted(&marked).0, "default");
+    let below = manifest("  a.yaml: |\n\n    # -\n\n    domain: one\n    rate: 5\n");
+    assert!(converted(&below).1.contains("rules.yaml:8: [domain=one] `rate` is an unknown key"));
     let twice = refused(&format!("{ONE}---\n{ONE}"));
     assert!(twice.contains("rules.yaml:4: the domain \"one\" is in rules.yaml:1, too"), "{twice}");
 }
@@ -188,17 +193,34 @@ fn merges_and_repeated_limits_are_decoded_in_their_order() {
     }
 }
 
+/// The rule takes the number, because nothing else can be meant.
 #[test]
 fn number_in_quotes_is_a_text_that_ratelimit_rejects() {
-    for (number, is_reported) in [("\"5\"", true), ("'5'", true), ("5", false), ("\n    5", false)] {
+    for (number, is_reported) in [("\"5\"", true), ("'5'", true), ("!!str 5", true), ("5", false), ("\n    5", false)] {
         let text = format!(
             "# é\ndomain: one\ndescriptors:\n- key: a\n  rate_limit: {{unit: day, requests_per_unit: {number}}}\n"
         );
         for text in [text.clone(), manifest(&block("a.yaml", &text))] {
             let (rules, report) = import_texts(&[("rules.yaml", &text)]);
             assert_eq!(rules.unwrap()[0].settings.credit_limit, 5);
-            assert_eq!(report.contains("is a text, which ratelimit rejects"), is_reported, "{number}: {report}");
+            assert_eq!(report.contains("`requests_per_unit` is a text"), is_reported, "{number}: {report}");
         }
+    }
+}
+
+#[test]
+fn numbers_that_ratelimit_rejects_are_left_out() {
+    let converted = |entry: &str| converted(&format!("domain: one\ndescriptors:\n- {{{entry}}}\n"));
+    for number in ["1e3", "08", "100.0", "9223372036854775808"] {
+        let (rules, report) = converted(&format!("key: a, rate_limit: {{unit: day, requests_per_unit: {number}}}"));
+        assert_eq!(rules, "default", "{number}");
+        assert!(report.starts_with("left out: rules.yaml:3: [domain=one a=*] `requests_per_unit` is "), "{report}");
+    }
+    for value in ["1.10", "5e6"] {
+        let (rules, report) =
+            converted(&format!("key: a, value: {value}, rate_limit: {{unit: day, requests_per_unit: 1}}"));
+        assert_eq!(rules, format!("domain=one a={value}, default"));
+        assert!(report.starts_with("left out: rules.yaml:3: [domain=one a="), "{report}");
     }
 }
 
