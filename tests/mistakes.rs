@@ -46,7 +46,7 @@ const INI: &[(&str, &str)] = &[
     ("[tenant=* key=*]\nLIMIT", "add `actorField = tenant, key`"),
     ("[a=* b=*]\nLIMIT\nactorField = a,,b", "contains an empty field name"),
     ("[a=*]\nLIMIT\nactorField = a\nholdField = a", "set `algorithm = concurrency`"),
-    ("[a=1]\nLIMIT\noverrun = allow", "write `refuse` or `debt`"),
+    ("[a=1]\nLIMIT\noverrun = allow", "write `refuse`, `debt`, `count` or `annotate`"),
     (
         "[a=1]\nLIMIT\nmatchPolicy = and\n[a=1]\ncreditLimit = 5\nper = 1h\nmatchPolicy = and",
         "remove the `matchPolicy` of the last rule that must allow the request, or give [default] a limit",

@@ -12,7 +12,7 @@ use crate::calendar::{Calendar, Unit};
 use crate::config::Problems;
 use crate::config::checker::{MAX_LABEL_LENGTH, to_label};
 use crate::rules::operation::DOMAIN;
-use crate::rules::{Pattern, Seconds, Settings, header};
+use crate::rules::{Pattern, Settings, header};
 
 /// Returns the entries of a domain; `None` if no rule can name the domain.
 pub fn entries(domain: &model::Domain, labels: &mut Labels, problems: &mut Problems) -> Option<Vec<Entry>> {
@@ -133,7 +133,7 @@ impl Selector<'_> {
 
     /// Returns the limit of the current entry; `None` if no rule can express it.
     fn limit(&mut self, given: &model::Limit) -> Option<Limit> {
-        let settings = self.settings(given);
+        let settings = Self::settings(given);
         for At { line, value: name } in &given.replaces {
             let what = format!(
                 "`replaces` {name:?} is left out: divvy applies each descriptor's limit separately, including that \
@@ -151,25 +151,18 @@ impl Selector<'_> {
         Some(Limit { settings, trial: given.shadow_mode, label: self.label(&given.name) })
     }
 
-    /// Returns the settings of a limit. Reports units whose windows ratelimit counts from 1970, in days of a fixed number.
-    fn settings(&mut self, given: &model::Limit) -> Settings {
+    /// Returns the settings of a limit. Windows begin and end by the clock, in UTC, as in ratelimit.
+    fn settings(given: &model::Limit) -> Settings {
         let Rate::PerUnit { requests, unit } = given.rate else { return Settings::unlimited() };
-        let (unit, days) = match unit {
-            model::Unit::Second => {
-                let reset_seconds = Seconds::whole(1);
-                return Settings { credit_limit: requests.into(), reset_seconds, ..Settings::default() };
-            }
-            model::Unit::Minute => (Unit::Minute, None),
-            model::Unit::Hour => (Unit::Hour, None),
-            model::Unit::Day => (Unit::Day, None),
-            model::Unit::Week => (Unit::Week, Some(7)),
-            model::Unit::Month => (Unit::Month, Some(30)),
-            model::Unit::Year => (Unit::Year, Some(365)),
+        let unit = match unit {
+            model::Unit::Second => Unit::Second,
+            model::Unit::Minute => Unit::Minute,
+            model::Unit::Hour => Unit::Hour,
+            model::Unit::Day => Unit::Day,
+            model::Unit::Week => Unit::SevenDays,
+            model::Unit::Month => Unit::ThirtyDays,
+            model::Unit::Year => Unit::YearOfDays,
         };
-        if let Some(days) = days {
-            let what = format!("a {unit} becomes a calendar {unit}; ratelimit uses {days} days, counted from 1970");
-            self.warning(given.line, what, format!("for windows of that length, write `per = {days}d` in the rule"));
-        }
         let calendar = Calendar::new(unit, "UTC", Time::midnight());
         Settings { credit_limit: requests.into(), calendar, ..Settings::default() }
     }

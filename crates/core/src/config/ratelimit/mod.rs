@@ -216,9 +216,9 @@ impl<'a> RuleList<'a> {
         let actors =
             self.path.iter().filter(|(_, condition)| !condition.is_shared).map(|(key, _)| (*key).to_owned()).collect();
         let rule = self.rule(limit.settings, line);
-        // Gateways report the cost of a request after it, and ratelimit counts what it cannot prevent.
+        // Ratelimit counts what it denies.
         let is_counted = matches!(rule.quota, Quota::Limited(_));
-        let (actor_fields, overrun) = if is_counted { (actors, Overrun::Debt) } else { (Vec::new(), Overrun::Refuse) };
+        let (actor_fields, overrun) = if is_counted { (actors, Overrun::Count) } else { (Vec::new(), Overrun::Refuse) };
         let rule = Rule {
             actor_fields,
             overrun,
