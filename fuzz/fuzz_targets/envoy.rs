@@ -28,7 +28,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(operation.iter().any(|pair| pair == ("domain", &*domain)));
         assert!((1..=MAX_PAIRS).contains(&operation.iter().count()));
         if let Some(limit) = ask.own_limit.and_then(|own| own.limit()) {
-            describe("its own".to_owned(), &limit);
+            describe("its own".into(), &limit);
         }
     }
 });

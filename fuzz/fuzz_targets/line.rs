@@ -20,7 +20,7 @@ fuzz_target!(|bytes: &[u8]| {
             Ok(()) => written_again(&operation),
             Err(error) => {
                 let mut reply = Vec::new();
-                write_error(&mut reply, error.code(), error);
+                write_error(&mut reply, error.kind(), error);
                 assert_eq!(reply.iter().position(|&byte| byte == b'\n'), Some(reply.len() - 1));
                 parse_reply(std::str::from_utf8(&reply).unwrap()).unwrap();
             }
