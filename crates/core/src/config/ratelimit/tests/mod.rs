@@ -229,9 +229,8 @@ fn aliases_that_stand_for_too_much_are_refused() {
     let aliases = |number: u8| vec![format!("*a{number}"); 9].join(", ");
     let lists: String = (0..8).map(|n| format!("a{}: &a{} [{}]\n", n + 1, n + 1, aliases(n))).collect();
     let text = format!("a0: &a0 [x, x, x, x, x, x, x, x, x]\n{lists}domain: d\ndescriptors: *a8\n");
-    let started = std::time::Instant::now();
-    assert!(refused(&text).contains("rules.yaml:"));
-    assert!(started.elapsed().as_secs() < 20);
+    let report = refused(&text);
+    assert!(report.contains("aliases stand for most of the document"), "{report}");
 }
 
 #[test]
