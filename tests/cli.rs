@@ -36,7 +36,10 @@ fn inconvertible_parts_are_listed_and_set_the_exit_code() {
     let error = refused(&format!("convert {yaml} {other} {ini}"));
     let listed = format!("not converted: {yaml}:7: [domain=edge b=*] the entry on line 5 has the key \"b\", too");
     assert!(error.starts_with(&listed) && error.lines().count() == 1, "{error}");
-    assert!(done(&format!("check {ini}")).contains("[domain=edge a=*] allows 1 in 1 s, by a"));
+    assert!(
+        done(&format!("check {ini}"))
+            .contains("[domain=edge a=*] allows 1 a second by the clock, UTC, by a, counting denied hits")
+    );
     let error = refused(&format!("convert {none} {new}"));
     assert!(error.starts_with("error: ") && !Path::new(&new).exists(), "{error}");
     let error = refused(&format!("check {yaml}"));

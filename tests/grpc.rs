@@ -104,8 +104,8 @@ fn converted_budget_of_tokens_ends() {
         assert_eq!([ask("ann", 0), ask("ann", 1)], ["OVER_LIMIT", "OVER_LIMIT"], "{unit}");
         assert_eq!(
             [ask("bob", 7), ask("bob", 0), ask("bob", 7), ask("bob", 0)],
-            ["OK", "OK", "OK", "OVER_LIMIT"],
-            "{unit}"
+            ["OK", "OK", "OVER_LIMIT", "OVER_LIMIT"],
+            "{unit}: as in ratelimit, the cost that exceeds the limit is denied, and counts"
         );
     }
 }
