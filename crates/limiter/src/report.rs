@@ -9,7 +9,7 @@ use super::active_rules::ActiveRules;
 use super::plan::{Block, DEFAULT_MAX_RESERVATION_TTL, Member, Plan, Purpose, Request, ReservationId, Source};
 use super::refusal::Refusal;
 use crate::store::StoreError;
-use divvy_core::algorithm::{Limit, Outcome, Resolution};
+use divvy_core::algorithm::{Limit, Outcome, OutcomeSource, Resolution};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_core::rules::Rule;
 
@@ -129,7 +129,7 @@ impl<'a> Report<'a> {
     #[inline(always)]
     pub(super) fn answer(self, member: &Member) -> Result<Verdict, Refusal> {
         match member.source {
-            Source::Fixed { allowed, credit } => Ok(Verdict::uncounted(allowed || member.annotates, credit)),
+            Source::Fixed { allowed, credit } => Ok(Verdict::uncounted(allowed, credit)),
             Source::Blocked(_) => Ok(Verdict::blocked(self.block(member).and_then(|block| block.ends_ns))),
             Source::Entry(entry) => {
                 let outcome = self.entry(entry)?;
@@ -153,7 +153,7 @@ impl<'a> Report<'a> {
     #[inline]
     pub(super) fn allowed(self, member: &Member) -> Option<bool> {
         match member.source {
-            Source::Fixed { allowed, .. } => Some(allowed || member.annotates),
+            Source::Fixed { allowed, .. } => Some(allowed),
             Source::Blocked(_) => Some(false),
             Source::Entry(entry) => {
                 Some(self.plan.batch.outcomes.get(entry)?.as_ref().ok()?.allowed || member.annotates)
@@ -259,8 +259,10 @@ impl<'a> Report<'a> {
     }
 
     fn is_exceeded(self, member: &Member, rule: &Rule) -> Result<bool, Refusal> {
-        if let Source::Fixed { allowed, .. } = member.source {
-            return Ok(member.annotates && !allowed);
+        // Without the store's answer, nothing is known.
+        let is_known = |entry| self.entry(entry).is_ok_and(|outcome| outcome.source != OutcomeSource::FailurePolicy);
+        if !member.source.entry().is_some_and(is_known) {
+            return Ok(false);
         }
         let verdict = self.answer(member)?;
         let capacity = self.capacity(member, &verdict);

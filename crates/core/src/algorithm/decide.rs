@@ -370,7 +370,7 @@ pub enum OutcomeSource {
     Store,
     /// This server, which remembered that a window of its distant store has nothing left.
     DenialCache,
-    /// The policy for failures of a distant store.
+    /// The policy for failures of a distant store, or for a full one.
     FailurePolicy,
 }
 

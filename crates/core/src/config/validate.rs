@@ -218,6 +218,9 @@ impl Checker<'_> {
         if overrun == Overrun::Refuse {
             return overrun;
         }
+        if overrun == Overrun::Annotate {
+            self.refuse_for_canary(OVERRUN);
+        }
         if let algorithm @ (Kind::SlidingLog | Kind::Concurrency) = settings.algorithm() {
             let (overrun, algorithm) = (overrun.name(), algorithm.name());
             let what = format!("`{OVERRUN} = {overrun}` lets costs exceed the limit, which {algorithm} cannot");
@@ -228,11 +231,21 @@ impl Checker<'_> {
         overrun
     }
 
+    /// Reports a setting that adds a note to answers, if the rule is a canary.
+    fn refuse_for_canary(&mut self, key: &str) {
+        let is_canary = |setting: &RawSetting| setting.value.as_text() == Some(MatchPolicy::Canary.name());
+        if self.setting(MATCH_POLICY).is_some_and(is_canary) {
+            let what = format!("`{key}` adds a note to answers, and a canary does not answer");
+            self.error(key, what, "remove it: metrics count what a canary would deny");
+        }
+    }
+
     /// Returns the percentage of the limit beyond which answers say that it is exceeded.
     fn annotate_at(&mut self, settings: Settings) -> Option<u8> {
         let meaning = "the percentage of the limit beyond which answers have a note";
         let percent = self.number_within(ANNOTATE_AT, meaning, WHOLE, 1..=99)?;
         self.unsupported(ANNOTATE_AT, "adds no note");
+        self.refuse_for_canary(ANNOTATE_AT);
         self.warn_without_counter(ANNOTATE_AT, settings);
         u8::try_from(percent).ok()
     }

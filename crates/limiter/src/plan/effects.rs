@@ -143,6 +143,8 @@ fn credit_treatment(intent: Intent, rule: RuleKind, cost: u64, modes: Modes) -> 
     match intent {
         Intent::Forget => Treatment::Forget,
         Intent::Peek if has_debt => Treatment::Ask(look(1)),
+        // It changes nothing, and is allowed at the limit.
+        Intent::Peek if counts_denials && cost == 0 => Treatment::Ask(Ask::Tally { cost }),
         Intent::Peek => Treatment::Ask(look(cost)),
         Intent::Charge if has_no_part => Treatment::Absent(Ask::Charge { cost: 0 }),
         // A canary counts as much as it can.

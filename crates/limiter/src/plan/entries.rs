@@ -87,11 +87,24 @@ impl OpenGroup {
     /// Returns the index of the entry.
     fn admit(&mut self, last: usize, is_canary: bool, batch: &mut Batch) -> usize {
         let Some(Entry { limit, action, .. }) = batch.entry(last).cloned() else { return last };
-        if is_canary || action.is_tally() || (action.is_settlement() && self.together == Together::Summed) {
-            self.apart.push(last);
-            return last;
-        }
         let key = batch.key_at(last).unwrap_or_default();
+        if is_canary || action.is_tally() || (action.is_settlement() && self.together == Together::Summed) {
+            // One request counts once.
+            let is_same = |entry: &&usize| {
+                let is_tally = |entry: &Entry| action.is_tally() && entry.action.is_tally();
+                batch.key_at(**entry) == Some(key) && batch.entry(**entry).is_some_and(is_tally)
+            };
+            let known = self.apart.iter().find(is_same).filter(|_| !is_canary && self.together == Together::AsOne);
+            let Some(known) = known.copied() else {
+                self.apart.push(last);
+                return last;
+            };
+            batch.truncate(last);
+            if let Some(entry) = batch.entries.get_mut(known) {
+                entry.action = merge(entry.action, action, self.together);
+            }
+            return known;
+        }
         // Each idempotent request has a record of its own.
         let is_idempotent = matches!(action, Action::Idempotent { .. });
         let is_same =
@@ -123,6 +136,9 @@ fn merge(one: Action, other: Action, together: Together) -> Action {
         }
         (Action::Ask(Ask::Charge { cost }), Action::Ask(Ask::Charge { cost: other })) => {
             Action::Ask(Ask::Charge { cost: cost.max(other) })
+        }
+        (Action::Ask(Ask::Tally { cost }), Action::Ask(Ask::Tally { cost: other })) => {
+            Action::Ask(Ask::Tally { cost: cost.max(other) })
         }
         (
             Action::Reservation(ReservationAsk::Reserve { credits, ttl_seconds }),

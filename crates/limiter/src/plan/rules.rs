@@ -192,12 +192,7 @@ impl Context<'_> {
         }
         // A canary that always denies, such as for an actor whose own limit is 0, denies nothing.
         let denies = |member: &Member| {
-            !member.is_canary
-                && match member.source {
-                    Source::Fixed { allowed, .. } => !allowed && !member.annotates,
-                    Source::Blocked(_) => true,
-                    Source::Entry(_) => false,
-                }
+            !member.is_canary && matches!(member.source, Source::Fixed { allowed: false, .. } | Source::Blocked(_))
         };
         let is_denied = members.list.iter().skip(first).any(denies);
         if let Some(group) = &mut members.entries.group {

@@ -1,6 +1,7 @@
 //! Hits at the limit of rules that count what they deny, or deny nothing.
 
 use super::*;
+use crate::store::WhenFull;
 
 const RULES: &str = "
 [api=count ip=*]; creditLimit = 3; resetSeconds = 3600; actorField = ip; overrun = count; label = count
@@ -38,6 +39,10 @@ fn denied_hits_count() {
     assert_eq!(hit_of(&limiter, "api=count ip=a", 0), (false, -2, vec![]));
     assert_eq!(hit_of(&limiter, "api=count ip=b", 3), (true, 0, vec![]));
     assert_eq!(hit_of(&limiter, "api=count ip=b", 0), (true, 0, vec![]), "exactly the limit is used");
+    let peek = |pairs: &str, cost| {
+        answer_of(&ask(&limiter, |builder| builder.add(&operation(pairs), Intent::Peek, Some(cost)))).0
+    };
+    assert_eq!([peek("api=count ip=b", 0), peek("api=count ip=b", 1), peek("api=count ip=a", 0)], [true, false, false]);
     assert_eq!(counted(&limiter), counts(&[("accepted{count}", 3), ("rejected{count}", 3)]));
     // A bucket owes what it denied.
     assert_eq!(hit_of(&limiter, "api=bucket ip=a", 5), (false, -3, vec![]));
@@ -52,7 +57,7 @@ fn annotating_rule_denies_nothing_and_says_that_it_is_exceeded() {
     assert_eq!(answer_of(&look), (true, -5, exceeding(&["note"])));
     assert_eq!(counted(&limiter), counts(&[("accepted{note}", 2)]));
     set_limit(&limiter, "note", "b", 0);
-    assert_eq!(hit_of(&limiter, "api=note ip=b", 1), (true, 0, exceeding(&["note"])), "the actor has no credits");
+    assert_eq!(hit_of(&limiter, "api=note ip=b", 1), (false, 0, vec![]), "a limit of 0 denies");
     set(&limiter, ExceptionKind::Block, "note", "c");
     assert!(!hit_of(&limiter, "api=note ip=c", 1).0, "a block denies");
 }
@@ -110,4 +115,25 @@ fn rule_that_counts_denied_hits_decides_in_no_group() {
     });
     assert!(matches!(refused, Some(Refusal::CountsDenials(_))), "{refused:?}");
     assert_eq!(answer_of(&applied).1, 10, "nothing was taken");
+}
+
+/// Regression test: a reservation with two descriptors of one counter counted twice.
+#[test]
+fn request_with_two_operations_of_one_counter_counts_once() {
+    let limiter = limiter_of(RULES);
+    ask_together(&limiter, Together::AsOne, |builder| {
+        for cost in [1, 2] {
+            builder.add(&operation("api=note ip=a"), Intent::Hit, Some(cost));
+        }
+    });
+    assert_eq!(hit_of(&limiter, "api=note ip=a", 0), (true, 1, vec![]));
+}
+
+/// Regression test: a denial without the counter's state said that nearly all of it was used.
+#[test]
+fn answer_of_a_full_store_has_no_note() {
+    let bounds = Bounds { max_counters: 1, when_full: WhenFull::Deny, ..Bounds::default() };
+    let limiter = limiter_on(Backend::Memory(MemoryStore::new(bounds)), parse_rules(RULES));
+    assert_eq!(hit_of(&limiter, "api=soon ip=a", 1), (true, 9, vec![]));
+    assert_eq!(hit_of(&limiter, "api=soon ip=b", 1), (false, 0, vec![]));
 }

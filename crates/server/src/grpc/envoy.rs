@@ -159,7 +159,9 @@ impl RateLimits {
             Some(own) => report.outcome(index).ok().map(|outcome| own_answer(&own, outcome)),
             None => Answer::for_request(report, index).ok(),
         };
-        let Some(answer) = answer else { return Vec::new() };
+        let Some(mut answer) = answer else { return Vec::new() };
+        // The note is for the service behind the gateway.
+        answer.exceeded.clear();
         let mut headers = HeaderMap::new();
         answer.write_headers(self.settings.headers, &mut headers, &mut Vec::new());
         let bytes = Bytes::copy_from_slice;

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::StoreError;
 use crate::record_key::{self, RecordSpace};
-use divvy_core::algorithm::{Ask, Decision, Limit, Outcome, Record, RecordChange, ReservationAsk, State};
+use divvy_core::algorithm::{
+    Ask, Decision, Limit, Outcome, OutcomeSource, Record, RecordChange, ReservationAsk, State,
+};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 
 /// Memory of an entry without its key: the entry, its outcome, and the answer (bytes).
@@ -579,6 +581,7 @@ impl Entry {
             left: 0,
             reset_ns: ASK_AGAIN_NS,
             retry_ns: Some(ASK_AGAIN_NS),
+            source: OutcomeSource::FailurePolicy,
             ..self.uncounted()
         }
     }

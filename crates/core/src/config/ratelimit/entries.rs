@@ -1,7 +1,7 @@
 //! Finds the entries of a domain that rules can express, in ratelimit's order of lookup. Reports the others, and every setting that
 //! no rule can express.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use jiff::civil::Time;
 
@@ -99,23 +99,21 @@ impl Selector<'_> {
 
     /// Leaves out entries that an earlier entry makes unreachable, because their rules would be unreachable, too.
     fn without_hidden(&mut self, entries: Vec<Entry>) -> Vec<Entry> {
-        let mut kept: Vec<Entry> = Vec::new();
-        for entry in entries {
-            let hides = |earlier: &&Entry| {
-                earlier.key == entry.key && earlier.condition.pattern.contains(&entry.condition.pattern)
-            };
-            match kept.iter().rev().take_while(|earlier| earlier.condition.rank > Rank::Exact).find(hides) {
-                None => kept.push(entry),
-                Some(earlier) => {
-                    let what = format!(
-                        "this entry is unreachable: the one on line {} matches all of its values",
-                        earlier.line
-                    );
-                    self.warning(entry.line, what, "remove it, or move it above that one");
-                }
+        let mut patterns: HashMap<String, Vec<(Pattern, usize)>> = HashMap::new();
+        let mut is_reached = |entry: &Entry| {
+            let earlier = patterns.entry(entry.key.clone()).or_default();
+            let pattern = &entry.condition.pattern;
+            if let Some((_, line)) = earlier.iter().rev().find(|(earlier, _)| earlier.contains(pattern)) {
+                let what = format!("this entry is unreachable: the one on line {line} matches all of its values");
+                self.warning(entry.line, what, "remove it, or move it above that one");
+                return false;
             }
-        }
-        kept
+            if entry.condition.rank > Rank::Exact {
+                earlier.push((pattern.clone(), entry.line));
+            }
+            true
+        };
+        entries.into_iter().filter(|entry| is_reached(entry)).collect()
     }
 
     fn error(&mut self, line: usize, what: impl Into<String>, fix: impl Into<String>) {

@@ -72,16 +72,16 @@ const MAX_DEPTH: usize = 250;
 /// Maximum number of nodes in a file: more than a file of the maximum size has, unless it consists of signs. They take 40 bytes each.
 const MAX_NODES: usize = 10_000_000;
 
-/// Reads all documents of a text. Reports what is no YAML, and returns `None` then.
-pub fn parse<'a>(text: &'a str, problems: &mut Problems) -> Option<Vec<Node<'a>>> {
-    parse_bounded(text, MAX_NODES, problems)
+/// Reads all documents of a text, which has this many lines `above` it in its file. Reports what is no YAML, and returns `None` then.
+pub fn parse<'a>(text: &'a str, above: usize, problems: &mut Problems) -> Option<Vec<Node<'a>>> {
+    parse_bounded(text, above, MAX_NODES, problems)
 }
 
-fn parse_bounded<'a>(text: &'a str, max_nodes: usize, problems: &mut Problems) -> Option<Vec<Node<'a>>> {
+fn parse_bounded<'a>(text: &'a str, above: usize, max_nodes: usize, problems: &mut Problems) -> Option<Vec<Node<'a>>> {
     let options = granit_parser::options! { flow_nesting_limit: MAX_DEPTH, block_nesting_limit: MAX_DEPTH };
-    let mut tree = Tree::default();
+    let mut tree = Tree { above, ..Tree::default() };
     for event in Parser::new_from_str_with_options(text, options) {
-        let added = event.map_err(|error: ScanError| (error.marker().line(), error.info().to_owned()));
+        let added = event.map_err(|error: ScanError| (above + error.marker().line(), error.info().to_owned()));
         if let Err((line, what)) = added.and_then(|(event, span)| tree.add(event, span, max_nodes)) {
             let what = format!("cannot be read as ratelimit's YAML: {what}");
             problems.error(line.max(1), what, "correct it there");
@@ -94,6 +94,8 @@ fn parse_bounded<'a>(text: &'a str, max_nodes: usize, problems: &mut Problems) -
 /// The nodes so far.
 #[derive(Default)]
 struct Tree<'a> {
+    /// The number of lines above the text, in the file that contains it.
+    above: usize,
     documents: Vec<Node<'a>>,
     /// The collections around the next node.
     open: Vec<Collection<'a>>,
@@ -114,7 +116,7 @@ struct Collection<'a> {
 impl<'a> Tree<'a> {
     /// Adds what comes next. Returns the line of a problem, and the problem.
     fn add(&mut self, event: Event<'a>, span: Span, max_nodes: usize) -> Result<(), (usize, String)> {
-        let line = span.start.line();
+        let line = self.above + span.start.line();
         let problem = |what: String| Err((line, what));
         match event {
             Event::DocumentStart(..) => self.anchored.clear(),
@@ -217,7 +219,7 @@ mod tests {
 
     fn problem(text: &str, max_nodes: usize) -> Option<String> {
         let mut problems = Problems::new("a.yaml");
-        let documents = parse_bounded(text, max_nodes, &mut problems);
+        let documents = parse_bounded(text, 0, max_nodes, &mut problems);
         assert_eq!(documents.is_none(), problems.has_errors());
         Report::from(problems).errors.first().map(ToString::to_string)
     }
@@ -267,7 +269,7 @@ mod tests {
                 "*a, ".repeat(aliases),
                 "y, ".repeat(others)
             );
-            parse(&text, &mut Problems::new("a.yaml")).unwrap()[0].has_excessive_aliases()
+            parse(&text, 0, &mut Problems::new("a.yaml")).unwrap()[0].has_excessive_aliases()
         };
         // The first list, its aliases and the list of these are decoded before the others.
         for (items, aliases, others, expected) in [

@@ -14,7 +14,9 @@ use super::node::{Content, Node, pairs, parse};
 use super::raw::{At, Finding, RawDomain, RawEntry, RawLimit, Requests};
 use super::scalar::{Scalar, Value, by_spelling};
 use crate::config::Problems;
+use crate::config::document::MAX_FILE_BYTES;
 use crate::suggestion::nearest;
+use crate::units::Approximate;
 
 /// The keys that ratelimit knows. It only checks names, and ignores a key in the wrong place.
 const KEYS: [&str; 16] = [
@@ -40,7 +42,7 @@ const KEYS: [&str; 16] = [
 /// `problems` says why.
 pub fn read(text: &str, problems: &mut Problems) -> Option<Vec<RawDomain>> {
     let mut reader = Reader { problems, findings: Vec::new(), is_broken: false };
-    let domains = reader.documents(text, true);
+    let domains = reader.documents(text, None);
     if reader.is_broken {
         return None;
     }
@@ -80,10 +82,11 @@ struct Reader<'p> {
 }
 
 impl Reader<'_> {
-    /// Reads the documents of a file, or of a text in a ConfigMap. Empty ones, such as the one after a final `---`, are left out.
-    fn documents(&mut self, text: &str, is_file: bool) -> Vec<RawDomain> {
+    /// Reads the documents of a file, or of a text in a ConfigMap, which has this many lines `above` it. Empty documents, such as the
+    /// one after a final `---`, are left out.
+    fn documents(&mut self, text: &str, above: Option<usize>) -> Vec<RawDomain> {
         let mut domains = Vec::new();
-        let Some(documents) = parse(text, self.problems) else {
+        let Some(documents) = parse(text, above.unwrap_or(0), self.problems) else {
             self.is_broken = true;
             return domains;
         };
@@ -92,7 +95,7 @@ impl Reader<'_> {
                 self.broken(document.line, "aliases stand for most of the document", "write the values out");
                 break;
             }
-            match manifest(document).filter(|_| is_file) {
+            match manifest(document).filter(|_| above.is_none()) {
                 Some(("ConfigMap", data)) => self.config_map(document, data, &mut domains),
                 Some((kind, _)) => {
                     let what = format!("the {kind} is skipped: it has no limits");
@@ -106,10 +109,17 @@ impl Reader<'_> {
 
     /// Reads the texts of a ConfigMap, with their lines.
     fn config_map(&mut self, manifest: &Node<'_>, data: Option<&Node<'_>>, domains: &mut Vec<RawDomain>) {
-        let mut texts = IndexMap::new();
+        let (mut texts, mut total) = (IndexMap::new(), 0);
         self.fields(manifest, "a mapping");
         for field in data.map(|data| self.fields(data, "a mapping of texts")).unwrap_or_default() {
-            texts.insert(field.key, (self.spelling(field.key, field.value), field.value));
+            let text = self.spelling(field.key, field.value);
+            // Aliases may stand for more than the file has.
+            total += text.len() as u64;
+            if total > MAX_FILE_BYTES {
+                let what = format!("the texts of this ConfigMap are larger than {}", Approximate(MAX_FILE_BYTES));
+                return self.broken(field.line, what, "write each text once");
+            }
+            texts.insert(field.key, (text, field.value));
         }
         for Finding { line, what, fix, .. } in std::mem::take(&mut self.findings) {
             self.problems.warning(line, what, fix);
@@ -117,8 +127,7 @@ impl Reader<'_> {
         for (text, node) in texts.into_values() {
             // A block begins with its first line that is not empty.
             let empty = text.bytes().take_while(|byte| *byte == b'\n').count();
-            let above = "\n".repeat(node.line.saturating_sub(empty + 1));
-            domains.extend(self.documents(&(above + &text), false));
+            domains.extend(self.documents(&text, Some(node.line.saturating_sub(empty + 1))));
         }
     }
 

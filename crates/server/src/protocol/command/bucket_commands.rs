@@ -119,6 +119,9 @@ fn rate(count: u64, seconds: u64) -> (u64, u64) {
 const EXPIRIES: [(&str, i64, bool); 4] =
     [("EX", 1_000, true), ("PX", 1, true), ("EXAT", 1_000, false), ("PXAT", 1, false)];
 
+/// The longest span until a counter expires: 500 years. So it ends before the last time, which stands for no expiry.
+const LONGEST_EXPIRY_NS: u64 = 500 * 365 * 24 * 60 * 60 * NANOS_PER_SECOND;
+
 /// Parses `key [BYINT n] [LBOUND n] [UBOUND n] [SATURATE] [EX s | PX ms | EXAT s | PXAT ms | PERSIST] [ENX]`. As in Valkey, the
 /// values are read after the options.
 pub(super) fn increment(arguments: Arguments<'_>) -> ParseResult<'_> {
@@ -172,7 +175,7 @@ pub(super) fn increment(arguments: Arguments<'_>) -> ParseResult<'_> {
         return Err(CommandError::fixed("ERR LBOUND can't be greater than UBOUND"));
     }
     let expiry = match unit.zip(time) {
-        Some(((_, unit_ms, true), time)) => Expiry::After(expiry_ns(time, *unit_ms)?),
+        Some(((_, unit_ms, true), time)) => Expiry::After(expiry_ns(time, *unit_ms)?.min(LONGEST_EXPIRY_NS)),
         Some(((_, unit_ms, false), time)) => Expiry::At(Timestamp::from_nanos(expiry_ns(time, *unit_ms)?)),
         None if persists => Expiry::At(Timestamp::MAX),
         None => Expiry::Keep,

@@ -233,6 +233,15 @@ fn aliases_that_stand_for_too_much_are_refused() {
     assert!(report.contains("aliases stand for most of the document"), "{report}");
 }
 
+/// Regression test: each alias of a text was read again, for minutes.
+#[test]
+fn aliases_of_texts_in_a_config_map_are_refused_beyond_the_bound_of_a_file() {
+    let aliases: String = (0..1_000).map(|number| format!("  a{number}: *text\n")).collect();
+    let text = format!("kind: ConfigMap\ndata:\n  a: &text \"{}\"\n{aliases}", "#".repeat(100_000));
+    let report = refused(&text);
+    assert!(report.contains("the texts of this ConfigMap are larger than"), "{report}");
+}
+
 #[test]
 fn many_entries_and_aliases_are_read() {
     let entry = |number: usize| format!("- {{key: tenant, value: t{number}, rate_limit: *limit}}\n");

@@ -133,6 +133,7 @@ fn increment_has_bounds_and_an_expiry() {
     };
     assert_eq!(asked("INCREX k ENX Ex 2 SATURATE ubound 9 LBOUND -1 BYINT MAX"), add(bounded, i64::MAX));
     assert_eq!(asked("INCREX k PX 7"), add(expiry(Expiry::After(7 * NANOS_PER_MILLI)), 1));
+    assert_eq!(asked("INCREX k EX 9223372036854775"), add(expiry(Expiry::After(LONGEST_EXPIRY_NS)), 1));
     assert_eq!(asked("INCREX k EXAT 7"), add(expiry(at(7 * NANOS_PER_SECOND)), 1));
     assert_eq!(asked("INCREX k PXAT 7"), add(expiry(at(7 * NANOS_PER_MILLI)), 1));
     assert_eq!(asked("INCREX k PXAT MAX"), add(expiry(at(u64::MAX - 1)), 1));
