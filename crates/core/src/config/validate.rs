@@ -61,6 +61,11 @@ const FOREIGN_PARTS: [&str; 14] =
     ["[0-9", "[a-z", "[A-Z", "[^", "\\d", "\\w", "\\s", "\\.", "(?", ".+", "/.*", "^/", "/{", "/:"];
 
 impl Checker<'_> {
+    /// Returns whether the setting is this word.
+    fn is_set_to(&self, key: &str, word: &str) -> bool {
+        self.setting(key).is_some_and(|setting| setting.value.as_text() == Some(word))
+    }
+
     /// Warns of a setting of a rule that has no counters.
     fn warn_without_counter(&mut self, key: &str, settings: Settings) {
         if matches!(settings.quota(), Ok(Quota::Always { .. } | Quota::Never)) {
@@ -233,8 +238,7 @@ impl Checker<'_> {
 
     /// Reports a setting that adds a note to answers, if the rule is a canary.
     fn refuse_for_canary(&mut self, key: &str) {
-        let is_canary = |setting: &RawSetting| setting.value.as_text() == Some(MatchPolicy::Canary.name());
-        if self.setting(MATCH_POLICY).is_some_and(is_canary) {
+        if self.is_set_to(MATCH_POLICY, MatchPolicy::Canary.name()) {
             let what = format!("`{key}` adds a note to answers, and a canary does not answer");
             self.error(key, what, "remove it: metrics count what a canary would deny");
         }
@@ -304,8 +308,7 @@ impl Checker<'_> {
             }
         }
         self.warn_without_counter(BLOCK_AFTER, settings);
-        let annotates = |setting: &RawSetting| setting.value.as_text() == Some(Overrun::Annotate.name());
-        if self.setting(OVERRUN).is_some_and(annotates) {
+        if self.is_set_to(OVERRUN, Overrun::Annotate.name()) {
             let what = format!("`{BLOCK_AFTER}` counts denials, and `{OVERRUN} = annotate` denies nothing");
             self.error(BLOCK_AFTER, what, "remove one of them");
         }
