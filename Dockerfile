@@ -34,6 +34,8 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 10001 --user-group --home-dir /var/lib/divvy --create-home --shell /usr/sbin/nologin divvy
 COPY --from=build /src/target/release/divvy /usr/local/bin/divvy
+# In place of envoyproxy/ratelimit: divvy reads its environment if it is called by its name.
+RUN ln -s /usr/local/bin/divvy /bin/ratelimit
 COPY LICENSE THIRD-PARTY-NOTICES* /usr/share/doc/divvy/
 COPY config/example.ini /etc/divvy/example.ini
 # The numbers, so that Kubernetes can tell that it is not root.

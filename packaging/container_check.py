@@ -1,7 +1,7 @@
 """Tries the Dockerfile's final stage without a container engine: `container_check.py DIVVY`, where DIVVY is the binary.
 
 hadolint must accept the Dockerfile. Each COPY copies its sources into a scratch directory (the binary stands for the build
-stage's output), and fails if a source does not exist or .dockerignore excludes it. useradd creates the user in the scratch
+stage's output), and fails if a source does not exist or .dockerignore excludes it. useradd and ln apply to the scratch
 directory. Every library that the binary needs must come from a package that the stage installs. Then the image's command
 runs with the stage's environment, the health check runs, and the stop signal ends the server. Only the ports differ, and
 root's paths are in the scratch directory.
@@ -68,7 +68,7 @@ def copy(rest, binary, root):
 
 
 def run(rest, root):
-    """Applies a RUN's changes to users. Returns the packages that it installs."""
+    """Applies a RUN's changes to users and its links. Returns the packages that it installs."""
     packages = set()
     for command in re.split(r"\s*&&\s*", rest):
         words = shlex.split(command)
@@ -80,6 +80,11 @@ def run(rest, root):
             for name in ("passwd", "group", "shadow", "gshadow", "login.defs"):
                 shutil.copy(f"/etc/{name}", root / "etc" / name)
             subprocess.run(["useradd", "--prefix", str(root), *words[1:]], check=True)
+        elif words[:2] == ["ln", "-s"]:
+            target, link = (root / path.lstrip("/") for path in words[2:])
+            assert target.exists(), f"RUN {command}: there is no {target}"
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(target)
         else:
             assert words[0] in ("apt-get", "rm", "useradd"), f"RUN {command}: not tried here"
     return packages

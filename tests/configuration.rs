@@ -29,7 +29,7 @@ fn page_lists_all_flags_of_clap() {
 }
 
 /// Flags that the chart passes because of other values than `flags`, and those that have no use in a pod.
-const OTHER_VALUES: [&str; 23] = [
+const OTHER_VALUES: [&str; 24] = [
     "store",
     "data-dir",
     "listen",
@@ -53,6 +53,7 @@ const OTHER_VALUES: [&str; 23] = [
     "drain-timeout",
     "reuse-port",
     "wait-for-lock",
+    "ratelimit-env",
 ];
 
 #[test]

@@ -469,6 +469,7 @@ macro_rules! conformance {
             concurrent_reservations_never_exceed_the_limit,
             leases_are_held_until_they_are_freed_or_expire,
             idempotent_request_is_taken_once_and_its_answer_repeated,
+            idempotent_tally_counts_once_even_if_it_is_denied,
             batch_keeps_idempotent_requests_and_reservations_of_the_same_name_apart,
             repeated_group_takes_nothing_and_repeated_denial_stays_denied,
             concurrent_equal_idempotent_requests_are_taken_once,

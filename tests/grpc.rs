@@ -62,12 +62,13 @@ fn override_of_0_denies_everything() {
 fn health_is_serving_until_the_server_drains() {
     let server = Server::serving(RULES, &["--drain-delay", "3600"]);
     let mut caller = Caller::new(&server);
-    for service in ["", "envoy.service.ratelimit.v3.RateLimitService"] {
+    let services = ["", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"];
+    for service in services {
         assert_eq!(caller.health(service), r#"{"status": "SERVING"}"#);
     }
     assert!(caller.health("nobody's").starts_with("ERROR NOT_FOUND"));
     server.signal("-TERM");
-    for service in ["", "envoy.service.ratelimit.v3.RateLimitService"] {
+    for service in services {
         until(|| caller.health(service) == r#"{"status": "NOT_SERVING"}"#);
     }
     let while_draining = caller.should_rate_limit(&descriptors_request(&["path=/upload"]));

@@ -123,6 +123,30 @@ fn broken_connection_between_hits_is_no_outage() {
     assert_eq!((log.count("failing: the store"), log.count("not ready")), (0, 0));
 }
 
+#[test]
+fn health_check_of_ratelimit_follows_the_store_and_the_shutdown() {
+    let mut redis = RedisServer::start();
+    let server = Server::start(&[COMPAT_RULES, "--redis-url", &redis.url(), "--drain-delay", "3600"]);
+    let check = || {
+        let response = http::get(server.http, "/healthcheck");
+        (response.status, response.body)
+    };
+    let (healthy, unhealthy) = ((200, "OK".to_owned()), (500, String::new()));
+    assert_eq!(check(), healthy);
+    let call = r#"{"domain": "edge", "descriptors": [{"entries": [{"key": "method", "value": "GET"}, {"key": "path", "value": "/status"}]}]}"#;
+    assert_eq!(server.http().post("/json", call).status, 200);
+    redis.kill();
+    until(|| check() == unhealthy);
+    let response = server.http().post("/json", call);
+    assert_eq!((response.status, response.body.as_str()), (400, "Bad Request\n"), "as any error of the service");
+    redis.restart();
+    until(|| check() == healthy);
+    server.signal("-TERM");
+    until(|| check() == unhealthy);
+    // The second signal ends the delay.
+    assert!(server.terminate().success());
+}
+
 /// Returns `divvy` with a limit on file sizes. Beyond it, writing fails as on a full disk.
 fn divvy_with_a_small_disk() -> Command {
     let plain = divvy();

@@ -66,6 +66,7 @@ mod full {
     pub mod kill;
     pub mod kills;
     pub mod kuadrant;
+    pub mod kuadrant_policies;
     pub mod language_models;
     pub mod listing;
     pub mod live_page;
@@ -79,6 +80,9 @@ mod full {
     pub mod packaging;
     pub mod plans;
     pub mod power;
+    pub mod quota_groups;
+    pub mod ratelimit;
+    pub mod ratelimit_env;
     pub mod recipes;
     pub mod redis;
     pub mod redis_cluster;
@@ -103,6 +107,7 @@ mod full {
     pub mod tokens;
     pub mod ui;
     pub mod users;
+    pub mod xds;
 }
 #[cfg(feature = "full")]
 use self::full::*;

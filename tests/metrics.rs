@@ -1,6 +1,7 @@
 //! /metrics: the store, the rules and the process. Numbers of requests are in tests/wire/metrics.txt.
 
 use crate::clients::python;
+use crate::statsd::ratelimit_calls;
 use crate::support::metrics::Samples;
 use crate::support::{COMPAT_RULES, Server, http, output_for, scrape, until};
 
@@ -69,6 +70,26 @@ fn metrics_show_the_store_the_rules_and_the_process() {
     assert_eq!(samples.value("divvy_build_info", &[("version", env!("CARGO_PKG_VERSION"))]), 1.0);
     // RocksDB can count the counters after a write-back.
     until(|| scrape(server.http).value("divvy_live_counters", &[]) == 40.0);
+}
+
+#[test]
+fn ratelimits_statistics_have_the_names_and_labels_of_its_mapping() {
+    let server = ratelimit_calls(&[]);
+    let response = http::get(server.http, "/metrics");
+    let read = read_by_prometheus(&response.body);
+    let kind = read.iter().find(|(_, name, ..)| name.starts_with("ratelimit_service_rate_limit_total_hits"));
+    assert_eq!(kind.map(|(kind, ..)| kind.as_str()), Some("counter"));
+    let samples = Samples(response.body);
+    let limit = |statistic: &str, labels: &[(&str, &str)]| {
+        samples.value(&format!("ratelimit_service_rate_limit_{statistic}"), &[&[("domain", "edge")], labels].concat())
+    };
+    assert_eq!(limit("total_hits", &[("key1", "user_ann")]), 3.0);
+    assert_eq!(limit("over_limit", &[("key1", "user_ann")]), 1.0);
+    assert_eq!(limit("within_limit", &[("key1", "path_/a"), ("key2", "ip_10_0_0_1")]), 3.0);
+    assert_eq!(limit("over_limit", &[("key1", "path_/b")]), 3.0);
+    assert_eq!(samples.value("ratelimit_service_should_rate_limit_error", &[("err_type", "service_error")]), 1.0);
+    assert_eq!(samples.value("ratelimit_service_total_requests", &[("grpc_method", "ShouldRateLimit")]), 6.0);
+    assert_eq!(samples.sum("ratelimit_service_response_time_seconds_count"), 6.0);
 }
 
 #[test]

@@ -49,7 +49,7 @@ const INI: &[(&str, &str)] = &[
     ("[a=1]\nLIMIT\noverrun = allow", "write `refuse`, `debt`, `count` or `annotate`"),
     (
         "[a=1]\nLIMIT\nmatchPolicy = and\n[a=1]\ncreditLimit = 5\nper = 1h\nmatchPolicy = and",
-        "remove the `matchPolicy` of the last rule that must allow the request, or give [default] a limit",
+        "write `matchPolicy = stop` in the last rule that must allow the request, or give [default] a limit",
     ),
 ];
 
@@ -120,6 +120,11 @@ const LINES: &[(&str, &str)] = &[
         "serve --store memory --listen {line}",
         "it is in use: is another divvy running? Stop it, or choose another address with --listen",
     ),
+    (
+        "serve --store memory --listen none --http-listen 127.0.0.1:0,{http}",
+        "it is in use: is another divvy running? Stop it, or choose another address with --http-listen",
+    ),
+    ("serve --store memory --listen none --http-listen 127.0.0.1:0,none", "--http-listen has `none` and an address"),
     ("convert {rules} {dir}/rules.txt", "name it *.ini or *.json"),
     ("convert {rules} {rules}", "add --force to overwrite it"),
     ("hit --server redis://localhost a=1", "must be the address of HTTP: HOST:PORT, http://"),

@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use crate::support::{
-    COMPAT_RULES, DIVVY, LineClient, PATIENCE, SERVE, Server, connect, divvy, program, refused, until,
+    COMPAT_RULES, DIVVY, LineClient, PATIENCE, SERVE, Server, connect, divvy, free_address, http, program, refused,
+    until,
 };
 
 /// Passes on the sockets on standard input and standard error as systemd does: from file descriptor 3 on.
@@ -72,6 +73,18 @@ fn connections_wait_in_an_inherited_socket_while_the_store_changes_hands() {
     let new = Server::start_as(&mut sockets.run("line:resp"), &args);
     assert_eq!(waiting.try_read_verdict().unwrap().1, 998, "the counter goes on");
     assert!(new.terminate().success());
+}
+
+#[test]
+fn http_is_served_on_every_address() {
+    let [first, second] = [(); 2].map(|()| free_address());
+    let both = format!("{first},{second}");
+    let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--http-listen", &both]);
+    for address in [first, second] {
+        assert_eq!(http::get(address, "/readyz").status, 200, "{address}");
+    }
+    assert_eq!(server.http, second, "the server prints each address, and the last flag replaces those before");
+    assert!(server.terminate().success());
 }
 
 #[test]

@@ -5,7 +5,10 @@ use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use crate::support::{LineClient, PATIENCE, RespClient, RulesFile, Server, divvy, until};
+use serde_json::json;
+
+use crate::support::grpc::descriptors_request;
+use crate::support::{Caller, LineClient, PATIENCE, RespClient, RulesFile, Server, divvy, until};
 
 const RULES: &str = "
 [kind=trial] creditLimit=2 resetSeconds=3600 matchPolicy=canary
@@ -133,4 +136,66 @@ fn late_statsd_gets_everything() {
     let _clients = send_hits(&server);
     let statsd = TcpListener::bind(("127.0.0.1", port)).unwrap();
     receive(statsd.accept().unwrap().0, &mut StatsdFigures::default(), "");
+}
+
+const RATELIMIT: &str = "
+domain: edge
+descriptors:
+- {key: user, value_to_metric: true, rate_limit: {unit: day, requests_per_unit: 2}}
+- {key: path, rate_limit: {unit: day, requests_per_unit: 10}, descriptors: [
+    {key: ip, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 5}}]}
+";
+
+/// Starts a server with ratelimit's configuration, and sends it calls.
+pub fn ratelimit_calls(flags: &[&str]) -> Server {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("edge.yaml");
+    std::fs::write(&path, RATELIMIT).unwrap();
+    let server = Server::start(&[&["--ratelimit-config", path.to_str().unwrap(), "--store", "memory"], flags].concat());
+    let mut caller = Caller::new(&server);
+    for _ in 0..3 {
+        caller.should_rate_limit(&descriptors_request(&["user=ann", "path=/a ip=10.0.0.1", "user=bob x=y"]));
+    }
+    let mut request = descriptors_request(&["path=/b"]);
+    request["descriptors"][0]["limit"] = json!({ "requests_per_unit": 1, "unit": "DAY" });
+    request["hits_addend"] = json!(4);
+    caller.should_rate_limit(&request);
+    caller.refused(&descriptors_request(&[]));
+    request["domain"] = json!("unknown");
+    caller.should_rate_limit(&request);
+    server
+}
+
+#[test]
+fn ratelimits_statistics_have_ratelimits_names() {
+    let statsd = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = statsd.local_addr().unwrap().port().to_string();
+    let _server = ratelimit_calls(&["--statsd-host", "127.0.0.1", "--statsd-port", &port, "--statsd-tcp"]);
+    let expected = [
+        ("rate_limit.edge.path_/a.ip_10_0_0_1.total_hits", 3.0),
+        ("rate_limit.edge.path_/a.ip_10_0_0_1.within_limit", 3.0),
+        ("rate_limit.edge.path_/b.near_limit", 1.0),
+        ("rate_limit.edge.path_/b.over_limit", 3.0),
+        ("rate_limit.edge.path_/b.total_hits", 4.0),
+        ("rate_limit.edge.user_ann.near_limit", 1.0),
+        ("rate_limit.edge.user_ann.over_limit", 1.0),
+        ("rate_limit.edge.user_ann.total_hits", 3.0),
+        ("rate_limit.edge.user_ann.within_limit", 2.0),
+        ("rate_limit.unknown.domain_not_found", 1.0),
+        ("call.should_rate_limit.service_error", 1.0),
+    ];
+    let mut expected: BTreeMap<_, _> =
+        expected.iter().map(|(name, value)| (format!("ratelimit.service.{name}"), *value)).collect();
+    for (name, value) in [("total_requests", 6.0), ("response_time", 6.0)] {
+        expected.insert(format!("ratelimit_server.ShouldRateLimit.{name}"), value);
+    }
+    let stream = statsd.accept().unwrap().0;
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (mut received, mut lines) = (StatsdFigures::default(), BufReader::new(stream).lines());
+    until(|| {
+        received.take(&lines.next().expect("the connection stays").unwrap());
+        let shown =
+            received.0.iter().filter(|(name, _)| name.starts_with("ratelimit") && !name.contains("config_load"));
+        shown.map(|(name, value)| (name.clone(), value.round())).collect::<BTreeMap<_, _>>() == expected
+    });
 }

@@ -1,11 +1,11 @@
 //! Compiles proto/ into Rust, and into the descriptors that gRPC's reflection serves. No protoc is needed.
 
 use std::path::PathBuf;
-use std::{env, error, fs};
+use std::{env, error, fs, io};
 
 use prost::Message;
-use prost_types::DescriptorProto;
 use prost_types::field_descriptor_proto::Type;
+use prost_types::{DescriptorProto, FileDescriptorSet};
 
 fn main() -> Result<(), Box<dyn error::Error>> {
     println!("cargo:rerun-if-changed=proto");
@@ -15,9 +15,18 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     for message in descriptors.file.iter_mut().flat_map(|file| &mut file.message_type) {
         take_bytes(message);
     }
-    // Bytes are parts of the bytes that came, not copies.
-    prost_build::Config::new().bytes(["."]).include_file("messages.rs").compile_fds(descriptors)?;
+    generate(descriptors, out.join("services"))?;
+    // A configuration whose strings are not UTF-8 is refused.
+    let files = ["envoy/service/discovery/v3/discovery.proto", "ratelimit/config/ratelimit/v3/rls_conf.proto"];
+    generate(protox::compile(files, ["proto"])?, out.join("discovery"))?;
     Ok(())
+}
+
+/// Writes `messages.rs`, which includes the code of all packages, into a new directory.
+fn generate(descriptors: FileDescriptorSet, directory: PathBuf) -> io::Result<()> {
+    fs::create_dir_all(&directory)?;
+    // Bytes are parts of the bytes that came, not copies.
+    prost_build::Config::new().bytes(["."]).out_dir(directory).include_file("messages.rs").compile_fds(descriptors)
 }
 
 /// Makes the strings of `message` and of the messages within it bytes, which look the same on the wire. Gateways fill strings with

@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 use super::client::{Request, ServerArgs};
 use super::terminal::{count_of, printable};
 use super::values::{Choices, Pair, choice};
+use divvy_core::config::ratelimit::compile::compile_alone;
+use divvy_core::config::ratelimit::files;
+use divvy_core::config::ratelimit::options::Options;
 use divvy_core::config::{self, Format, Problem, Report, Serving};
 use divvy_core::rules::diff::{Change, CounterChange, diff, find_abandoned, find_origins, would_keep_if_named};
 use divvy_core::rules::explain::{ActorExceptions, Explanation, explain};
@@ -23,12 +26,19 @@ use divvy_core::suggestion::list;
 use divvy_limiter::CounterNames;
 use divvy_server::http::CheckOperation;
 
-/// Loads the rules of the file at `path` for a server like `serving`; `None` if it has errors. Prints its errors and warnings. With
+/// Loads the rules of the file at `path` for a server like `serving`, or ratelimit's configuration from YAML or a directory; `None` if it has errors. Prints its errors and warnings. With
 /// `compares`, also prints where Button's Divvy 1.7.1 reads the file differently.
 ///
 /// # Errors
 /// Standard error cannot be written.
 pub fn load_rules(path: &Path, serving: &Serving, compares: bool) -> io::Result<Option<RuleSet>> {
+    if path.is_dir() || config::is_yaml(path) {
+        let loaded = report_problems(files::load(path, false), |loaded| &loaded.warnings)?;
+        let Some(rules) = loaded.map(|loaded| compile_alone(&loaded.domains, &Options::default())) else {
+            return Ok(None);
+        };
+        return report_problems(rules.map_err(|error| Report::of(&path.display(), &error)), |_| &[]);
+    }
     let loaded = report_problems(config::load_for(path, serving), |loaded| &loaded.warnings)?;
     if let Some(loaded) = loaded.as_ref().filter(|_| compares) {
         print_problems(&loaded.differences, "warning")?;
@@ -67,7 +77,7 @@ pub fn print_problems(problems: &[Problem], severity: &str) -> io::Result<()> {
 /// Validate a rules file: print a summary of its rules, or every problem in it.
 #[derive(clap::Args)]
 pub struct CheckArgs {
-    /// Rules file (.ini or .json)
+    /// Rules file (.ini or .json), or ratelimit's configuration (.yaml or a directory)
     config: PathBuf,
     /// Also report rules that a server cannot take from together when its counters are in a Redis Cluster
     #[arg(long)]
@@ -117,7 +127,10 @@ pub fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
 
 fn summary(index: usize, rule: &Rule) -> String {
     let header = rule.to_string();
-    let mut text = format!("line {}: [{header}] {}", rule.line, rule.full_summary());
+    // Ratelimit's configuration may be in several files.
+    let place = rule.comment.as_ref().filter(|_| rule.descriptor.is_some());
+    let place = place.map_or_else(|| format!("line {}", rule.line), Clone::clone);
+    let mut text = format!("{place}: [{header}] {}", rule.full_summary());
     let name = rule.name(index);
     if name != header {
         text.push_str(&format!(" ({name})"));
@@ -203,6 +216,10 @@ fn rules_of(server: &ServerArgs, path: &Path) -> anyhow::Result<RuleSet> {
     for rule in rules {
         // A rule has its settings, its name and its hits.
         let mut rule = rule.as_object().cloned().unwrap_or_default();
+        // Ratelimit's limits are no part of the rules file.
+        if rule.contains_key("descriptor") {
+            continue;
+        }
         rule.retain(|name, _| !["name", "allowed", "denied", COMMENT].contains(&name.as_str()));
         match rule.get("operation").and_then(Value::as_object) {
             Some(operation) if operation.is_empty() => default = rule.into(),

@@ -1,5 +1,5 @@
 //! Subcommands that write rules files. `divvy convert` writes the rules of an INI file as JSON or vice versa, or converts the
-//! configuration of envoyproxy/ratelimit. `divvy init` writes a rules file for a common purpose, and its test cases.
+//! limits of envoyproxy/ratelimit, limitador and Kuadrant. `divvy init` writes a rules file for a common purpose, and its test cases.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -15,14 +15,14 @@ use super::values::{Choices, choice};
 use divvy_core::config::{self, Format, Serving};
 use divvy_core::rules::Rule;
 
-/// Convert a rules file between INI and JSON, or envoyproxy/ratelimit's YAML to either.
+/// Convert a rules file between INI and JSON, or YAML of envoyproxy/ratelimit, limitador or Kuadrant to either.
 ///
 /// Between INI and JSON, only the comments in the file are lost. Warnings say where Button's Divvy 1.7.1 reads the
-/// input differently. Parts of ratelimit's YAML that divvy's rules cannot express are listed on standard error with
+/// input differently. Parts of the YAML that divvy's rules cannot express are listed on standard error with
 /// their lines. The rules are written anyway, and the exit code is 1.
 #[derive(clap::Args)]
 pub struct ConvertArgs {
-    /// File to read: rules (.ini or .json), or ratelimit's configuration (.yaml), one file per domain
+    /// File to read: rules (.ini or .json), or limits (.yaml), with each of ratelimit's domains in one file
     #[arg(required = true)]
     inputs: Vec<PathBuf>,
     /// Rules file to write (.ini or .json)
@@ -30,7 +30,7 @@ pub struct ConvertArgs {
     /// Overwrite the output file if it exists
     #[arg(long)]
     force: bool,
-    /// Write nothing if any part of ratelimit's YAML cannot be converted
+    /// Write nothing if any part of the YAML cannot be converted
     #[arg(long)]
     strict: bool,
 }
@@ -62,7 +62,7 @@ fn read(inputs: &[PathBuf]) -> anyhow::Result<Option<(Vec<Rule>, bool)>> {
         return import(inputs);
     }
     let [input] = inputs else {
-        bail!("only ratelimit's YAML can be converted from several files; give one *.ini or *.json");
+        bail!("only YAML can be converted from several files; give one *.ini or *.json");
     };
     let rules = load_rules(input, &Serving::default(), true)?;
     Ok(rules.map(|rules| (rules.rules().to_vec(), true)))

@@ -22,9 +22,10 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::error::ContextKind;
+use clap::error::{ContextKind, ErrorKind};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use self::serve::environment::{RatelimitEnvironment, serve_if_called_ratelimit};
 use divvy_core::suggestion::nearest;
 
 /// Common prefix of all flags' variables.
@@ -136,8 +137,33 @@ impl Cli {
     }
 
     /// Parses a command line, which begins with the program's name.
-    fn parse_line(line: Vec<OsString>) -> Result<Self, clap::Error> {
-        let matches = accept_negative_numbers(Self::command()).try_get_matches_from(line);
+    fn parse_line(mut line: Vec<OsString>) -> Result<Self, clap::Error> {
+        serve_if_called_ratelimit(&mut line);
+        let cli = Self::parse_with(Self::command(), &line)?;
+        match &cli.command {
+            Command::Serve(args) if args.ratelimit_env => cli.with_ratelimit_environment(line),
+            _ => Ok(cli),
+        }
+    }
+
+    /// Parses the command line again, with the variables of ratelimit. The rules of DIVVY_CONFIG, which an image may set, are no part
+    /// of ratelimit's configuration.
+    fn with_ratelimit_environment(self, mut line: Vec<OsString>) -> Result<Self, clap::Error> {
+        let environment = RatelimitEnvironment::read(|name| std::env::var(name).ok()).map_err(|problems| {
+            let text = format!("these variables are not valid (--ratelimit-env):\n  {}\n", problems.join("\n  "));
+            clap::Error::raw(ErrorKind::ValueValidation, text)
+        })?;
+        environment.insert(&mut line, &self.given);
+        let without_rules = |serve: clap::Command| serve.mut_arg("config", |config| config.env(None));
+        let mut cli = Self::parse_with(Self::command().mut_subcommand("serve", without_rules), &line)?;
+        if let Command::Serve(args) = &mut cli.command {
+            args.environment = environment;
+        }
+        Ok(cli)
+    }
+
+    fn parse_with(command: clap::Command, line: &[OsString]) -> Result<Self, clap::Error> {
+        let matches = accept_negative_numbers(command).try_get_matches_from(line);
         let parsed = matches.and_then(|matches| {
             let given = matches.subcommand().map(|(_, given)| given.clone()).unwrap_or_default();
             Ok(Self { given, ..Self::from_arg_matches(&matches)? })

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,24 +12,27 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::ArgMatches;
 use sd_notify::NotifyState;
-use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use self::access::{AccessArgs, load_given, warn_of_open_fronts};
+use self::environment::RatelimitEnvironment;
 use self::http::HttpArgs;
+use self::in_force::RulesInForce;
 use self::limiter::LimiterArgs;
-use self::listen::{LimitArgs, ListenArgs, inherited_sockets, notify, raise_open_files_limit};
+use self::listen::{LimitArgs, ListenArgs, inherited_sockets, local_addresses, notify, raise_open_files_limit};
 use self::logs::LogArgs;
 use self::reload::ReloadedFiles;
-use self::rules::RulesFile;
+use self::rules::{RatelimitFiles, RulesFile};
 use self::store::{StoreArgs, StoreChoice};
+use self::xds::XdsArgs;
 use divvy_core::clock::Clock;
+use divvy_core::config::ratelimit::compile::without_file;
 use divvy_core::rules::RuleSet;
 use divvy_core::units::{self, MAX_SECONDS, Time};
-use divvy_limiter::Limiter;
 use divvy_limiter::store::Store;
+use divvy_limiter::{ActiveRules, Limiter};
 #[cfg(feature = "ui")]
 use divvy_server::http::page::Page;
 use divvy_server::{self as server, Drain, Fronts, Health, RecentReloads, Settings};
@@ -38,7 +42,9 @@ use divvy_telemetry::metrics::{Metrics, Statsd};
 use divvy_ui::Ui;
 
 mod access;
+pub mod environment;
 mod http;
+mod in_force;
 mod limiter;
 mod listen;
 mod logs;
@@ -48,6 +54,7 @@ mod reload;
 mod rules;
 mod store;
 mod watch;
+mod xds;
 
 /// Maximum number of threads that serve connections, far above the number of processors.
 const MAX_THREADS: u64 = 1_024;
@@ -57,11 +64,24 @@ pub struct ServeArgs {
     /// Rules file (.ini or .json). Without one, divvy answers only commands that carry their own limits
     #[arg(env = "DIVVY_CONFIG", help_heading = "Rules")]
     config: Option<PathBuf>,
-    /// How often to check the rules file with its lists, the access file, the token key file and the TLS files for
+    /// Configuration of envoyproxy/ratelimit: a file, or a directory with files. Requests whose domain is in it see only its
+    /// limits
+    #[arg(long, value_name = "DIR|FILE", help_heading = "Rules", conflicts_with = "grpc_atomic")]
+    ratelimit_config: Option<PathBuf>,
+    /// Read the environment variables of envoyproxy/ratelimit as flags, in place of DIVVY_CONFIG. A program that is called
+    /// `ratelimit` always does
+    #[arg(long, help_heading = "Rules", value_parser = clap::builder::BoolishValueParser::new())]
+    pub ratelimit_env: bool,
+    /// The settings in these variables.
+    #[arg(skip)]
+    pub environment: RatelimitEnvironment,
+    /// How often to check the rules file with its lists, ratelimit's configuration, the access file, the token key file and the TLS files for
     /// changes. 0: reload only on SIGHUP
     #[arg(long, value_name = "SECONDS", help_heading = "Rules", default_value_t = Time(Duration::from_secs(1)),
           value_parser = units::seconds(0..=MAX_SECONDS))]
     reload_interval: Time,
+    #[command(flatten)]
+    xds: XdsArgs,
     #[command(flatten)]
     limiter: LimiterArgs,
     #[command(flatten)]
@@ -94,7 +114,7 @@ pub struct ServeArgs {
 pub fn run(args: ServeArgs, given: &ArgMatches, unknown_settings: &[String]) -> anyhow::Result<ExitCode> {
     // Dropping the guard writes the last log lines.
     let _log = args.logs.start(|name| std::env::var(name).ok())?;
-    for line in unknown_settings {
+    for line in unknown_settings.iter().chain(&args.environment.warnings) {
         tracing::warn!("{line}");
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -130,6 +150,12 @@ async fn serve(args: &ServeArgs, given: &ArgMatches) -> anyhow::Result<ExitCode>
     // Loaded before the store is opened, so that a mistake in the rules leaves no data directory behind.
     let load_rules = |path: &Path| RulesFile::load(path, choice.counter_names(), args.http.spellings());
     let Some(rules) = load_given(args.config.as_deref(), load_rules) else { return Ok(ExitCode::FAILURE) };
+    let options = Arc::new(args.environment.options.clone());
+    let load_domains = |path: &Path| RatelimitFiles::load(path, options.merges_domains);
+    let Some(ratelimit) = load_given(args.ratelimit_config.as_deref(), load_domains) else {
+        return Ok(ExitCode::FAILURE);
+    };
+    let xds = args.xds.settings(&choice, &options)?;
     let Some(users) = args.access.read()? else { return Ok(ExitCode::FAILURE) };
     let (metrics_path, statsd) = (args.logs.metrics_path(variable)?, args.logs.statsd(given, variable)?);
     let limits = args.limits.limits();
@@ -163,21 +189,30 @@ async fn serve(args: &ServeArgs, given: &ArgMatches) -> anyhow::Result<ExitCode>
         () = draining.cancelled() => return Ok(ExitCode::SUCCESS),
     }
     let store = choice.open(clock)?;
-    announce(args, &fronts, &choice, rules.as_ref().map(|(_, rules)| rules))?;
+    let (files, rules) = rules.unzip();
+    let (ratelimit, domains) = ratelimit.unzip();
+    let in_force = Arc::new(RulesInForce::new(
+        choice.counter_names(),
+        Arc::clone(&options),
+        domains.unwrap_or_default(),
+        reloads.clone(),
+        Handle::current(),
+    ));
+    let file = if ratelimit.is_some() || xds.is_some() { Some(rules.map_or_else(without_file, Ok)?) } else { rules };
+    let policy = file.map(|file| in_force.first(file, &metrics, clock.now())).transpose()?;
+    announce(args, &fronts, &choice, policy.as_ref().map(ActiveRules::rules))?;
 
     warn_of_open_fronts(&fronts, &guards, &secured);
     let statsd = statsd.map(|options| Statsd::start(options, Arc::clone(&metrics)));
-    let in_force = |(mut file, rules): (RulesFile, RuleSet)| {
-        file.reloads.clone_from(&reloads);
-        file.runtime = Some(Handle::current());
-        (file.put_in_force(rules, &metrics, clock.now()), file)
-    };
-    let (policy, rules) = rules.map(in_force).unzip();
     let limiter = Arc::new(args.limiter.bound(Limiter::new(policy, store, clock, metrics)));
     limiter::start(&limiter, &draining).await?;
-    let files = ReloadedFiles { rules, access: watched_access, tls: reloader };
-    reload::start(files, args.reload_interval.0, &limiter, &audit, hangups, draining.clone())?;
-    let health = Health::start(&limiter, draining.clone()).context("cannot start the server's threads")?;
+    let files = ReloadedFiles { rules: files, ratelimit, access: watched_access, tls: reloader };
+    reload::start(files, args.reload_interval.0, &in_force, &limiter, &audit, hangups, draining.clone())?;
+    let configured = match xds {
+        Some(settings) => Some(xds::start(settings, &in_force, &limiter, &audit, draining.clone()).await?),
+        None => None,
+    };
+    let health = Health::start(&limiter, draining.clone(), configured).context("cannot start the server's threads")?;
     #[cfg(feature = "ui")]
     let page = reloads.map(|reloads| -> Arc<dyn Page> {
         let settings = page::settings(args.config.as_deref(), &args.http, &args.limiter, &choice, reloads);
@@ -192,7 +227,7 @@ async fn serve(args: &ServeArgs, given: &ArgMatches) -> anyhow::Result<ExitCode>
         audit: Arc::clone(&audit),
         tls: secured,
         api: args.http.settings(),
-        grpc: args.http.grpc(),
+        grpc: args.http.grpc(options),
         metrics_path,
         threads: args.threads,
     };
@@ -219,16 +254,19 @@ async fn serve(args: &ServeArgs, given: &ArgMatches) -> anyhow::Result<ExitCode>
 /// Announces the listen addresses, the store and the number of rules in the log. Unless the log is for programs, also
 /// prints them on standard output, for people and for scripts that wait for them.
 fn announce(args: &ServeArgs, fronts: &Fronts, store: &StoreChoice, rules: Option<&RuleSet>) -> anyhow::Result<()> {
-    let address = |listener: &Option<TcpListener>| listener.as_ref().map(TcpListener::local_addr).transpose();
-    let (line, resp) = (address(&fronts.line)?, address(&fronts.resp)?);
-    let (http, grpc) = (address(&fronts.http)?, address(&fronts.grpc)?);
+    let (line, resp) = (local_addresses(&fronts.line)?, local_addresses(&fronts.resp)?);
+    let (http, grpc) = (local_addresses(&fronts.http)?, local_addresses(&fronts.grpc)?);
+    let shown = |addresses: &[SocketAddr]| {
+        let texts: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
+        (!texts.is_empty()).then(|| texts.join(","))
+    };
     let store = store.describe();
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
-        line = line.map(tracing::field::display),
-        resp = resp.map(tracing::field::display),
-        http = http.map(tracing::field::display),
-        grpc = grpc.map(tracing::field::display),
+        line = shown(&line).map(tracing::field::display),
+        resp = shown(&resp).map(tracing::field::display),
+        http = shown(&http).map(tracing::field::display),
+        grpc = shown(&grpc).map(tracing::field::display),
         store,
         rules = rules.map(|rules| rules.rules().len()),
         config = args.config.as_ref().map(|path| tracing::field::display(path.display())),
@@ -238,15 +276,23 @@ fn announce(args: &ServeArgs, fronts: &Fronts, store: &StoreChoice, rules: Optio
         return Ok(());
     }
     let mut lines = String::new();
-    for (name, address) in [("line protocol", line), ("RESP", resp), ("HTTP", http), ("gRPC", grpc)] {
-        if let Some(address) = address {
+    for (name, addresses) in [("line protocol", line), ("RESP", resp), ("HTTP", http), ("gRPC", grpc)] {
+        for address in addresses {
             writeln!(lines, "{name} on {address}")?;
         }
     }
     writeln!(lines, "store: {store}")?;
+    if let (Some(rules), Some(path)) = (rules, &args.ratelimit_config) {
+        let limits = rules.rules().len() - rules.file_rules().len();
+        writeln!(lines, "ratelimit: {limits} rules from {}", path.display())?;
+    }
+    if let Some(server) = &args.xds.ratelimit_xds {
+        writeln!(lines, "ratelimit: rules from {}", server.address)?;
+    }
     match (rules, &args.config) {
-        (Some(rules), Some(path)) => writeln!(lines, "rules: {} from {}", rules.rules().len(), path.display())?,
-        _ => writeln!(lines, "rules: none; HIT needs rules: divvy serve CONFIG")?,
+        (Some(rules), Some(path)) => writeln!(lines, "rules: {} from {}", rules.file_rules().len(), path.display())?,
+        (Some(_), None) => writeln!(lines, "rules: none; requests in other domains have no limit")?,
+        (None, _) => writeln!(lines, "rules: none; HIT needs rules: divvy serve CONFIG")?,
     }
     // A thread of its own prints them, so that a full or closed pipe does not stop the server.
     let write = move || {

@@ -51,6 +51,22 @@ pub async fn idempotent_request_is_taken_once_and_its_answer_repeated(opened: St
     }
 }
 
+pub async fn idempotent_tally_counts_once_even_if_it_is_denied(opened: StoreFixture) {
+    let may_exceed = |limit: &Limit| !matches!(limit.kind(), Kind::Concurrency | Kind::SlidingLog);
+    for (place, limit) in limits(opened.buckets).into_iter().filter(may_exceed).enumerate() {
+        let (bucket, all) = (&*format!("tallied {place}"), limit.capacity());
+        for (id, cost, owed) in [("granted", all, 0), ("denied", 1, 1)] {
+            let tally = Action::Idempotent { ask: Ask::Tally { cost }, fingerprint: 7 };
+            let key = &*format!("{bucket}#{id}");
+            let first = opened.one(at(0), key, limit, tally).await;
+            assert_eq!((first.allowed, first.owed), (owed == 0, owed), "{limit:?}");
+            let again = opened.one(at(0), key, limit, tally).await;
+            assert_eq!(again, Outcome { resolution: Resolution::Repeated, ..first }, "{limit:?}");
+            assert_eq!(opened.one(at(0), bucket, limit, LOOK).await.owed, owed, "{limit:?}");
+        }
+    }
+}
+
 /// A reservation and an idempotent request may have the same name.
 pub async fn batch_keeps_idempotent_requests_and_reservations_of_the_same_name_apart(opened: StoreFixture) {
     let charge = Action::Idempotent { ask: Ask::Charge { cost: 4 }, fingerprint: 1 };

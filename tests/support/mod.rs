@@ -1,5 +1,7 @@
 //! Shared by the tests: a running server, and minimal clients.
 
+#[cfg(feature = "full")]
+pub mod ads;
 pub mod audit;
 #[cfg(feature = "rocksdb")]
 pub mod browser;

@@ -47,6 +47,7 @@ fn page_that_others_could_see_does_not_start() {
     let rules = RulesFile::ini(RULES);
     for (args, reason) in [
         (&["--ui", "--http-listen", "0.0.0.0:0"][..], "needs users, because other machines can reach it"),
+        (&["--ui", "--http-listen", "127.0.0.1:0,0.0.0.0:0"], "--ui on 0.0.0.0"),
         (&["--ui", "--http-listen", "none"], "--ui needs the HTTP listener"),
         (&["--ui-streams", "2", "--http-listen=127.0.0.1:0"], "has no effect without --ui"),
         (&["--ui", "--metrics-path", "/ui/metrics", "--http-listen=127.0.0.1:0"], "the live page has this path"),

@@ -32,6 +32,7 @@ const GRANTS: Member = member(
         &Map(&[
             member("limit", Text, "The rule's limit in words."),
             optional("actorLimit", Text, "The actor's own limit in words, if it has one."),
+            optional("quotaGroup", LABEL, "The rule's quota group, if it has one."),
             optional(
                 "override",
                 Named("ActorOverride", &Map(OVERRIDE_OF_RULE)),
@@ -154,6 +155,7 @@ const RULE: Shape = Named(
              a note.",
         ),
         optional("annotateAt", Range(1, 99), "The percentage of the limit beyond which answers have a note."),
+        optional("quotaGroup", LABEL, "The group of rules that deny only if all of them are exceeded."),
         optional("holdField", Text, "The field with a gateway's name for the lease of a request."),
         optional("counter", LABEL, "The name of the counter, which all rules with this name share."),
         optional("blockAfter", Range(1, MAX_BLOCK_AFTER), "Denials within `blockWindow` that block the actor."),
@@ -165,6 +167,11 @@ const RULE: Shape = Named(
         member("matchPolicy", Word(&["stop", "and", "canary"]), ""),
         optional("label", LABEL, ""),
         optional("comment", Text, ""),
+        optional(
+            "descriptor",
+            Text,
+            "The path of a limit in ratelimit's configuration, or an empty text for descriptors without a limit.",
+        ),
     ]),
 );
 

@@ -134,6 +134,11 @@ const NOT_ZONES: [&str; 4] = ["localtime", "posixrules", "Factory", "leapseconds
 static REGISTRY: LazyLock<RwLock<IndexMap<String, Calendar>>> = LazyLock::new(RwLock::default);
 
 impl Calendar {
+    /// Returns the calendar of `unit` in UTC.
+    pub fn in_utc(unit: Unit) -> Option<Self> {
+        Self::new(unit, "UTC", Time::midnight())
+    }
+
     /// Returns the calendar of `unit` in `zone` (an IANA name, in any case), whose days begin at `reset_at`. `None` if there is no
     /// such zone.
     pub fn new(unit: Unit, zone: &str, reset_at: Time) -> Option<Self> {

@@ -2,7 +2,7 @@
 //!
 //! | module | contains | does not contain |
 //! |---|---|---|
-//! | [`config`] | parsing of rules files (INI, JSON) into validated rules, or a report of every problem with its line; conversion of ratelimit's YAML | counting |
+//! | [`config`] | parsing of rules files (INI, JSON) into validated rules, or a report of every problem with its line; conversion of YAML of ratelimit, limitador and Kuadrant | counting |
 //! | [`rules`] | the operator's rules, compiled: the limits that apply to an operation | time, counters |
 //! | [`calendar`] | calendar windows: when a day or a month begins and ends in a time zone | counting, the current time |
 //! | [`algorithm`] | pure decisions: (limit, state, request, time) → (outcome, state) | clocks, I/O |

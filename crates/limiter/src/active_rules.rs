@@ -13,12 +13,14 @@ use super::register::overrides::{Applicable, RuleExceptions};
 use crate::store::key::{self, Prefix, Space};
 use divvy_core::algorithm::{CountBasis, Limit};
 use divvy_core::clock::{Timestamp, ceil_seconds};
+use divvy_core::rules::descriptor::DescriptorKind;
 use divvy_core::rules::diff::find_origins;
 use divvy_core::rules::explain::{ActorExceptions, ActorOverride};
 use divvy_core::rules::{
-    ActorFields, DEFAULT_RULE, MAX_STACK, MatchPolicy, Operation, Overrun, Quota, Rule, RuleSet, Settings, stacks,
+    ActorFields, DEFAULT_RULE, Descriptor, MAX_STACK, MatchPolicy, Operation, Overrun, Quota, Rule, RuleSet, Settings,
+    stacks,
 };
-use divvy_telemetry::metrics::{Metrics, RuleCount, RuleHits};
+use divvy_telemetry::metrics::{LimitCounts, Metrics, RuleCount, RuleHits};
 
 /// The rules with all that it takes to serve them: their counters, metrics, rankings of actors, and penalties.
 #[derive(Debug)]
@@ -34,10 +36,14 @@ pub struct ActiveRules {
     fingerprints: Vec<u32>,
     /// The first rule with each fingerprint.
     by_fingerprint: HashMap<u32, usize, FixedState>,
+    /// How the counters are named.
+    pub(super) counter_names: CounterNames,
     /// Maximum number of counters that one request uses.
     pub(super) most_counters: usize,
     /// Metrics of each rule.
     pub(super) hits: Vec<RuleHits>,
+    /// The descriptors and the statistics of ratelimit's limits. Empty if there are no domains.
+    pub(super) limits: Vec<Option<(Arc<Descriptor>, Arc<LimitCounts>)>>,
     /// The top of each rule. Empty if nothing is counted.
     pub(super) tops: Vec<TopOfRule>,
     /// The penalty of each rule. Empty if no rule has one.
@@ -70,7 +76,7 @@ impl CounterNames {
     /// rules that share it may be in a stack.
     fn space(self, rule: &Rule, can_stack: bool) -> Space {
         let is_in_slot = self == Self::InSlots && (can_stack || rule.counter.is_some());
-        let is_of_one_field = rule.actor_fields.len() <= 1;
+        let is_of_one_field = rule.counter_fields().len() <= 1;
         let [without_slot, by_actor, by_first_field] = match (&rule.counter, self.are_apart(rule)) {
             (Some(_), _) => [Space::Named, Space::NamedInSlotOfActor, Space::NamedInSlotOfFirstField],
             (None, true) => [Space::Debt, Space::DebtInSlotOfActor, Space::DebtInSlotOfFirstField],
@@ -108,7 +114,7 @@ impl RuleCounter {
             }
             Some(counter) => {
                 let refill = rule.settings.refill_credits;
-                let (prefix, fields) = (rule.actor_prefix.as_ref(), &rule.actor_fields);
+                let (prefix, fields) = (rule.actor_prefix.as_ref(), rule.counter_fields());
                 let prefix = prefix.map(ToString::to_string);
                 let limit = limit.counting(CountBasis::Used);
                 (limit, Prefix::named(space, counter, fields, prefix.as_deref(), &limit, refill))
@@ -116,6 +122,14 @@ impl RuleCounter {
         };
         let actor = ActorFields::of(rule);
         Self { limit, prefix, actor, settings: rule.settings, exceptions: None }
+    }
+
+    /// Creates the counter `name` of ratelimit's rules for a limit that a request brings; `None` if that allows nothing.
+    pub fn of_descriptor(name: &str, settings: Settings, names: CounterNames) -> Option<Self> {
+        let Ok(Quota::Limited(limit)) = settings.quota() else { return None };
+        let (counter, descriptor) = (Some(name.to_owned()), Some(Arc::default()));
+        let rule = Rule { settings, counter, descriptor, ..Rule::default() };
+        Some(Self::new(&rule, limit, names.space(&rule, false)))
     }
 
     /// Appends the key of the counter that `operation` takes from. Returns the place where the actor begins.
@@ -183,12 +197,18 @@ impl ActiveRules {
             metrics.hits.rule(&rule.name(index), rule.match_policy == MatchPolicy::Canary)
         };
         let hits = rules.rules().iter().enumerate().map(hits).collect();
+        let limit = |rule: &Rule| {
+            let descriptor = rule.descriptor.as_ref().filter(|descriptor| descriptor.kind == DescriptorKind::Limit)?;
+            Some((Arc::clone(descriptor), metrics.ratelimit.configured(&descriptor.statistic())))
+        };
+        let limits = rules.domains().map(|_| rules.rules().iter().map(limit).collect()).unwrap_or_default();
         let mut by_prefix: HashMap<_, Vec<_>, _> = HashMap::default();
         for (index, counter) in counters.iter().enumerate() {
             if let Some(RuleCounter { prefix, .. }) = counter {
                 by_prefix.entry(prefix.as_bytes().into()).or_default().push(index);
             }
         }
+        let counter_names = names;
         let text = |rule: &Rule| rule.label.clone().unwrap_or_else(|| rule.to_string());
         let names = |(index, rule): (usize, &Rule)| (rule.name(index).into_owned(), text(rule));
         let names = rules.rules().iter().enumerate().map(names).collect();
@@ -212,8 +232,10 @@ impl ActiveRules {
             names,
             fingerprints,
             by_fingerprint,
+            counter_names,
             most_counters,
             hits,
+            limits,
             tops: Vec::new(),
             penalties,
             annotates: rules.rules().iter().any(Rule::annotates),
@@ -323,6 +345,11 @@ impl ActiveRules {
     #[cfg(any(test, feature = "testing"))]
     pub fn count_for_test(&self, index: usize, allowed: bool, hits: u64) {
         self.hits.get(index).into_iter().for_each(|of| of.count(allowed, hits));
+    }
+
+    /// Returns whether the rule with this index has statistics of ratelimit.
+    pub(super) fn has_statistics(&self, index: usize) -> bool {
+        self.limits.get(index).is_some_and(Option::is_some)
     }
 
     /// Returns the compiled rules.

@@ -95,7 +95,8 @@ pub(super) fn canonical(label: &str, rule: &Rule, actor: &str) -> Result<String,
 /// # Errors
 /// Same as [`canonical_actor`], or no hit has this actor.
 pub(super) fn possible(name: &str, rule: &Rule, actor: &str, active: &ActiveRules) -> Result<String, AdminError> {
-    if let [field] = rule.actor_fields.as_slice()
+    // The actors of descriptors name their fields.
+    if let [field] = rule.counter_fields()
         && let Some(value) = actor.strip_prefix(field.as_str()).and_then(|rest| rest.strip_prefix('='))
     {
         return Err(no_hit(rule, actor, format!("write it as '{}'", shown(value))));

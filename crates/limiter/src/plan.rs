@@ -37,6 +37,8 @@ pub struct Plan {
     pub(crate) members: Vec<Member>,
     /// The actors of members without an entry.
     pub(crate) fixed_actors: FixedActors,
+    /// The domains and entries of hits on clients' own limits in ratelimit's domains, by the indexes of the requests.
+    pub(crate) own_hits: FixedActors,
     /// The blocks that deny members.
     pub(crate) blocks: Vec<Block>,
     pub(crate) groups: Vec<Group>,
@@ -77,10 +79,19 @@ pub(crate) struct Member {
     /// Index among the rules in force.
     pub rule: usize,
     pub is_canary: bool,
-    /// Whether the rule denies nothing, except blocked actors.
-    pub annotates: bool,
+    pub veto: Veto,
     pub purpose: Purpose,
     pub source: Source,
+}
+
+/// When a member that would deny the request does deny it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Veto {
+    Alone,
+    /// When all members of its quota group would that the request matches.
+    WithGroup,
+    /// Never, except if there is nothing that it could grant.
+    None,
 }
 
 /// The effect of a request on a rule. It determines the metric that counts the request.
@@ -193,6 +204,7 @@ impl Plan {
         self.requests.truncate(mark.requests);
         self.members.truncate(mark.members);
         self.fixed_actors.truncate(mark.members);
+        self.own_hits.truncate(mark.requests);
         self.blocks.truncate(mark.blocks);
         self.groups.truncate(mark.groups);
         self.settled.truncate(mark.settled);
@@ -220,6 +232,7 @@ impl Plan {
             + self.requests.capacity() * size_of::<Request>()
             + self.members.capacity() * size_of::<Member>()
             + self.fixed_actors.memory()
+            + self.own_hits.memory()
             + self.blocks.capacity() * size_of::<Block>()
             + self.groups.capacity() * size_of::<Group>()
             + self.settled.capacity() * size_of::<SettledRecord>()
@@ -228,7 +241,7 @@ impl Plan {
     /// Returns an upper estimate of the memory that the requests take until they are answered (bytes).
     #[inline]
     pub fn weight(&self) -> usize {
-        self.batch.weight() + self.requests.len() * REQUEST_WEIGHT + self.fixed_actors.len()
+        self.batch.weight() + self.requests.len() * REQUEST_WEIGHT + self.fixed_actors.len() + self.own_hits.len()
     }
 
     /// Returns the requests from index `first` on that were refused while the plan was built.
@@ -306,32 +319,38 @@ pub(super) fn write_client_record_id(id: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(id);
 }
 
-/// The actors, one after the other.
+/// The actors, one after the other, and the cost of each one's hit.
 #[derive(Debug, Default)]
 pub struct FixedActors {
     names: Vec<u8>,
-    /// The place of each member in the plan, in ascending order, and the range of its actor in `names`.
-    ranges: Vec<(usize, Range<usize>)>,
+    /// The place of each member in the plan, in ascending order, the cost, and the range of its actor in `names`.
+    ranges: Vec<(usize, u64, Range<usize>)>,
 }
 
 impl FixedActors {
     /// Adds the actor that `write` appends, of the member at this place. It comes after all members before it.
-    pub fn push(&mut self, member: usize, write: impl FnOnce(&mut Vec<u8>)) {
+    pub fn push(&mut self, member: usize, cost: u64, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.names.len();
         write(&mut self.names);
-        self.ranges.push((member, start..self.names.len()));
+        self.ranges.push((member, cost, start..self.names.len()));
     }
 
-    /// Returns the actor of the member at this place.
-    pub fn get(&self, member: usize) -> Option<&[u8]> {
-        let index = self.ranges.binary_search_by_key(&member, |(member, _)| *member).ok()?;
-        self.names.get(self.ranges.get(index)?.1.clone())
+    /// Returns the actor and the cost of the member at this place.
+    pub fn get(&self, member: usize) -> Option<(&[u8], u64)> {
+        let index = self.ranges.binary_search_by_key(&member, |(member, ..)| *member).ok()?;
+        let (_, cost, range) = self.ranges.get(index)?;
+        Some((self.names.get(range.clone())?, *cost))
+    }
+
+    /// Returns the members in their order, each with its actor and its cost.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &[u8], u64)> {
+        self.ranges.iter().filter_map(|(member, cost, range)| Some((*member, self.names.get(range.clone())?, *cost)))
     }
 
     /// Removes the actors of the members from this place on.
     pub fn truncate(&mut self, members: usize) {
-        let kept = self.ranges.partition_point(|(member, _)| *member < members);
-        if let Some((_, range)) = self.ranges.get(kept) {
+        let kept = self.ranges.partition_point(|(member, ..)| *member < members);
+        if let Some((.., range)) = self.ranges.get(kept) {
             self.names.truncate(range.start);
             self.ranges.truncate(kept);
         }
@@ -344,7 +363,7 @@ impl FixedActors {
 
     /// Returns the memory of the buffers, used or not (bytes).
     pub fn memory(&self) -> usize {
-        self.names.capacity() + self.ranges.capacity() * size_of::<(usize, Range<usize>)>()
+        self.names.capacity() + self.ranges.capacity() * size_of::<(usize, u64, Range<usize>)>()
     }
 }
 
@@ -356,14 +375,16 @@ mod tests {
     fn actors_are_found_by_their_members() {
         let mut actors = FixedActors::default();
         for (member, name) in [(1, "ann"), (4, ""), (5, "bob"), (9, "eve")] {
-            actors.push(member, |out| out.extend_from_slice(name.as_bytes()));
+            actors.push(member, 7, |out| out.extend_from_slice(name.as_bytes()));
         }
-        let found = |actors: &FixedActors| (0..10).filter_map(|member| actors.get(member)).collect::<Vec<_>>().concat();
+        let name = |actors: &FixedActors, member| actors.get(member).map(|(name, _)| name.to_vec());
+        let found =
+            |actors: &FixedActors| (0..10).filter_map(|member| name(actors, member)).collect::<Vec<_>>().concat();
         assert_eq!(found(&actors), b"annbobeve");
-        assert_eq!((actors.get(4), actors.get(5), actors.get(6)), (Some(&b""[..]), Some(&b"bob"[..]), None));
+        assert_eq!((actors.get(4), actors.get(5), actors.get(6)), (Some((&b""[..], 7)), Some((&b"bob"[..], 7)), None));
         actors.truncate(5);
         assert_eq!((found(&actors), actors.len()), (b"ann".to_vec(), 3));
-        actors.push(5, |out| out.push(b'x'));
+        actors.push(5, 7, |out| out.push(b'x'));
         assert_eq!(found(&actors), b"annx");
     }
 }

@@ -90,7 +90,10 @@ pub enum Refusal {
     #[error("nothing was charged: this reservation has ended, and no rule has its counter anymore")]
     NoReservation,
     /// A hit in a group on a rule that counts denied hits.
-    #[error("the rule [{0}] counts hits that it denies (`overrun = count`), so it decides together with no others")]
+    #[error(
+        "the rule [{0}] counts hits that are denied (`overrun = count`, or `quotaGroup`), so hits that it matches are not taken together \
+         with others"
+    )]
     CountsDenials(String),
     /// A hit on a concurrency rule, which grants only leases.
     #[error("the rule [{0}] limits concurrency: it gives leases, and counts no hits")]

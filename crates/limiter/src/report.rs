@@ -1,12 +1,14 @@
 //! The answers to a plan's requests, derived from the store's outcomes. Nothing here changes the plan or the outcomes.
 
 mod observers;
+mod statistics;
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::active_rules::ActiveRules;
-use super::plan::{Block, DEFAULT_MAX_RESERVATION_TTL, Member, Plan, Purpose, Request, ReservationId, Source};
+use super::plan::{Block, DEFAULT_MAX_RESERVATION_TTL, Member, Plan, Purpose, Request, ReservationId, Source, Veto};
 use super::refusal::Refusal;
 use crate::store::StoreError;
 use divvy_core::algorithm::{Limit, Outcome, OutcomeSource, Resolution};
@@ -137,7 +139,7 @@ impl<'a> Report<'a> {
                     return Err(Refusal::DifferentReservation);
                 }
                 // Freeing a lease succeeds even if it is not held.
-                let allowed = outcome.allowed || member.annotates || member.purpose == Purpose::Release;
+                let allowed = outcome.allowed || member.veto == Veto::None || member.purpose == Purpose::Release;
                 let retry_ns = outcome.retry_ns.filter(|_| !allowed);
                 Ok(Outcome { allowed, retry_ns, ..outcome }.into())
             }
@@ -149,14 +151,14 @@ impl<'a> Report<'a> {
         self.plan.batch.outcome(index)
     }
 
-    /// Returns whether the member's rule allowed the request; `None` if the store did not answer.
+    /// Returns whether the member's rule allowed the request, regardless of its quota group; `None` if the store did not answer.
     #[inline]
     pub(super) fn allowed(self, member: &Member) -> Option<bool> {
         match member.source {
             Source::Fixed { allowed, .. } => Some(allowed),
             Source::Blocked(_) => Some(false),
             Source::Entry(entry) => {
-                Some(self.plan.batch.outcomes.get(entry)?.as_ref().ok()?.allowed || member.annotates)
+                Some(self.plan.batch.outcomes.get(entry)?.as_ref().ok()?.allowed || member.veto == Veto::None)
             }
         }
     }
@@ -204,7 +206,8 @@ pub struct Standing<'a> {
 impl<'a> Report<'a> {
     /// Returns the state of request `index` at the rule that answers it. In a stack, that is the rule that denies for
     /// the longest time, or else the one with the smallest share of its credits left. If several are equal, the first
-    /// one answers.
+    /// one answers. A quota group takes part as its rule with the most credits left, or else the one that denies for the shortest
+    /// time.
     ///
     /// # Errors
     /// Same as [`Report::verdict`].
@@ -217,7 +220,7 @@ impl<'a> Report<'a> {
     pub(super) fn answering(self, members: &'a [Member]) -> Result<(&'a Member, Verdict), Refusal> {
         let mut answering: Option<(&Member, Verdict, u64)> = None;
         for member in members {
-            let verdict = self.answer(member)?;
+            let (member, verdict) = self.representative(member, members)?;
             let capacity = self.capacity(member, &verdict);
             let comes_first = |(_, known, of_known): &(_, Verdict, u64)| {
                 verdict.comes_before((capacity, *of_known), known, member.purpose.is_settlement())
@@ -227,6 +230,54 @@ impl<'a> Report<'a> {
             }
         }
         answering.map(|(member, verdict, _)| (member, verdict)).ok_or(Refusal::NoRules)
+    }
+
+    /// Returns the first rule that request `index` had to pass.
+    pub fn rule(self, index: usize) -> Option<&'a Rule> {
+        let first = self.members(index).ok()?.iter().find(|member| !member.is_canary)?;
+        self.active_rules()?.rules.rules().get(first.rule)
+    }
+
+    /// Returns the time of the plan.
+    pub fn now(self) -> Timestamp {
+        self.plan.now()
+    }
+
+    /// Returns the member that takes part in the decision in place of this one, which is one of `members`, and its verdict.
+    fn representative(self, member: &'a Member, members: &'a [Member]) -> Result<(&'a Member, Verdict), Refusal> {
+        let own = (member, self.answer(member)?);
+        let Some(group) = self.quota_group(member) else { return Ok(own) };
+        let mut of_group = members.iter().filter(|other| self.quota_group(other) == Some(group));
+        of_group.try_fold(own, |known, other| {
+            let verdict = self.answer(other)?;
+            Ok(if verdict.comes_before_in_quota_group(&known.1) { (other, verdict) } else { known })
+        })
+    }
+
+    /// Returns the quota group of a member that denies only together with it.
+    fn quota_group(self, member: &Member) -> Option<&'a str> {
+        let rules = self.active_rules().filter(|_| member.veto == Veto::WithGroup)?;
+        rules.rules.rules().get(member.rule)?.quota_group.as_deref()
+    }
+
+    /// Takes the requests as parts of one call, and returns the indexes of those that deny it. A quota group denies it if all of its
+    /// rules that the hits match would.
+    pub fn denying(self) -> Vec<usize> {
+        let is_hit = |member: &&Member| !member.is_canary && !member.purpose.is_settlement();
+        let allows = |member: &Member| self.answer(member).is_ok_and(|verdict| verdict.allowed);
+        let hits = self.all_members().iter().filter(is_hit);
+        let allowing: HashSet<_> =
+            hits.filter_map(|member| self.quota_group(member).filter(|_| allows(member))).collect();
+        let denies = |index: &usize| match self.requests.get(*index) {
+            Some(Request::OwnLimit(_) | Request::Barred(_)) => {
+                self.outcome(*index).is_ok_and(|outcome| !outcome.allowed)
+            }
+            _ => self.members(*index).unwrap_or_default().iter().any(|member| {
+                let is_outvoted = self.quota_group(member).is_some_and(|group| allowing.contains(group));
+                !member.is_canary && !is_outvoted && !allows(member)
+            }),
+        };
+        (0..self.requests.len()).filter(denies).collect()
     }
 
     /// Returns whether several rules had to allow request `index`.
@@ -244,8 +295,14 @@ impl<'a> Report<'a> {
     /// # Errors
     /// Same as [`Report::verdict`].
     pub fn standings(self, index: usize) -> Result<impl Iterator<Item = Standing<'a>>, Refusal> {
-        let members = self.members(index)?.iter().filter(|member| !member.is_canary);
-        Ok(members.filter_map(move |member| self.standing_of(member, self.answer(member).ok()?).ok()))
+        let members = self.members(index)?;
+        let standing = move |member: &'a Member| {
+            let verdict = self.answer(member).ok()?;
+            let allowed = verdict.allowed || self.representative(member, members).ok()?.1.allowed;
+            let verdict = Verdict { allowed, retry_ns: verdict.retry_ns.filter(|_| !allowed), ..verdict };
+            self.standing_of(member, verdict).ok()
+        };
+        Ok(members.iter().filter(|member| !member.is_canary).filter_map(standing))
     }
 
     /// Returns the names of the rules that request `index` had to pass, and whose limit it exceeds, or the part of the limit that
@@ -312,20 +369,32 @@ impl Verdict {
     /// Returns whether this verdict answers in place of one by a rule that was matched before. The capacities of both rules are the
     /// maximum numbers of credits that can be left.
     fn comes_before(&self, (capacity, before_capacity): (u64, u64), before: &Self, is_settlement: bool) -> bool {
-        // If waiting does not help, the wait counts as infinite.
-        let wait = |verdict: &Self| verdict.retry_ns.map_or(u128::MAX, u128::from);
         if is_settlement {
             // A settlement is always allowed, so only the balance matters.
             return i128::from(self.balance()) * i128::from(before_capacity)
                 < i128::from(before.balance()) * i128::from(capacity);
         }
         match (self.allowed, before.allowed) {
-            (false, false) => wait(self) > wait(before),
+            (false, false) => self.wait_ns() > before.wait_ns(),
             (true, true) => {
                 u128::from(self.credit) * u128::from(before_capacity) < u128::from(before.credit) * u128::from(capacity)
             }
             (allowed, _) => !allowed,
         }
+    }
+
+    /// Returns whether this verdict takes part for a quota group in place of the one `before`.
+    fn comes_before_in_quota_group(&self, before: &Self) -> bool {
+        match (self.allowed, before.allowed) {
+            (false, false) => self.wait_ns() < before.wait_ns(),
+            (true, true) => self.balance() > before.balance(),
+            (allowed, _) => allowed,
+        }
+    }
+
+    /// Returns the wait after a denial. If waiting does not help, it counts as infinite.
+    fn wait_ns(&self) -> u128 {
+        self.retry_ns.map_or(u128::MAX, u128::from)
     }
 
     /// Returns the balance: credits left, negative if more were used than there were. Capped to 64 bits.
@@ -428,11 +497,9 @@ impl Report<'_> {
     /// Same as [`Report::verdict`].
     pub fn reserved_together(self) -> Result<Option<ReservationId>, Refusal> {
         for index in 0..self.len() {
-            if !self.verdict(index)?.allowed {
-                return Ok(None);
-            }
+            self.verdict(index)?;
         }
-        Ok(Some(self.id_of(self.all_members())))
+        Ok(self.denying().is_empty().then(|| self.id_of(self.all_members())))
     }
 
     fn id_of(self, members: &[Member]) -> ReservationId {

@@ -15,9 +15,11 @@ mod once;
 mod overrides;
 mod overruns;
 pub(crate) mod penalties;
+mod quota_groups;
 mod reservations;
 mod scopes;
 mod stacks;
+mod statistics;
 mod top;
 
 const RULES: &str = "

@@ -36,6 +36,8 @@ pub struct Health {
     draining: CancellationToken,
     /// Cancelled when the last probe is over.
     over: CancellationToken,
+    /// Cancelled once there is a configuration; `None` if the server does not wait for one.
+    configured: Option<CancellationToken>,
 }
 
 /// Reason why hits cannot be answered.
@@ -43,6 +45,8 @@ pub struct Health {
 pub enum NotReady {
     #[error("draining")]
     Draining,
+    #[error("the management server has not sent a configuration yet")]
+    Unconfigured,
     #[error("the store has not been probed yet")]
     Starting,
     #[error("the store does not answer: {0}")]
@@ -53,14 +57,18 @@ pub enum NotReady {
 
 impl Health {
     /// Starts the probe, and the task that logs changes. Must be called within a runtime. Once `draining` is cancelled, the
-    /// server is not ready, and the store is not asked.
+    /// server is not ready, and the store is not asked. It is not ready either until `configured` is cancelled.
     ///
     /// # Errors
     /// The system refuses a thread.
-    pub fn start(limiter: &Arc<Limiter>, draining: CancellationToken) -> io::Result<Arc<Self>> {
+    pub fn start(
+        limiter: &Arc<Limiter>,
+        draining: CancellationToken,
+        configured: Option<CancellationToken>,
+    ) -> io::Result<Arc<Self>> {
         let metrics = Arc::clone(limiter.metrics());
         let limiter = Arc::clone(limiter);
-        let health = Self::probed_by(async move || limiter.check_store().await, &metrics, draining)?;
+        let health = Self::probed_by(async move || limiter.check_store().await, &metrics, draining, configured)?;
         let logged = Arc::clone(&health);
         tokio::spawn(async move { keep_running(Task::Probe, &metrics, || logged.log_changes()).await });
         Ok(health)
@@ -70,10 +78,12 @@ impl Health {
         check: impl AsyncFn() -> Result<(), StoreError> + Send + 'static,
         metrics: &Arc<Metrics>,
         draining: CancellationToken,
+        configured: Option<CancellationToken>,
     ) -> io::Result<Arc<Self>> {
         let over = CancellationToken::new();
         let ended = over.clone().drop_guard();
-        let health = Arc::new(Self { result: watch::Sender::new(None), started: Instant::now(), draining, over });
+        let result = watch::Sender::new(None);
+        let health = Arc::new(Self { result, started: Instant::now(), draining, over, configured });
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (probed, metrics) = (Arc::clone(&health), Arc::clone(metrics));
         let run = move || {
@@ -118,6 +128,9 @@ impl Health {
             result if result.as_ref().map_or(self.started, |(_, at)| *at).elapsed() > MAX_AGE => Err(NotReady::Silent),
             None => Err(NotReady::Starting),
             Some((Err(error), _)) => Err(NotReady::Failing(error.to_string())),
+            Some((Ok(()), _)) if self.configured.as_ref().is_some_and(|token| !token.is_cancelled()) => {
+                Err(NotReady::Unconfigured)
+            }
             Some((Ok(()), _)) => Ok(()),
         }
     }
@@ -221,7 +234,7 @@ mod tests {
             async move { if is_first { Err(StoreError::Unreachable("it is away".into())) } else { Ok(()) } }
         };
         let draining = CancellationToken::new();
-        let health = Health::probed_by(check, &Metrics::new(), draining.clone()).unwrap();
+        let health = Health::probed_by(check, &Metrics::new(), draining.clone(), None).unwrap();
         health.first().await;
         assert_eq!(states_until(&health, Result::is_ok).await, [failing(), Ok(())]);
         draining.cancel();
@@ -244,7 +257,7 @@ mod tests {
             std::future::ready(Ok(()))
         };
         let draining = CancellationToken::new();
-        let health = Health::probed_by(check, &Metrics::new(), draining.clone()).unwrap();
+        let health = Health::probed_by(check, &Metrics::new(), draining.clone(), None).unwrap();
         assert_eq!(states_until(&health, Result::is_ok).await, [Err(NotReady::Starting), Ok(())]);
         draining.cancel();
         health.over().await;
@@ -254,7 +267,7 @@ mod tests {
     #[tokio::test]
     async fn probe_that_hangs_never_makes_a_server_ready_and_blocks_nothing() {
         let hang = || std::future::pending();
-        let health = Health::probed_by(hang, &Metrics::new(), CancellationToken::new()).unwrap();
+        let health = Health::probed_by(hang, &Metrics::new(), CancellationToken::new(), None).unwrap();
         assert_eq!(health.state(), Err(NotReady::Starting));
         // Only the age of the result changes the state.
         for (age, state) in [(Duration::ZERO, Ok(())), (2 * MAX_AGE, Err(NotReady::Silent))] {
@@ -263,12 +276,24 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn server_that_waits_for_a_configuration_is_ready_once_there_is_one() {
+        let (check, configured) = (|| std::future::ready(Ok(())), CancellationToken::new());
+        let draining = CancellationToken::new();
+        let health = Health::probed_by(check, &Metrics::new(), draining.clone(), Some(configured.clone())).unwrap();
+        health.first().await;
+        assert_eq!(health.state(), Err(NotReady::Unconfigured));
+        configured.cancel();
+        assert_eq!(health.state(), Ok(()));
+        draining.cancel();
+    }
+
     #[test]
     fn first_probe_may_be_silent_only_for_a_time() {
         for (age, state) in [(Duration::ZERO, NotReady::Starting), (2 * MAX_AGE, NotReady::Silent)] {
             let started = Instant::now() - age;
             let (draining, over) = Default::default();
-            let health = Health { result: watch::Sender::new(None), started, draining, over };
+            let health = Health { result: watch::Sender::new(None), started, draining, over, configured: None };
             assert_eq!(health.state(), Err(state));
         }
     }

@@ -13,8 +13,9 @@
 //! | [`resp`] | the front for Redis clients |
 //! | [`http`] | the HTTP front: `transport` serves connections, `routes` leads requests to their endpoints in `api`, and those of the live page to its crate |
 //! | [`grpc`] | the gRPC front, on the HTTP front's transport |
+//! | [`xds`] | the client that receives ratelimit's configuration from a management server |
 //!
-//! Each front is an accept loop ([`net::accept`]) that passes connections to its protocol. All protocols are sessions of one
+//! Each front has an accept loop per socket ([`net::accept`]) that passes connections to its protocol. All protocols are sessions of one
 //! read-answer-write loop ([`net::connection`]). This module decides nothing about requests.
 
 #![cfg_attr(
@@ -33,6 +34,7 @@ pub mod protocol;
 mod recent_reloads;
 mod resp;
 mod server_context;
+pub mod xds;
 
 #[cfg(test)]
 #[path = "../../../tests/support/interruption.rs"]
@@ -49,8 +51,8 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::grpc::GrpcFront;
 pub use self::grpc::GrpcSettings;
+use self::grpc::{GrpcFront, RateLimits};
 pub use self::health::{Health, keep_running, survive};
 use self::http::HttpFront;
 use self::http::page::Page;
@@ -121,8 +123,8 @@ pub struct PerFront<T> {
     pub grpc: T,
 }
 
-/// The listening sockets of the fronts; `None` for a front that is not served.
-pub type Fronts = PerFront<Option<TcpListener>>;
+/// The listening sockets of the fronts; empty for a front that is not served.
+pub type Fronts = PerFront<Vec<TcpListener>>;
 
 /// The TLS settings of the fronts; `None` for plain TCP.
 pub type Secured = PerFront<Option<Arc<Tls>>>;
@@ -153,9 +155,10 @@ pub async fn run(
         closing: CancellationToken::new(),
     };
     let line = LineFront::new(&server, guards.line.clone());
-    let resp = RespFront::new(&server, guards.resp.clone(), fronts.resp.as_ref());
-    let grpc = GrpcFront::new(&server, guards.grpc.clone(), grpc)?;
-    let http = HttpFront::new(&server, guards, api, metrics_path, page.clone());
+    let resp = RespFront::new(&server, guards.resp.clone(), fronts.resp.first());
+    let rate_limits = Arc::new(RateLimits::new(&server, grpc));
+    let grpc = GrpcFront::new(&server, guards.grpc.clone(), Arc::clone(&rate_limits))?;
+    let http = HttpFront::new(&server, guards, api, metrics_path, rate_limits, page.clone());
     let stop = async {
         draining.cancelled().await;
         tokio::time::sleep(drain.delay).await;

@@ -531,6 +531,7 @@ fn rule_value(index: usize, rule: &Rule, hits: Option<RuleCount>) -> Value {
         };
         (setting.name.to_owned(), value)
     }));
+    object.extend(rule.descriptor.iter().map(|of_rule| ("descriptor".to_owned(), json!(of_rule.full_key))));
     object.into()
 }
 

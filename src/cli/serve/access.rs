@@ -65,7 +65,7 @@ enum OpenPart {
     Line,
     /// gRPC: Envoy's Rate Limit Service
     Grpc,
-    /// Hits over HTTP: POST /v1/hit and /v1/hits
+    /// Hits over HTTP: POST /v1/hit, /v1/hits and /json
     Hit,
     /// Gateway checks over HTTP: /v1/check
     Check,
@@ -208,21 +208,21 @@ fn password_in(path: &Path) -> anyhow::Result<User> {
 
 /// Warns about listeners that are reachable from the network without authentication.
 pub fn warn_of_open_fronts(fronts: &Fronts, guards: &FrontGuards, tls: &Secured) {
-    let reached = |listener: &Option<TcpListener>, has_password: bool, tls: &Option<Arc<Tls>>| {
+    let reached = |listeners: &[TcpListener], has_password: bool, tls: &Option<Arc<Tls>>| {
         let is_open = !has_password && !tls.as_ref().is_some_and(|tls| tls.requires_certificates);
-        let address = listener.as_ref().filter(|_| is_open)?.local_addr().ok()?;
-        (!is_loopback(address.ip())).then_some(address)
+        let addresses = listeners.iter().filter_map(|listener| listener.local_addr().ok());
+        addresses.filter(|address| is_open && !is_loopback(address.ip())).collect::<Vec<_>>()
     };
-    for (front, address) in [
+    for (front, addresses) in [
         ("RESP", reached(&fronts.resp, guards.resp.is_some(), &tls.resp)),
         ("HTTP", reached(&fronts.http, guards.http.is_some(), &tls.http)),
         ("gRPC", reached(&fronts.grpc, guards.grpc.is_some(), &tls.grpc)),
     ] {
-        if let Some(address) = address {
+        for address in addresses {
             tracing::warn!(front, %address, "no authentication: any client that reaches this address can spend credits and read counters; set --requirepass or --access-file");
         }
     }
-    if let Some(address) = reached(&fronts.line, guards.line.is_some(), &tls.line) {
+    for address in reached(&fronts.line, guards.line.is_some(), &tls.line) {
         // Only a notice, because Button's Divvy has no passwords.
         tracing::info!(%address, "no authentication: any client that reaches the line protocol's address can send hits");
     }

@@ -6,6 +6,8 @@ use anyhow::{bail, ensure};
 use hyper::StatusCode;
 
 use super::access::{AccessUsers, is_loopback};
+use super::listen::local_addresses;
+use divvy_core::config::ratelimit::options::Options;
 use divvy_core::rules::{FinalSlash, Spellings};
 use divvy_core::units;
 use divvy_server::http::page;
@@ -88,8 +90,8 @@ impl HttpArgs {
         self.check_operation.clone().with_final_slash(final_slash)
     }
 
-    pub fn grpc(&self) -> GrpcSettings {
-        GrpcSettings { headers: self.grpc_rate_limit_headers, atomic: self.grpc_atomic }
+    pub fn grpc(&self, ratelimit: Arc<Options>) -> GrpcSettings {
+        GrpcSettings { headers: self.grpc_rate_limit_headers, atomic: self.grpc_atomic, ratelimit }
     }
 
     /// Returns the settings of the API.
@@ -137,16 +139,18 @@ impl HttpArgs {
         if !self.ui {
             return Ok(None);
         }
-        let Some(listener) = &fronts.http else {
+        let addresses = local_addresses(&fronts.http)?;
+        let Some(first) = addresses.first() else {
             bail!("--ui needs the HTTP listener, but --http-listen is `none`");
         };
-        let address = listener.local_addr()?;
-        ensure!(
-            users.are_required() || is_loopback(address.ip()),
-            "--ui on {address} needs users, because other machines can reach it: set --requirepass or --access-file, or \
-             listen on 127.0.0.1 with --http-listen"
-        );
-        Ok(Some(Arc::new(Sessions::new(address.port(), is_secure))))
+        for address in &addresses {
+            ensure!(
+                users.are_required() || is_loopback(address.ip()),
+                "--ui on {address} needs users, because other machines can reach it: set --requirepass or --access-file, or \
+                 listen on 127.0.0.1 with --http-listen"
+            );
+        }
+        Ok(Some(Arc::new(Sessions::new(first.port(), is_secure))))
     }
 }
 

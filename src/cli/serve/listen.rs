@@ -4,11 +4,14 @@
 //! The service manager's sockets stay open while the service restarts. New connections wait in their queues.
 
 use std::collections::HashMap;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::slice;
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
+use clap::ArgAction;
 use listenfd::ListenFd;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sd_notify::NotifyState;
@@ -28,10 +31,10 @@ pub struct ListenArgs {
     /// Address of RESP, or `none`
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9049")]
     resp_listen: ListenAddress,
-    /// Address of HTTP (/v1, /healthz, /readyz, /metrics), or `none`. The environment variable HTTP_SERVICE_PORT
-    /// changes the port of the default [default: 127.0.0.1:8322]
-    #[arg(long, value_name = "ADDR")]
-    http_listen: Option<ListenAddress>,
+    /// Addresses of HTTP (/v1, /healthz, /readyz, /metrics), separated by commas, or `none`. The environment variable
+    /// HTTP_SERVICE_PORT changes the port of the default [default: 127.0.0.1:8322]
+    #[arg(long, value_name = "ADDR", value_delimiter = ',', action = ArgAction::Set)]
+    http_listen: Option<Vec<ListenAddress>>,
     /// Address of gRPC (Envoy's Rate Limit Service), or `none`
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8323")]
     grpc_listen: ListenAddress,
@@ -66,19 +69,20 @@ impl FromStr for ListenAddress {
     }
 }
 
-/// Returns the listen address. A flag or its variable takes precedence over Button's Divvy's variable, which only sets
-/// the port.
-fn address(flag: &Option<ListenAddress>, original: &str, default: &str) -> anyhow::Result<ListenAddress> {
-    match (flag, std::env::var(original)) {
-        (Some(listen), _) => Ok(listen.clone()),
+/// Returns the addresses to listen on. A flag or its variable takes precedence over Button's Divvy's variable, which only
+/// sets the port.
+fn addresses(flag: Option<&[ListenAddress]>, original: &str, default: &str) -> anyhow::Result<Vec<ListenAddress>> {
+    let address = match (flag, std::env::var(original)) {
+        (Some(addresses), _) => return Ok(addresses.to_vec()),
         (None, Ok(port)) if !port.is_empty() => {
             let Ok(port) = port.parse::<u16>() else {
                 bail!("{original} is {port:?}, but must be a port number from 0 to {}", u16::MAX);
             };
-            Ok(ListenAddress::At(format!("127.0.0.1:{port}")))
+            format!("127.0.0.1:{port}")
         }
-        (None, _) => Ok(ListenAddress::At(default.to_owned())),
-    }
+        (None, _) => default.to_owned(),
+    };
+    Ok(vec![ListenAddress::At(address)])
 }
 
 impl ListenArgs {
@@ -87,39 +91,56 @@ impl ListenArgs {
     /// # Errors
     /// A variable of Button's Divvy is not a port number, an address cannot be bound, or all of them are `none`.
     pub async fn bind(&self, mut inherited: HashMap<&'static str, TcpListener>) -> anyhow::Result<Fronts> {
-        let line = address(&self.listen, "PORT", "127.0.0.1:8321")?;
-        let http = address(&self.http_listen, "HTTP_SERVICE_PORT", "127.0.0.1:8322")?;
+        let line = addresses(self.listen.as_ref().map(slice::from_ref), "PORT", "127.0.0.1:8321")?;
+        let http = addresses(self.http_listen.as_deref(), "HTTP_SERVICE_PORT", "127.0.0.1:8322")?;
+        let (resp, grpc) = (slice::from_ref(&self.resp_listen), slice::from_ref(&self.grpc_listen));
         let fronts = Fronts {
             line: self.front(inherited.remove("line"), "--listen", &line).await?,
-            resp: self.front(inherited.remove("resp"), "--resp-listen", &self.resp_listen).await?,
+            resp: self.front(inherited.remove("resp"), "--resp-listen", resp).await?,
             http: self.front(inherited.remove("http"), "--http-listen", &http).await?,
-            grpc: self.front(inherited.remove("grpc"), "--grpc-listen", &self.grpc_listen).await?,
+            grpc: self.front(inherited.remove("grpc"), "--grpc-listen", grpc).await?,
         };
-        if [&fronts.line, &fronts.resp, &fronts.http, &fronts.grpc].into_iter().all(Option::is_none) {
+        if [&fronts.line, &fronts.resp, &fronts.http, &fronts.grpc].into_iter().all(Vec::is_empty) {
             bail!("every listen address is `none`: no client could reach the server");
         }
         Ok(fronts)
     }
 
+    /// Returns the sockets of a front.
     async fn front(
         &self,
         inherited: Option<TcpListener>,
         flag: &str,
-        address: &ListenAddress,
-    ) -> anyhow::Result<Option<TcpListener>> {
-        match (inherited, address) {
-            (Some(listener), _) => Ok(Some(listener)),
-            (None, ListenAddress::Off) => Ok(None),
-            (None, ListenAddress::At(address)) => match server::bind(address, self.reuse_port).await {
-                Ok(listener) => Ok(Some(listener)),
+        addresses: &[ListenAddress],
+    ) -> anyhow::Result<Vec<TcpListener>> {
+        if let Some(listener) = inherited {
+            return Ok(vec![listener]);
+        }
+        let mut listeners = Vec::with_capacity(addresses.len());
+        for address in addresses {
+            let ListenAddress::At(address) = address else {
+                ensure!(addresses.len() == 1, "{flag} has `none` and an address: leave one of them out");
+                continue;
+            };
+            match server::bind(address, self.reuse_port).await {
+                Ok(listener) => listeners.push(listener),
                 Err(error) if error.kind() == ErrorKind::AddrInUse => bail!(
                     "cannot listen on {address}: it is in use: is another divvy running? Stop it, or choose another address \
                      with {flag}"
                 ),
                 Err(error) => bail!("cannot listen on {address}: {error}; choose another address with {flag}"),
-            },
+            }
         }
+        Ok(listeners)
     }
+}
+
+/// Returns the addresses of a front's sockets.
+///
+/// # Errors
+/// The system does not know one.
+pub fn local_addresses(listeners: &[TcpListener]) -> io::Result<Vec<SocketAddr>> {
+    listeners.iter().map(TcpListener::local_addr).collect()
 }
 
 /// Names of the sockets in `FileDescriptorName=`, and the order of sockets without such names.

@@ -1,6 +1,6 @@
-//! Reloads the rules, the users and the TLS certificate of a running server when their files change, and on SIGHUP.
+//! Reloads the rules, ratelimit's configuration, the users and the TLS certificate of a running server when their files change, and on SIGHUP.
 //!
-//! Three threads load and validate whole files, so that no request waits, and no kind of file waits for another. All later batches
+//! Threads load and validate whole files, so that no request waits, and no kind of file waits for another. All later batches
 //! then use the new rules, all later requests have the new users, and new connections the new certificate. If a file has an
 //! error, its previous content stays in force.
 
@@ -14,8 +14,9 @@ use tokio::signal::unix::Signal;
 use tokio_util::sync::CancellationToken;
 
 use super::access::WatchedAccess;
+use super::in_force::RulesInForce;
 use super::listen::AskedReload;
-use super::rules::RulesFile;
+use super::rules::{RatelimitFiles, RulesFile};
 use super::watch::Reason;
 use divvy_access::audit::{Action, AuditLog, Change};
 use divvy_limiter::Limiter;
@@ -26,6 +27,7 @@ use divvy_telemetry::metrics::{Metrics, Task};
 /// The files that are kept up to date.
 pub struct ReloadedFiles {
     pub rules: Option<RulesFile>,
+    pub ratelimit: Option<RatelimitFiles>,
     pub access: Option<WatchedAccess>,
     pub tls: Option<Reloader>,
 }
@@ -41,12 +43,13 @@ type Reload = dyn FnMut(Reason, &Arc<AuditLog>, &Metrics) + Send;
 pub fn start(
     files: ReloadedFiles,
     interval: Duration,
+    in_force: &Arc<RulesInForce>,
     limiter: &Arc<Limiter>,
     audit: &Arc<AuditLog>,
     hangups: Signal,
     draining: CancellationToken,
 ) -> anyhow::Result<()> {
-    let ReloadedFiles { rules, access, tls } = files;
+    let ReloadedFiles { rules, ratelimit, access, tls } = files;
     let metrics = Arc::clone(limiter.metrics());
     // Without an interval, only SIGHUP reloads the files.
     let interval = Some(interval).filter(|interval| !interval.is_zero());
@@ -68,12 +71,17 @@ pub fn start(
         let reload = move |reason, audit: &_, metrics: &_| access.reload(reason, audit, metrics);
         spawn("divvy-access", Task::Access, Box::new(reload))?;
     }
+    // These are weak, because the threads may hang while they read from a network file system, and must not keep the store
+    // open.
     if let Some(mut rules) = rules {
-        // This is weak, because the thread may hang while it reads from a network file system, and must not keep the store
-        // open.
-        let limiter = Arc::downgrade(limiter);
-        let reload = move |reason, audit: &_, _: &Metrics| rules.reload(reason, &limiter, audit);
+        let (in_force, limiter) = (Arc::clone(in_force), Arc::downgrade(limiter));
+        let reload = move |reason, audit: &_, _: &Metrics| rules.reload(reason, &in_force, &limiter, audit);
         spawn("divvy-reload", Task::Rules, Box::new(reload))?;
+    }
+    if let Some(mut files) = ratelimit {
+        let (in_force, limiter) = (Arc::clone(in_force), Arc::downgrade(limiter));
+        let reload = move |reason, audit: &_, _: &Metrics| files.reload(reason, &in_force, &limiter, audit);
+        spawn("divvy-domains", Task::Rules, Box::new(reload))?;
     }
     // The loading threads end with it.
     tokio::spawn(async move { draining.run_until_cancelled(forward_hangups(hangups, asks)).await });

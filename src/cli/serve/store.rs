@@ -4,7 +4,7 @@
 //! error.
 
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -303,6 +303,14 @@ impl StoreChoice {
                 Backend::redis(store, *denial_cache, *on_error, clock)
             }
         })
+    }
+
+    /// Returns the data directory; `None` if the store has none.
+    pub fn data_dir(&self) -> Option<&Path> {
+        match self {
+            Self::Rocksdb { data_dir, .. } => Some(data_dir),
+            Self::Memory { .. } | Self::Redis { .. } => None,
+        }
     }
 
     /// Returns how the store names the counters of stacks.

@@ -154,8 +154,8 @@ impl Caller {
         Self { is_stranger: true, ..self }
     }
 
-    /// Creates the caller for a cause of changes that is no front: `file` for a file that has changed, or `signal` for a signal
-    /// to the process.
+    /// Creates the caller for a cause of changes that is no front: `file` for a file that has changed, `signal` for a signal
+    /// to the process, or `xds` for a management server.
     pub const fn other(cause: &'static str) -> Self {
         Self { user: None, front: cause, address: None, is_stranger: false }
     }

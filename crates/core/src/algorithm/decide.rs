@@ -320,6 +320,24 @@ pub enum Ask {
 }
 
 impl Ask {
+    /// Returns the credits that a client takes or uses with this ask if it is granted.
+    pub fn cost(self) -> u64 {
+        match self {
+            Ask::Count { cost }
+            | Ask::Take { cost }
+            | Ask::Overdraw { cost }
+            | Ask::Charge { cost }
+            | Ask::Tally { cost } => cost,
+            // Only commands with a limit of their own drain a bucket, or add to a counter.
+            Ask::Look { .. }
+            | Ask::Show
+            | Ask::Refund { .. }
+            | Ask::Drain { .. }
+            | Ask::Replay { .. }
+            | Ask::Add { .. } => 0,
+        }
+    }
+
     /// Returns the credits that must be left for this ask to be granted, or would be granted if it was denied.
     pub fn wanted(self) -> u64 {
         match self {

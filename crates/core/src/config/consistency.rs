@@ -4,10 +4,12 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
+use indexmap::IndexMap;
+
 use super::conditions::{Lists, list_path};
 use super::document::RawRule;
 use super::{Problems, validate};
-use crate::rules::setting_name::{ACTOR_FIELD, LABEL};
+use crate::rules::setting_name::{ACTOR_FIELD, LABEL, QUOTA_GROUP};
 use crate::rules::{
     Identity, MAX_STACK, MatchPolicy, Overrun, Pattern, Quota, Rule, RuleSet, RuleSetError, Spellings, UnknownSpelling,
     stacks,
@@ -30,6 +32,7 @@ pub(super) fn compile(file: &[RawRule], lists: &mut Lists, problems: &mut Proble
         // A limit that could not be read counts as 0, which would cause misleading reports.
         check_counters(rules.rules(), problems);
         check_stacks(&rules, problems);
+        check_quota_groups(rules.rules(), problems);
         check_bypasses(rules.rules(), problems);
     }
     Some(rules)
@@ -221,7 +224,7 @@ fn describe_shared_counters(kind: &str, other: &Rule) -> String {
 
 fn check_stacks(rules: &RuleSet, problems: &mut Problems) {
     for (rule, _) in rules.rules().iter().zip(stacks::can_stack(rules.rules())).filter(|(_, can_stack)| *can_stack) {
-        if rule.overrun == Overrun::Count {
+        if rule.overrun == Overrun::Count && rule.quota_group.is_none() {
             let what = "`overrun = count` counts hits that it denies, but of rules that must all allow a request, either all count \
                         or none";
             problems.error(
@@ -249,8 +252,32 @@ fn check_stacks(rules: &RuleSet, problems: &mut Problems) {
                 first.line
             );
             let fix =
-                "remove the `matchPolicy` of the last rule that must allow the request, or give [default] a limit";
+                "write `matchPolicy = stop` in the last rule that must allow the request, or give [default] a limit";
             problems.warning(*last, what, fix);
+        }
+    }
+}
+
+/// Reports quota groups whose rules never deny together, because no request matches two of them.
+fn check_quota_groups(rules: &[Rule], problems: &mut Problems) {
+    let mut groups: IndexMap<&str, Vec<usize>> = IndexMap::new();
+    for (index, rule) in rules.iter().enumerate() {
+        if let Some(group) = &rule.quota_group {
+            groups.entry(group).or_default().push(index);
+        }
+    }
+    let partners: HashSet<_> = stacks::find_quota_partners(rules).into_iter().map(|(_, later)| later).collect();
+    for (group, members) in groups {
+        let Some(last) = members.last().and_then(|index| rules.get(*index)) else { continue };
+        if members.len() == 1 {
+            let what =
+                format!("the quota group {group} has only this rule, which then denies as with `overrun = count`");
+            problems.warning(last, what, format!("write that, or add `{QUOTA_GROUP} = {group}` to other rules"));
+        } else if members.iter().all(|index| !partners.contains(index)) {
+            let what =
+                format!("only descriptors of a gRPC call can match two rules of the quota group {group} together");
+            let fix = "let the operations of its rules match the same requests, and only the last one stop";
+            problems.warning(last, what, fix);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Reads rules files: the result is either validated rules or every problem with its line.
 //!
 //! INI and JSON are read into one raw document, which is then validated. Rules can be written in both formats. The
-//! configuration of envoyproxy/ratelimit can be converted to rules. [`crate::rules`] defines what rules mean and how
+//! limits of envoyproxy/ratelimit, limitador and Kuadrant can be converted to rules. [`crate::rules`] defines what rules mean and how
 //! they are matched.
 //!
 //! A [`Problem`] in a file of the operator's is reported so that it can be fixed: where, what, and how. Rules files, access files
@@ -21,15 +21,20 @@ use crate::units::shorten;
 mod checker;
 mod conditions;
 mod consistency;
+mod conversion;
 mod document;
 mod ini;
 mod json;
+mod kuadrant;
+mod labels;
+mod limitador;
 pub mod ratelimit;
 mod validate;
 mod write;
+mod yaml;
 
+pub use conversion::{Import, import, import_text, is_yaml};
 pub use document::{Format, MAX_FILE_BYTES};
-pub use ratelimit::{Import, import, import_text, is_yaml};
 pub use write::{Unwritable, fingerprint, write};
 
 /// Rules that are ready to be served.
@@ -63,8 +68,8 @@ pub fn load_for(path: &Path, serving: &Serving) -> Result<Loaded, Report> {
     let mut problems = Problems::new(&file_name);
     let format = Format::of(path);
     if format.is_none() {
-        let fix = "name a rules file *.ini or *.json; ratelimit's YAML becomes one by `divvy convert FILE.yaml rules.ini`, and access \
-                   files belong to `divvy access check` and --access-file";
+        let fix = "name a rules file *.ini or *.json; ratelimit's YAML belongs to --ratelimit-config, YAML of ratelimit, limitador or \
+                   Kuadrant becomes one by `divvy convert FILE.yaml rules.ini`, and access files belong to `divvy access check` and --access-file";
         problems.file_error("unknown file extension", fix);
     }
     let text = read_text(path, &mut problems);
@@ -153,6 +158,13 @@ impl fmt::Display for Report {
 impl std::error::Error for Report {}
 
 impl Report {
+    /// Creates the report of one error about a whole source.
+    pub fn of(source: &dyn fmt::Display, error: &dyn fmt::Display) -> Self {
+        let mut problems = Problems::new(&source.to_string());
+        problems.file_error(error.to_string(), "correct that, and load it again");
+        problems.into()
+    }
+
     /// Adds the problems of another file.
     fn append(&mut self, other: Self) {
         self.errors.extend(other.errors);

@@ -73,7 +73,7 @@ pub fn assert_golden(path: &str, found: &str) {
 #[test]
 fn files_have_the_reports_next_to_them() {
     let files = golden_files("golden", &["ini", "json"]);
-    assert_eq!(files.len(), 25);
+    assert_eq!(files.len(), 27);
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config/golden");
     for (name, _) in files {
         assert_golden(&format!("golden/{name}.report"), &report_on(&directory.join(&name)));
@@ -263,6 +263,11 @@ fn valid_rules() -> impl Strategy<Value = Vec<Rule>> {
             rule.label = (index % 2 == 0).then(|| format!("label-{index}"));
             let may_have_counter = rule.settings.algorithm() != Kind::SlidingLog;
             rule.counter = (index % 3 == 0 && may_have_counter).then(|| format!("counter-{index}"));
+            if index % 2 == 1 && rule.overrun == Overrun::Debt {
+                rule.quota_group = Some("group".to_owned());
+                rule.overrun = Overrun::Count;
+                rule.match_policy = if index == 1 { MatchPolicy::And } else { MatchPolicy::Stop };
+            }
         }
         let default = rules.last_mut().unwrap();
         default.operation.clear();

@@ -13,7 +13,8 @@ use crate::calendar::{self, Calendar, Unit};
 use crate::rules::setting_name::{
     ACTOR_FIELD, ALGORITHM, ANNOTATE_AT, BLOCK_AFTER, BLOCK_FACTOR, BLOCK_FORGET, BLOCK_MAX, BLOCK_SECONDS,
     BLOCK_WINDOW, BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, LIMIT, LIST, MATCH_POLICY,
-    NETWORKS, OVERRUN, PER, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE, UNLIMITED, UTC, WINDOW,
+    NETWORKS, OVERRUN, PER, QUOTA_GROUP, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE, UNLIMITED,
+    UTC, WINDOW,
 };
 use crate::rules::{
     Condition, MAX_BLOCK_AFTER, MAX_BLOCK_FACTOR, MAX_RESET_SECONDS, MatchPolicy, Overrun, Pattern, Penalty, Quota,
@@ -34,25 +35,28 @@ pub(super) fn rule(raw: &RawRule, lists: &mut Lists, problems: &mut Problems) ->
     let is_complete = [(NETWORKS, &networks), (LIST, &list)]
         .iter()
         .all(|(key, condition)| condition.is_some() || checker.setting(key).is_none());
-    let rule = Rule {
+    let mut rule = Rule {
         settings,
         quota: checker.quota(settings),
         cost_field: checker.text(COST_FIELD),
         overrun: checker.overrun(settings),
         annotate_at: checker.annotate_at(settings),
+        quota_group: checker.quota_group(settings),
         hold_field: checker.hold_field(settings, &actor_fields),
         actor_fields,
         counter: checker.counter(settings),
         penalty: checker.penalty(settings),
-        match_policy: checker.match_policy(),
         label: checker.name(LABEL),
         comment: checker.text(COMMENT),
         operation: checker.operation([&networks, &list].into_iter().flatten())?,
         networks,
         list,
         actor_prefix,
+        descriptor: None,
         line: raw.line,
+        ..Rule::default()
     };
+    rule.match_policy = checker.match_policy(rule.default_match_policy());
     is_complete.then_some(rule)
 }
 
@@ -208,32 +212,66 @@ impl Checker<'_> {
         fields
     }
 
-    fn match_policy(&mut self) -> MatchPolicy {
-        let policy = self.choice(MATCH_POLICY, &MatchPolicy::ALL, MatchPolicy::name).unwrap_or_default();
-        if policy == MatchPolicy::And {
+    fn match_policy(&mut self, default: MatchPolicy) -> MatchPolicy {
+        let policy = self.choice(MATCH_POLICY, &MatchPolicy::ALL, MatchPolicy::name);
+        if policy == Some(MatchPolicy::And) {
             let what = "Button's Divvy 1.7.1 does not support `matchPolicy = and`: it treats this rule as a stop rule";
             let fix = "leave such rules out if Button's Divvy reads the file, too";
             self.problems.difference(self.place(MATCH_POLICY), what, fix);
         }
-        policy
+        policy.unwrap_or(default)
     }
 
     fn overrun(&mut self, settings: Settings) -> Overrun {
-        let overrun = self.choice(OVERRUN, &Overrun::ALL, Overrun::name).unwrap_or_default();
+        let overrun = self.choice(OVERRUN, &Overrun::ALL, Overrun::name);
+        if self.has(QUOTA_GROUP) {
+            if let Some(other) = overrun.filter(|overrun| *overrun != Overrun::Count) {
+                let what =
+                    format!("`{OVERRUN} = {}` contradicts `{QUOTA_GROUP}`, whose rules count every hit", other.name());
+                self.error(OVERRUN, what, "remove it, or write `overrun = count`");
+            }
+            return Overrun::Count;
+        }
+        let overrun = overrun.unwrap_or_default();
         if overrun == Overrun::Refuse {
             return overrun;
         }
         if overrun == Overrun::Annotate {
             self.refuse_for_canary(OVERRUN);
         }
-        if let algorithm @ (Kind::SlidingLog | Kind::Concurrency) = settings.algorithm() {
-            let (overrun, algorithm) = (overrun.name(), algorithm.name());
-            let what = format!("`{OVERRUN} = {overrun}` lets costs exceed the limit, which {algorithm} cannot");
-            self.error(OVERRUN, what, "remove it, or set another algorithm, such as `algorithm = sliding-window`");
-        }
+        self.refuse_exact_algorithms(OVERRUN, &format!("{OVERRUN} = {}", overrun.name()), settings);
         self.unsupported(OVERRUN, "denies hits that cost more than is left");
         self.warn_without_counter(OVERRUN, settings);
         overrun
+    }
+
+    /// Reports a setting that lets costs exceed the limit, if the rule's algorithm cannot count them.
+    fn refuse_exact_algorithms(&mut self, key: &str, written: &str, settings: Settings) {
+        if let algorithm @ (Kind::SlidingLog | Kind::Concurrency) = settings.algorithm() {
+            let what = format!("`{written}` lets costs exceed the limit, which {} cannot", algorithm.name());
+            self.error(key, what, "remove it, or set another algorithm, such as `algorithm = sliding-window`");
+        }
+    }
+
+    /// Returns the name of the rule's quota group. Reports settings that contradict it.
+    fn quota_group(&mut self, settings: Settings) -> Option<String> {
+        let group = self.name(QUOTA_GROUP)?;
+        self.refuse_exact_algorithms(QUOTA_GROUP, QUOTA_GROUP, settings);
+        if self.is_set_to(MATCH_POLICY, MatchPolicy::Canary.name()) {
+            let what = format!("`{MATCH_POLICY} = canary` contradicts `{QUOTA_GROUP}`: a canary does not answer");
+            self.error(MATCH_POLICY, what, "remove it, or write `matchPolicy = stop` in the last rule of the group");
+        }
+        if self.has(BLOCK_AFTER) {
+            let what = format!("`{BLOCK_AFTER}` counts denials, and a rule with `{QUOTA_GROUP}` denies nothing alone");
+            self.error(BLOCK_AFTER, what, "remove one of them");
+        }
+        if matches!(settings.quota(), Ok(Quota::Always { .. })) {
+            let what =
+                format!("the quota group {group} denies no request that matches this rule, which allows everything");
+            self.warning(QUOTA_GROUP, what, "give the rule a limit, or remove it");
+        }
+        self.unsupported(QUOTA_GROUP, "denies by this rule alone");
+        Some(group)
     }
 
     /// Reports a setting that adds a note to answers, if the rule is a canary.

@@ -55,6 +55,9 @@ pub fn fingerprint(rules: &[Rule]) -> String {
     for list in rules.iter().filter_map(|rule| rule.list.as_ref()) {
         hasher.write(format!("\n{:032x}", list.members.digest()).as_bytes());
     }
+    for descriptor in rules.iter().filter_map(|rule| rule.descriptor.as_ref()) {
+        hasher.write(format!("\n{descriptor:?}").as_bytes());
+    }
     format!("{:032x}", hasher.finish128().as_u128())
 }
 

@@ -6,6 +6,7 @@
 //! missing field counts as empty.
 
 use std::borrow::Cow;
+use std::iter;
 
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +23,8 @@ pub enum ActorFields {
     OneNetwork(Key, PrefixLengths),
     /// The fields in the rule's order.
     Several(Box<[FieldOfSeveral]>),
+    /// All entries of a descriptor, in their order. A text here is in place of the value of its entry.
+    Entries(Box<[Option<String>]>),
 }
 
 /// A field of an actor with several.
@@ -40,6 +43,9 @@ impl ActorFields {
         let prefix = |field: &str| {
             rule.actor_prefix.as_ref().filter(|prefix| prefix.field == field).map(|prefix| prefix.lengths)
         };
+        if let Some(descriptor) = &rule.descriptor {
+            return Self::Entries(descriptor.levels.iter().map(|level| level.shared.clone()).collect());
+        }
         match rule.actor_fields.as_slice() {
             [] => Self::None,
             [field] => match prefix(field) {
@@ -65,6 +71,12 @@ impl ActorFields {
         let fields = match self {
             Self::None | Self::One(_) => return Some(actor.to_owned()),
             Self::OneNetwork(_, lengths) => return lengths.canonical(actor),
+            Self::Entries(levels) => {
+                let (mut operation, mut canonical) = (Operation::new(), Vec::new());
+                read_pairs(actor, |key, value| operation.push(key, value))?;
+                self.write(&operation, &mut canonical);
+                return (operation.iter().len() == levels.len()).then(|| String::from_utf8(canonical).ok())?;
+            }
             Self::Several(fields) => fields,
         };
         let mut operation = parse_pairs(actor)?;
@@ -87,7 +99,8 @@ impl ActorFields {
     /// The first error of `spell`.
     pub fn respell<E>(&self, actor: &str, mut spell: impl FnMut(&str, &str) -> Result<String, E>) -> Result<String, E> {
         match self {
-            Self::None => Ok(actor.to_owned()),
+            // Checks have no descriptors.
+            Self::None | Self::Entries(_) => Ok(actor.to_owned()),
             Self::One(field) | Self::OneNetwork(field, _) => spell(field.as_str(), actor),
             Self::Several(fields) => {
                 let mut operation = parse_pairs(actor).unwrap_or_default();
@@ -123,23 +136,34 @@ impl ActorFields {
                     }
                 }
             }
+            Self::Entries(shared) => {
+                let mut shared = shared.iter();
+                let mut shown = |value| shared.next().and_then(Option::as_deref).map_or(value, str::as_bytes);
+                write_entries(operation.entries().map(|[key, value]| [key, shown(value)]), out);
+            }
         }
     }
 }
 
 /// Parses an actor's text form; `None` if it is invalid.
 fn parse_pairs(text: &str) -> Option<Operation> {
-    let (mut operation, mut rest) = (Operation::new(), text.trim().as_bytes());
+    let (mut operation, mut is_new) = (Operation::new(), true);
+    read_pairs(text, |key, value| is_new &= operation.set(key, value))?;
+    is_new.then_some(operation)
+}
+
+/// Calls `add` with each pair of an actor's text form; `None` if it is invalid.
+fn read_pairs(text: &str, mut add: impl FnMut(&str, &str)) -> Option<()> {
+    let mut rest = text.trim().as_bytes();
     while !rest.is_empty() {
         let [key, value] = read_pair(&mut rest)?;
-        let (key, value) = (str::from_utf8(&key).ok()?, str::from_utf8(&value).ok()?);
-        if operation.get(key).is_some() || !(rest.is_empty() || rest.starts_with(b" ")) {
+        if !(rest.is_empty() || rest.starts_with(b" ")) {
             return None;
         }
-        operation.set(key, value);
+        add(str::from_utf8(&key).ok()?, str::from_utf8(&value).ok()?);
         rest = rest.trim_ascii_start();
     }
-    Some(operation)
+    Some(())
 }
 
 /// Reads the first pair of an actor that has several fields.
@@ -147,6 +171,27 @@ pub fn read_pair<'a>(from: &mut &'a [u8]) -> Option<[Cow<'a, [u8]>; 2]> {
     let key = read_string(from)?;
     *from = from.strip_prefix(b"=")?;
     Some([key, read_string(from)?])
+}
+
+/// Appends the actor of a descriptor with these entries.
+pub fn write_entries<'a>(entries: impl Iterator<Item = [&'a [u8]; 2]>, out: &mut Vec<u8>) {
+    for (place, [key, value]) in entries.enumerate() {
+        if place > 0 {
+            out.push(b' ');
+        }
+        write_string(key, out);
+        out.push(b'=');
+        write_string(value, out);
+    }
+}
+
+/// Returns the entries in the actor of a descriptor.
+pub fn read_entries(mut actor: &[u8]) -> impl Iterator<Item = [Cow<'_, [u8]>; 2]> {
+    iter::from_fn(move || {
+        let pair = read_pair(&mut actor);
+        actor = actor.strip_prefix(b" ").unwrap_or_default();
+        pair
+    })
 }
 
 /// Reads a string that [`write_string`] has written.

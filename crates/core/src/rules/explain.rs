@@ -58,7 +58,8 @@ pub enum Finding {
         /// The rule's limit and cost.
         grants: Grants,
     },
-    /// It matches, and must allow the request together with others and the rule that answers; matching continues.
+    /// It matches, and it, or its quota group, must allow the request together with others and the rule that answers; matching
+    /// continues.
     MustAllow {
         /// The rule's limit and cost.
         grants: Grants,
@@ -112,6 +113,9 @@ pub struct Grants {
     /// The block or the allow that decides in place of both.
     #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
     pub actor_override: Option<ActorOverride>,
+    /// The rule's quota group.
+    #[serde(rename = "quotaGroup", skip_serializing_if = "Option::is_none")]
+    pub quota_group: Option<String>,
     /// The credits that the operation takes, if the rule has a `costField`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<u64>,
@@ -186,7 +190,12 @@ fn explain_with(
     exceptions: &impl Fn(usize, &Operation) -> ActorExceptions,
 ) -> Vec<ExplainedRule> {
     let mut explained = Vec::new();
-    for (index, (rule, compared)) in rules.rules().iter().zip(compared).enumerate() {
+    // Of the rules of a domain, which may be thousands, only one is considered.
+    let (compared, first, count) = match rules.find_in_domains(operation) {
+        Some(index) => (rules.rules(), index, 1),
+        None => (compared, 0, compared.len()),
+    };
+    for (index, (rule, compared)) in rules.rules().iter().zip(compared).enumerate().skip(first).take(count) {
         let finding = find(rule, compared, operation, || exceptions(index, operation));
         let ends = finding.ends();
         explained.push(ExplainedRule {
@@ -205,7 +214,9 @@ fn explain_with(
 
 /// Returns the finding for a rule. `compared` has its patterns for the operation. A key may have several.
 fn find(rule: &Rule, compared: &Rule, operation: &Operation, exceptions: impl FnOnce() -> ActorExceptions) -> Finding {
-    for (key, pattern) in &rule.operation {
+    // The tree of a domain has found its rule.
+    let pairs = if rule.descriptor.is_some() { &[][..] } else { &rule.operation };
+    for (key, pattern) in pairs {
         let Some(value) = operation.get(key) else { return Finding::KeyMissing { key: key.clone() } };
         if !compared.patterns(key).any(|pattern| pattern.matches(value)) {
             let (key, pattern, value) = (key.clone(), pattern.to_string(), value.to_owned());
@@ -232,7 +243,8 @@ fn find(rule: &Rule, compared: &Rule, operation: &Operation, exceptions: impl Fn
     let ActorExceptions { credits, actor_override } = exceptions();
     let actor_limit = credits.map(|credits| Settings { credit_limit: credits, ..rule.settings }.to_string());
     let cost = (!rule.takes_given_cost()).then_some(cost);
-    let grants = Grants { limit: rule.summary(), actor_limit, actor_override, cost, members };
+    let quota_group = rule.quota_group.clone();
+    let grants = Grants { limit: rule.summary(), actor_limit, actor_override, quota_group, cost, members };
     match rule.match_policy {
         MatchPolicy::Stop => Finding::Answers { grants },
         MatchPolicy::Canary => Finding::Canary { grants },
@@ -293,6 +305,9 @@ impl fmt::Display for Finding {
             Self::Answers { grants } => write!(f, "matches and answers: {grants}"),
             Self::Canary { grants } => {
                 write!(f, "matches as a canary: {grants}; takes credit, and matching continues")
+            }
+            Self::MustAllow { grants } if grants.quota_group.is_some() => {
+                write!(f, "matches with its quota group: {grants}; matching continues")
             }
             Self::MustAllow { grants } => write!(f, "matches and must allow: {grants}; matching continues"),
             Self::Refuses { reason } => write!(f, "matches, but the answer is an error: {reason}"),

@@ -462,6 +462,12 @@ pub fn rule_index(block: usize, word: u32, bit: u32) -> usize {
     block * RULES_PER_BLOCK + word as usize * RULES_PER_WORD + bit as usize
 }
 
+/// Returns the block, the word, and the bit in the word of the rule with this index: see [`rule_index`].
+pub fn place(index: usize) -> (usize, u32, u64) {
+    let word = index % RULES_PER_BLOCK / RULES_PER_WORD;
+    (index / RULES_PER_BLOCK, word as u32, 1 << (index % RULES_PER_WORD))
+}
+
 impl RuleBits {
     /// Creates the set of `indexes`, which must ascend and be below `rules`.
     pub fn new(indexes: &[u32], rules: usize) -> Self {

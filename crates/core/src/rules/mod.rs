@@ -6,6 +6,7 @@
 mod actor;
 mod address;
 mod condition;
+pub mod descriptor;
 pub mod diff;
 pub mod explain;
 mod matcher;
@@ -22,10 +23,11 @@ pub mod stacks;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use actor::{ActorFields, OverrideKind, read_pair};
+pub use actor::{ActorFields, OverrideKind, read_entries, read_pair, write_entries};
 pub use address::Address;
 pub(crate) use condition::NOT;
 pub use condition::{ActorPrefix, Condition, List, ListEntry, PrefixLengths};
+pub use descriptor::{Descriptor, DescriptorRules};
 pub use matcher::RuleSetError;
 pub use network::{Network, NetworkError};
 pub use operation::{Key, Operation};

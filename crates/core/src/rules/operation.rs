@@ -17,7 +17,7 @@ use std::ops::Range;
 /// The key for the domain of a gRPC request, which Envoy's Rate Limit Service sends apart from the other pairs.
 pub const DOMAIN: &str = "domain";
 
-/// The `key=value` pairs that a caller asks about, each key once. Reused from request to request, so that its buffers
+/// The `key=value` pairs that a caller asks about, each key once, unless they are the entries of a descriptor. Reused from request to request, so that its buffers
 /// keep their capacity.
 #[derive(Debug, Clone, Default)]
 pub struct Operation {
@@ -62,6 +62,13 @@ impl Operation {
     pub fn set(&mut self, key: &str, value: &str) -> bool {
         let (key, value) = (self.append(key), self.append(value));
         self.set_spans(key, value)
+    }
+
+    /// Adds a pair after the others, even if its key is known. Look-ups then find the first value.
+    pub fn push(&mut self, key: &str, value: &str) {
+        let (key, value) = (self.append(key), self.append(value));
+        let tag = Tag::new(self.text.get(key.start..).unwrap_or_default(), key.len());
+        self.pairs.push(Pair { tag, key, value });
     }
 
     /// Clears the operation and copies the text of a request. [`Operation::set_spans`] then adds its pairs, without
@@ -118,6 +125,13 @@ impl Operation {
     /// Returns the pairs, in the order of their keys' first appearance.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
         self.pairs.iter().map(|pair| (self.str(&pair.key), self.str(&pair.value)))
+    }
+
+    /// Returns the pairs as a descriptor has them: in their order, without the domain.
+    pub fn entries(&self) -> impl Iterator<Item = [&[u8]; 2]> {
+        let domain = self.place(Tag::new(DOMAIN.as_bytes(), DOMAIN.len()), DOMAIN.as_bytes());
+        let others = self.pairs.iter().enumerate().filter(move |(place, _)| Some(*place) != domain);
+        others.map(|(_, pair)| [self.bytes(&pair.key), self.bytes(&pair.value)])
     }
 
     #[inline]

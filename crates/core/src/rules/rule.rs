@@ -11,15 +11,18 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use self::setting_name::{
     ACTOR_FIELD, ACTOR_PREFIX, ALGORITHM, ANNOTATE_AT, BLOCK_AFTER, BLOCK_FACTOR, BLOCK_FORGET, BLOCK_MAX,
     BLOCK_SECONDS, BLOCK_WINDOW, BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, LIMIT, LIST,
-    MATCH_POLICY, MIDNIGHT, NETWORKS, OVERRUN, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE,
-    UNLIMITED, UTC, WINDOW,
+    MATCH_POLICY, MIDNIGHT, NETWORKS, OVERRUN, QUOTA_GROUP, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS,
+    TIMEZONE, UNLIMITED, UTC, WINDOW,
 };
+use super::operation::DOMAIN;
 use super::{
-    ActorPrefix, Condition, NOT, Operation, Pattern, Penalty, PrefixLengths, Quota, Seconds, Settings, operation,
+    ActorPrefix, Condition, Descriptor, NOT, Operation, Pattern, Penalty, PrefixLengths, Quota, Seconds, Settings,
+    operation,
 };
 use crate::algorithm::{CalendarId, Concurrency, Kind, Limit};
 use crate::calendar::Calendar;
@@ -56,6 +59,7 @@ pub mod setting_name {
         COST_FIELD = "costField",
         OVERRUN = "overrun",
         ANNOTATE_AT = "annotateAt",
+        QUOTA_GROUP = "quotaGroup",
         HOLD_FIELD = "holdField",
         COUNTER = "counter",
         BLOCK_AFTER = "blockAfter",
@@ -139,6 +143,9 @@ pub struct Rule {
     pub overrun: Overrun,
     /// Percentage of the limit beyond which answers say that the rule is exceeded: from 1 to 99.
     pub annotate_at: Option<u8>,
+    /// The quota group. Each of its rules counts a hit, as with [`Overrun::Count`], and the group denies the hit only if all of them
+    /// would that the hit matches.
+    pub quota_group: Option<String>,
     /// For concurrency limits, the request field that names the lease of a gateway's request.
     pub hold_field: Option<String>,
     /// The name under which usage is kept, so that other rules may share it and the limit may change.
@@ -151,6 +158,9 @@ pub struct Rule {
     pub label: Option<String>,
     /// The operator's text for people. divvy does not interpret it.
     pub comment: Option<String>,
+    /// The further properties of ratelimit's limit, if this is one. Its operation is then the path to it, for people: only a
+    /// domain's tree decides what matches.
+    pub descriptor: Option<Arc<Descriptor>>,
     /// Line of the file where the rule begins, from 1.
     pub line: usize,
 }
@@ -164,6 +174,11 @@ impl Rule {
     /// Returns whether this rule matches every request.
     pub fn is_default(&self) -> bool {
         self.operation.is_empty()
+    }
+
+    /// Returns the match policy of the rule if its file gives none.
+    pub fn default_match_policy(&self) -> MatchPolicy {
+        if self.quota_group.is_some() && !self.is_default() { MatchPolicy::And } else { MatchPolicy::default() }
     }
 
     /// Returns the pattern for the value of `key`; `None` if the rule does not name the key.
@@ -193,7 +208,10 @@ impl Rule {
     /// another pair with the same key, which no operation has.
     pub(crate) fn match_pairs(&self) -> Vec<(&str, Cow<'_, str>)> {
         let conditions = self.conditions().map(|condition| (condition.field.as_str(), condition.key_text().into()));
-        let mut pairs: Vec<_> = self.pairs().map(|(key, text)| (key, text.into())).chain(conditions).collect();
+        // The order of a path's keys matters.
+        let path = self.descriptor.iter().map(|descriptor| (DOMAIN, descriptor.full_key.as_str().into()));
+        let pairs = self.pairs().map(|(key, text)| (key, text.into()));
+        let mut pairs: Vec<_> = pairs.chain(conditions).chain(path).collect();
         pairs.sort_unstable();
         pairs
     }
@@ -262,6 +280,11 @@ impl Rule {
         self.annotates() && u128::from(used) * 100 > u128::from(capacity) * u128::from(percent)
     }
 
+    /// Returns the fields that name its actors in the name of its counter. The actors of descriptors name all fields themselves.
+    pub fn counter_fields(&self) -> &[String] {
+        if self.descriptor.is_some() { &[] } else { &self.actor_fields }
+    }
+
     /// Returns `actorField` as a rules file writes it.
     pub fn actor_field(&self) -> Option<String> {
         (!self.actor_fields.is_empty()).then(|| self.actor_fields.join(", "))
@@ -302,8 +325,9 @@ impl Rule {
             Overrun::Count => Some("counting denied hits".to_owned()),
             Overrun::Annotate => Some("denying none".to_owned()),
         };
+        let group = self.quota_group.as_ref().map(|group| format!("in the quota group {group}"));
         let annotated = self.annotate_at.map(|percent| format!("with a note beyond {percent} %"));
-        cost.into_iter().chain(overrun).chain(annotated)
+        cost.into_iter().chain(overrun).chain(group).chain(annotated)
     }
 
     /// Returns the credits that `operation` takes from this rule: the `given` cost, or else the value of the rule's
@@ -341,7 +365,7 @@ impl Rule {
         let Quota::Limited(limit) = self.quota else { return None };
         Some(match &self.counter {
             Some(counter) => {
-                let (rhythm, actor_fields) = (self.settings.rhythm(), &self.actor_fields);
+                let (rhythm, actor_fields) = (self.settings.rhythm(), self.counter_fields());
                 Identity::Named { counter, rhythm, actor_fields, actor_prefix: self.actor_prefix.as_ref() }
             }
             None => Identity::Unnamed {
@@ -402,8 +426,13 @@ impl Rule {
             (ACTOR_FIELD, fields.cloned().map(SettingValue::Fields), false),
             (ACTOR_PREFIX, self.actor_prefix.as_ref().map(prefix), false),
             (COST_FIELD, text(&self.cost_field), false),
-            (OVERRUN, if self.overrun == Overrun::default() { None } else { word(self.overrun.name()) }, false),
+            (
+                OVERRUN,
+                if self.overrun == Overrun::default() { None } else { word(self.overrun.name()) },
+                self.quota_group.is_some(),
+            ),
             (ANNOTATE_AT, self.annotate_at.and_then(|percent| number(&percent)), false),
+            (QUOTA_GROUP, text(&self.quota_group), false),
             (HOLD_FIELD, text(&self.hold_field), false),
             (COUNTER, text(&self.counter), false),
             (BLOCK_AFTER, of_penalty(|penalty| penalty.after), false),
@@ -412,7 +441,7 @@ impl Rule {
             (BLOCK_FACTOR, of_penalty(Penalty::growth), is_implied(|penalty| penalty.factor)),
             (BLOCK_MAX, of_penalty(Penalty::max_seconds), is_implied(|penalty| penalty.max)),
             (BLOCK_FORGET, of_penalty(Penalty::forget_seconds), is_implied(|penalty| penalty.forget)),
-            (MATCH_POLICY, word(self.match_policy.name()), self.match_policy == MatchPolicy::default()),
+            (MATCH_POLICY, word(self.match_policy.name()), self.match_policy == self.default_match_policy()),
             (LABEL, text(&self.label), false),
             (COMMENT, text(&self.comment), false),
         ];

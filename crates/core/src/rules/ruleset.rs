@@ -4,17 +4,22 @@ use std::borrow::Cow;
 use std::iter::FusedIterator;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::descriptor::{self, DescriptorRules};
 use super::matcher::{self, INDEXED_KEYS, Matcher, RuleSetError, Selection};
 use super::operation::{Key, Values};
-use super::{Condition, MatchPolicy, Operation, Pattern, Rule, Spellings};
+use super::{Condition, Descriptor, MatchPolicy, Operation, Pattern, Rule, Spellings};
 
 /// All rules in their order of precedence, compiled. Immutable: a reload creates another `RuleSet`.
 ///
 /// The default one is empty, and matches nothing.
 #[derive(Debug, Default)]
 pub struct RuleSet {
+    /// The rules of the file, then those of ratelimit's domains.
     rules: Vec<Rule>,
+    /// Finds the rules of the file.
     matcher: Matcher,
+    /// Finds the rules of ratelimit's domains, if there are any.
+    domains: Option<Box<DescriptorRules>>,
     /// The rules in the spelling of normalized operations, if it differs.
     normalized: Option<Box<RuleSet>>,
     spellings: Spellings,
@@ -25,6 +30,7 @@ pub struct RuleSet {
 #[derive(Debug, Default)]
 pub struct Scratch {
     selection: Selection,
+    descriptor: descriptor::Buffers,
 }
 
 impl RuleSet {
@@ -40,7 +46,48 @@ impl RuleSet {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let matcher = Matcher::new(&rules, INDEXED_KEYS)?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed) + 1;
-        Ok(Self { rules, matcher, normalized: None, spellings: Spellings::default(), number })
+        Ok(Self { rules, matcher, domains: None, normalized: None, spellings: Spellings::default(), number })
+    }
+
+    /// Adds ratelimit's domains. Operations with one of them see only its rules, which come after the others.
+    ///
+    /// # Errors
+    /// There are too many rules.
+    pub fn with_domains(mut self, mut domains: DescriptorRules) -> Result<Self, RuleSetError> {
+        if domains.is_empty() {
+            return Ok(self);
+        }
+        domains.move_rules_to(&mut self.rules);
+        if u32::try_from(self.rules.len()).is_err() {
+            return Err(RuleSetError::TooManyRules);
+        }
+        self.domains = Some(Box::new(domains));
+        Ok(self)
+    }
+
+    /// Returns the rules of the file, without those of ratelimit's domains.
+    pub fn file_rules(&self) -> &[Rule] {
+        let end = self.domains.as_ref().map_or(self.rules.len(), |domains| domains.first());
+        self.rules.get(..end).unwrap_or_default()
+    }
+
+    /// Returns the same rules of the file with other domains.
+    ///
+    /// # Errors
+    /// There are too many rules.
+    pub fn replace_domains(&self, domains: DescriptorRules) -> Result<Self, RuleSetError> {
+        Self::new(self.file_rules().to_vec())?.with_spellings(&self.spellings)?.with_domains(domains)
+    }
+
+    /// Returns whether these rules answer every operation as `other` does.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let shape = |rules: &Self| rules.domains.as_ref().map(|domains| domains.shape());
+        self.rules == other.rules && shape(self) == shape(other)
+    }
+
+    /// Returns the domains of ratelimit.
+    pub fn domains(&self) -> Option<&DescriptorRules> {
+        self.domains.as_deref()
     }
 
     /// Compares the values of normalized operations with patterns that are normalized, too.
@@ -79,11 +126,41 @@ impl RuleSet {
     /// first stop rule.
     #[inline]
     pub fn matches<'a>(&'a self, operation: &Operation, scratch: &'a mut Scratch) -> Matches<'a> {
+        if let Some(domains) = &self.domains
+            && let Some(found) = domains.find(operation, &mut scratch.descriptor)
+        {
+            return self.only(found, &scratch.selection);
+        }
         match &self.normalized {
             Some(normalized) if operation.is_normalized => {
                 self.matches_normalized(&normalized.matcher, operation, scratch)
             }
             _ => self.matches_values(&self.matcher, operation, scratch),
+        }
+    }
+
+    /// Returns the index of the rule of ratelimit's domains that applies to `operation`. `None` if it has none of the domains.
+    pub(super) fn find_in_domains(&self, operation: &Operation) -> Option<usize> {
+        self.domains.as_ref()?.find(operation, &mut descriptor::Buffers::default())
+    }
+
+    /// Returns the further properties of ratelimit's limit for `operation`; `None` if it has no limit there.
+    pub fn descriptor(&self, operation: &Operation) -> Option<&Descriptor> {
+        self.rules.get(self.find_in_domains(operation)?)?.descriptor.as_deref()
+    }
+
+    /// Returns the rule with this index alone.
+    fn only<'a>(&'a self, index: usize, selection: &'a Selection) -> Matches<'a> {
+        let (block, word, bits) = matcher::place(index);
+        Matches {
+            rules: self,
+            matcher: &self.matcher,
+            selection,
+            next_block: block + 1,
+            words: 0,
+            word,
+            bits,
+            special: None,
         }
     }
 

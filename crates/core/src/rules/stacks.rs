@@ -94,15 +94,21 @@ impl<'a, G: Hash + Eq> EarlierRules<'a, G> {
 /// Finds two rules, by their indexes, that share a named counter and that one request may match. It would be counted
 /// twice.
 pub(crate) fn find_double_counts(rules: &[Rule]) -> Vec<(usize, usize)> {
-    fn counter(rule: &Rule) -> Option<&str> {
-        rule.counter.as_deref().filter(|_| rule.identity().is_some())
-    }
-    let sharing = EarlierRules::new(rules, counter);
-    let twice = |(index, rule): (usize, &Rule)| {
-        let counter = counter(rule)?;
-        sharing.find((index, rule), sharing.groups.get(counter)).map(|earlier| (earlier, index))
+    find_sharing(rules, |rule| rule.counter.as_deref().filter(|_| rule.identity().is_some()))
+}
+
+/// Finds two rules, by their indexes, that share a quota group and that one request may match.
+pub(crate) fn find_quota_partners(rules: &[Rule]) -> Vec<(usize, usize)> {
+    find_sharing(rules, |rule| rule.quota_group.as_deref())
+}
+
+/// Finds two rules, by their indexes, that have the same `name` and that one request may match.
+fn find_sharing<'a>(rules: &'a [Rule], name: fn(&'a Rule) -> Option<&'a str>) -> Vec<(usize, usize)> {
+    let sharing = EarlierRules::new(rules, name);
+    let partner = |(index, rule): (usize, &'a Rule)| {
+        sharing.find((index, rule), sharing.groups.get(name(rule)?)).map(|earlier| (earlier, index))
     };
-    rules.iter().enumerate().filter_map(twice).collect()
+    rules.iter().enumerate().filter_map(partner).collect()
 }
 
 /// Returns whether `stop` matches every request that matches both other rules. Only checks whether, for each key, one

@@ -8,14 +8,16 @@ use std::sync::Arc;
 use super::effects::{Intent, hit};
 use super::entries::{Entries, IdempotencyKey, OpenGroup, Payload, Together};
 use super::{Group, Mark, Part, Plan, Request, Source, Terms};
-use crate::active_rules::ActiveRules;
+use crate::active_rules::{ActiveRules, RuleCounter};
 use crate::refusal::{MAX_ID_TEXT, MAX_IDEMPOTENCY_KEY, Refusal, RefusedMember};
 use crate::register::overrides::{Applicable, Everywhere};
 use crate::store::key::{self, Prefix, Space};
 use crate::store::{Action, Entry};
 use divvy_core::algorithm::{Ask, Limit, Outcome, ReservationAsk};
 use divvy_core::clock::Timestamp;
-use divvy_core::rules::{MatchPolicy, Operation, OverrideKind, ResolvedScope, RuleSet, Scope, Scratch};
+use divvy_core::rules::{
+    MatchPolicy, Operation, OverrideKind, ResolvedScope, RuleSet, Scope, Scratch, Settings, write_entries,
+};
 
 /// Builds plans, one after the other. Its buffers keep their capacity: see [`PlanBuilder::reuse`].
 #[derive(Debug, Default)]
@@ -25,7 +27,7 @@ pub struct PlanBuilder {
     pub(super) scope: Option<ResolvedScope>,
     /// The group that is being formed.
     pub(super) group: Option<Box<OpenGroup>>,
-    /// The idempotency key of the requests that are being added.
+    /// The idempotency key of the requests that are being added, or of the counts of a reservation.
     pub(super) key: Option<Box<IdempotencyKey>>,
     /// Maximum TTL of reservations (seconds).
     pub(super) max_reservation_ttl: u32,
@@ -111,6 +113,11 @@ impl PlanBuilder {
         entries.filter(makes_one).map(|entry| entry.key_in(&self.plan.batch.keys).into()).collect()
     }
 
+    /// Returns the rules of the plan.
+    pub fn rules(&self) -> Option<&RuleSet> {
+        self.plan.active.as_deref().map(|active| &active.rules)
+    }
+
     /// Returns the plan as it is so far.
     pub fn plan(&self) -> &Plan {
         &self.plan
@@ -143,7 +150,7 @@ impl PlanBuilder {
             Ok(()) => {
                 self.plan.hits += u64::from(intent.is_hit());
                 let members = first..self.plan.members.len();
-                Request::Rules { members, is_idempotent: self.key.is_some() }
+                Request::Rules { members, is_idempotent: self.key.is_some() && terms.is_none() }
             }
             Err(refusal) => {
                 self.plan.batch.truncate(entries);
@@ -171,6 +178,44 @@ impl PlanBuilder {
     /// have, without debt. Blocks and allows decide first: those of all rules, and of the rules in whose place the limit is. `intent` is [`Intent::Leave`] or a hit. A cost of 0 means the same as for
     /// [`PlanBuilder::add`].
     pub fn add_limited(&mut self, operation: &Operation, limit: Limit, intent: Intent, cost: u64) {
+        let prefix = Prefix::new(Space::Rule, operation.iter(), &limit);
+        self.add_own(operation, intent, cost, hit(cost), |key| {
+            prefix.write_key("", key);
+            limit
+        });
+    }
+
+    /// Adds a request for `cost` credits of the counter `name` that the entries of `operation` have in ratelimit's domains, under
+    /// a limit with `settings` of its own. It counts even if it is denied. Otherwise the same as [`PlanBuilder::add_limited`].
+    pub fn add_tallied(&mut self, operation: &Operation, name: &str, settings: Settings, intent: Intent, cost: u64) {
+        let names = self.plan.active.as_ref().map(|active| active.counter_names).unwrap_or_default();
+        let Some(counter) = RuleCounter::of_descriptor(name, settings, names) else {
+            return self.add_barred(operation, NonZeroU64::MIN, intent);
+        };
+        let now = self.plan.now();
+        self.add_own(operation, intent, cost, Ask::Tally { cost }, |key| {
+            counter.write_actor(operation, key);
+            counter.limit_at(now)
+        });
+    }
+
+    /// Notes for ratelimit's statistics that the last request is a hit of this cost under a limit of its own.
+    pub fn note_own_hit(&mut self, operation: &Operation, cost: u64) {
+        let Some(request) = self.plan.requests.len().checked_sub(1) else { return };
+        let pairs = operation.iter().map(|(key, value)| [key.as_bytes(), value.as_bytes()]);
+        self.plan.own_hits.push(request, cost, |out| write_entries(pairs, out));
+    }
+
+    /// Adds a request under a limit of its own. A hit takes `ask`, and `write_key` writes the counter's key, and returns the
+    /// limit.
+    fn add_own(
+        &mut self,
+        operation: &Operation,
+        intent: Intent,
+        cost: u64,
+        ask: Ask,
+        write_key: impl FnOnce(&mut Vec<u8>) -> Limit,
+    ) {
         if self.scope.is_some() {
             return self.add_refused(Refusal::OutOfScope);
         }
@@ -180,21 +225,16 @@ impl PlanBuilder {
             let outcome = Outcome { reset_ns: ends_ns.unwrap_or(0), retry_ns: ends_ns, ..Outcome::default() };
             return self.add_answered(outcome, intent);
         }
-        let prefix = Prefix::new(Space::Rule, operation.iter(), &limit);
-        let write_key = |key: &mut Vec<u8>| {
-            prefix.write_key("", key);
-            Some(limit)
-        };
         let ask = match (intent, exception) {
             (Intent::Leave, _) => Ask::Refund { cost },
             // An allow is never denied.
             (_, Some(_)) => Ask::Count { cost },
-            (_, None) => hit(cost),
+            (_, None) => ask,
         };
         let Self { plan, group, key, .. } = self;
         let now = plan.now();
         let mut entries = Entries { batch: &mut plan.batch, group: group.as_deref_mut(), key: key.as_deref_mut() };
-        let entry = entries.add(Action::Ask(ask), now, false, write_key);
+        let entry = entries.add(Action::Ask(ask), now, false, |key| Some(write_key(key)));
         plan.requests.extend(entry.map(Request::OwnLimit));
     }
 

@@ -44,6 +44,7 @@ impl Intent {
 pub struct RuleKind {
     pub counter: Counter,
     pub overrun: Overrun,
+    pub is_in_quota_group: bool,
     /// Whether each request costs one credit (`costField = none`).
     pub counts_requests: bool,
     pub is_canary: bool,
@@ -74,6 +75,7 @@ impl RuleKind {
         Self {
             counter,
             overrun: rule.overrun,
+            is_in_quota_group: rule.quota_group.is_some(),
             counts_requests: rule.counts_requests(),
             is_canary: rule.match_policy == MatchPolicy::Canary,
         }
@@ -136,7 +138,7 @@ pub fn treatment(intent: Intent, rule: RuleKind, cost: Cost, modes: Modes) -> Tr
 
 /// Returns the effect on a rule that counts credits, or nothing.
 fn credit_treatment(intent: Intent, rule: RuleKind, cost: u64, modes: Modes) -> Treatment {
-    let RuleKind { counter, overrun, counts_requests, is_canary } = rule;
+    let RuleKind { counter, overrun, is_in_quota_group, counts_requests, is_canary } = rule;
     let has_debt = overrun == Overrun::Debt;
     let counts_denials = matches!(overrun, Overrun::Count | Overrun::Annotate);
     let has_no_part = counts_requests || modes.frees_leases || counter == Counter::None;
@@ -159,8 +161,8 @@ fn credit_treatment(intent: Intent, rule: RuleKind, cost: u64, modes: Modes) -> 
         }
         Intent::Hit | Intent::Enter | Intent::EnterOrCharge if counts_denials => Treatment::Ask(Ask::Tally { cost }),
         Intent::Hit | Intent::Enter | Intent::EnterOrCharge => Treatment::Ask(hit(cost)),
-        // It must not be denied.
-        Intent::Reserve if overrun == Overrun::Annotate => Treatment::Ask(Ask::Tally { cost }),
+        // The rule alone must not deny it.
+        Intent::Reserve if overrun == Overrun::Annotate || is_in_quota_group => Treatment::Ask(Ask::Tally { cost }),
         // Rules that count requests count this one. Canaries count its credits.
         Intent::Reserve if counts_requests || is_canary => Treatment::Ask(hit(cost)),
         Intent::Reserve if counter == Counter::Log => Treatment::Refused(Refusal::CountsEvents),

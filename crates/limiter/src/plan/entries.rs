@@ -55,7 +55,7 @@ impl Entries<'_> {
         write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
     ) -> Option<usize> {
         let entry = match (&mut self.key, action) {
-            (Some(key), Action::Ask(ask)) => key.push(ask, self.batch, write_key),
+            (Some(key), Action::Ask(ask)) if key.covers(ask, is_canary) => key.push(ask, self.batch, write_key),
             // Other actions are repeatable without a record.
             _ => self.batch.push_if(action, at, write_key),
         };
@@ -68,7 +68,7 @@ impl Entries<'_> {
     /// Returns whether the group already contains another request for this entry's counter or for one of its leases.
     pub fn has_other_lease(&self, entry: usize) -> bool {
         let (Some(group), Some(key)) = (&self.group, self.batch.key_at(entry)) else { return false };
-        if group.apart.binary_search(&entry).is_ok() {
+        if group.is_apart(entry) {
             return false;
         }
         let is_other = |known: &[u8]| known != key && record_key::bucket(known) == record_key::bucket(key);
@@ -79,38 +79,35 @@ impl Entries<'_> {
 impl OpenGroup {
     /// Returns the indexes of the group's entries.
     pub fn entries(&self, batch: &Batch) -> impl Iterator<Item = usize> {
-        (self.start.entries..batch.len()).filter(|entry| self.apart.binary_search(entry).is_err())
+        (self.start.entries..batch.len()).filter(|entry| !self.is_apart(*entry))
+    }
+
+    /// Returns whether the entry takes effect apart from the group.
+    fn is_apart(&self, entry: usize) -> bool {
+        self.apart.binary_search(&entry).is_ok()
     }
 
     /// Decides whether the batch's last entry belongs to the group. A canary stays apart, and so does a tally, and a settlement that
-    /// is a request of its own. If the group already has an entry for the same counter, both become one, under the lower limit.
-    /// Returns the index of the entry.
+    /// is a request of its own. If the group already has an entry for the same counter, both become one, under the lower limit, and so
+    /// do tallies of one request. Returns the index of the entry.
     fn admit(&mut self, last: usize, is_canary: bool, batch: &mut Batch) -> usize {
         let Some(Entry { limit, action, .. }) = batch.entry(last).cloned() else { return last };
         let key = batch.key_at(last).unwrap_or_default();
-        if is_canary || action.is_tally() || (action.is_settlement() && self.together == Together::Summed) {
-            // One request counts once.
-            let is_same = |entry: &&usize| {
-                let is_tally = |entry: &Entry| action.is_tally() && entry.action.is_tally();
-                batch.key_at(**entry) == Some(key) && batch.entry(**entry).is_some_and(is_tally)
-            };
-            let known = self.apart.iter().find(is_same).filter(|_| !is_canary && self.together == Together::AsOne);
-            let Some(known) = known.copied() else {
-                self.apart.push(last);
-                return last;
-            };
-            batch.truncate(last);
-            if let Some(entry) = batch.entries.get_mut(known) {
-                entry.action = merge(entry.action, action, self.together);
-            }
-            return known;
-        }
+        let is_apart = is_canary || action.is_tally() || (action.is_settlement() && self.together == Together::Summed);
         // Each idempotent request has a record of its own.
         let is_idempotent = matches!(action, Action::Idempotent { .. });
         let is_same =
             |known: &[u8]| known == key || (is_idempotent && record_key::bucket(known) == record_key::bucket(key));
-        let is_known = |entry: &usize| *entry != last && batch.key_at(*entry).is_some_and(is_same);
-        let Some(known) = self.entries(batch).find(is_known) else { return last };
+        let is_known = |entry: &usize| {
+            let has_same_action = |known: &Entry| known.action.is_tally() == action.is_tally();
+            self.is_apart(*entry) == is_apart
+                && batch.entry(*entry).is_some_and(has_same_action)
+                && batch.key_at(*entry).is_some_and(is_same)
+        };
+        let counts_alone = is_canary || (is_apart && self.together == Together::Summed);
+        let known = (self.start.entries..last).find(is_known).filter(|_| !counts_alone);
+        self.apart.extend(Some(last).filter(|_| is_apart && known.is_none()));
+        let Some(known) = known else { return last };
         batch.truncate(last);
         if let Some(entry) = batch.entries.get_mut(known) {
             // No limit denies a hit of an allowed actor.
@@ -182,6 +179,18 @@ pub(super) struct IdempotencyKey {
 }
 
 impl IdempotencyKey {
+    /// Returns the key under which a reservation with the client's own id counts where it sets nothing aside. The id with other terms
+    /// has another key, because it may name the next reservation.
+    pub fn of_reservation(id: &[u8], credits: u64, ttl_seconds: Option<u32>) -> Self {
+        let key = [&credits.to_le_bytes()[..], &ttl_seconds.unwrap_or(0).to_le_bytes(), id].concat();
+        Self { intent: Intent::Reserve, key, fingerprint: 0, records: HashMap::new() }
+    }
+
+    /// Returns whether the ask needs a record. In the group of a reservation, its record stands for what is taken.
+    fn covers(&self, ask: Ask, is_canary: bool) -> bool {
+        self.intent != Intent::Reserve || is_canary || matches!(ask, Ask::Tally { .. } | Ask::Count { .. })
+    }
+
     /// Adds an ask with a record of its answer. See [`Batch::push_if`].
     ///
     /// If several hits or several rules use the same counter, it gets a record of each.
@@ -204,11 +213,12 @@ impl IdempotencyKey {
 }
 
 /// Returns the first letter of the record ids for this intent. Charges have other ids than hits, because a charge may
-/// use the same key as the hit before it.
+/// use the same key as the hit before it. A reservation's id is no idempotency key.
 pub(super) fn letter(intent: Intent) -> u8 {
     match intent {
         Intent::Charge => b'c',
         Intent::Refund => b'r',
+        Intent::Reserve => b's',
         _ => b'h',
     }
 }

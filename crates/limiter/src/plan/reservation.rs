@@ -15,6 +15,7 @@ use base64_simd::URL_SAFE_NO_PAD;
 
 use super::builder::PlanBuilder;
 use super::effects::{Intent, Settlement};
+use super::entries::IdempotencyKey;
 use super::{Request, SettledRecord, Terms, is_client_id, write_client_record_id};
 use crate::active_rules::ActiveRules;
 use crate::refusal::{BadReservationId, MAX_ID_TEXT, MAX_TOGETHER, Refusal};
@@ -79,7 +80,10 @@ impl PlanBuilder {
         }
         let terms = Terms { ttl_seconds: reserve.ttl_seconds, max_ttl_seconds, record_id, is_clamped };
         let start = self.plan.mark();
+        self.key =
+            reserve.id.map(|id| Box::new(IdempotencyKey::of_reservation(id, reserve.credits, reserve.ttl_seconds)));
         self.add_under(operation, Intent::Reserve, Some(reserve.credits), Some(&terms));
+        self.key = None;
         self.record_id = terms.record_id;
         if self.group.is_none() && self.id_length(self.plan.len() - 1) > MAX_ID_TEXT {
             self.plan.return_to(start);

@@ -8,9 +8,9 @@ use std::cell::Cell;
 
 use super::builder::PlanBuilder;
 use super::effects::{Cost, Intent, Modes, RuleKind, Treatment, hit, treatment};
-use super::entries::Entries;
+use super::entries::{Entries, Together};
 use super::{
-    Block, FixedActors, Group, Member, Part, Plan, Purpose, Source, Terms, is_client_id, write_client_record_id,
+    Block, FixedActors, Group, Member, Part, Plan, Purpose, Source, Terms, Veto, is_client_id, write_client_record_id,
 };
 use crate::active_rules::{ActiveRules, RuleCounter};
 use crate::refusal::Refusal;
@@ -19,7 +19,7 @@ use crate::store::Action;
 use crate::store::record_key::{self, RecordSpace};
 use divvy_core::algorithm::{Ask, Limit, ReservationAsk};
 use divvy_core::clock::Timestamp;
-use divvy_core::rules::{MAX_STACK, MatchPolicy, Operation, OverrideKind, Overrun, Quota, Rule, Scratch};
+use divvy_core::rules::{ActorFields, MAX_STACK, MatchPolicy, Operation, OverrideKind, Overrun, Quota, Rule, Scratch};
 
 /// The answer to an actor that may take nothing.
 const NOTHING: Source = Source::Fixed { allowed: false, credit: 0 };
@@ -93,7 +93,7 @@ impl PlanBuilder {
                 MatchPolicy::Stop if is_alone => return context.ask(part, rule, members),
                 MatchPolicy::And | MatchPolicy::Stop => {
                     answering += 1;
-                    if rule.overrun == Overrun::Count && part.action.is_tally() && members.entries.group.is_some() {
+                    if part.action.is_tally() && !may_tally(rule, &members.entries) {
                         return Err(Refusal::CountsDenials(rule.to_string()));
                     }
                     // Usage that has already happened counts even if another rule denies.
@@ -113,6 +113,15 @@ impl PlanBuilder {
             _ if answering > MAX_STACK => Err(Refusal::TooManyRules),
             _ => context.ask_stack(stack, first, members),
         }
+    }
+}
+
+/// Returns whether the rule may count a hit that the rest of an open group denies, although it may deny what the rest counts. A quota group
+/// does so for the operations of one request, as in a stack.
+fn may_tally(rule: &Rule, entries: &Entries<'_>) -> bool {
+    match (&entries.group, rule.overrun) {
+        (None, _) | (_, Overrun::Annotate) => true,
+        (Some(group), _) => rule.quota_group.is_some() && group.together == Together::AsOne,
     }
 }
 
@@ -192,7 +201,8 @@ impl Context<'_> {
         }
         // A canary that always denies, such as for an actor whose own limit is 0, denies nothing.
         let denies = |member: &Member| {
-            !member.is_canary && matches!(member.source, Source::Fixed { allowed: false, .. } | Source::Blocked(_))
+            let never_allows = matches!(member.source, Source::Fixed { allowed: false, .. } | Source::Blocked(_));
+            never_allows && !member.is_canary && member.veto != Veto::WithGroup
         };
         let is_denied = members.list.iter().skip(first).any(denies);
         if let Some(group) = &mut members.entries.group {
@@ -264,13 +274,28 @@ impl Context<'_> {
 
     #[inline]
     fn push_member(&self, index: usize, rule: &Rule, action: Action, source: Source, members: &mut Members<'_>) {
-        if let (Source::Fixed { .. } | Source::Blocked(_), Some(of_rule)) = (source, self.active.tops.get(index)) {
-            let write_actor = |out: &mut Vec<u8>| of_rule.actor.write(self.operation, out);
-            members.fixed_actors.push(members.list.len(), write_actor);
+        if let Source::Fixed { .. } | Source::Blocked(_) = source {
+            self.note_actor(index, rule, action, members);
         }
         let is_canary = rule.match_policy == MatchPolicy::Canary;
-        let annotates = rule.overrun == Overrun::Annotate;
-        members.list.push(Member { rule: index, is_canary, annotates, purpose: self.purpose(action), source });
+        let veto = match (rule.overrun, &rule.quota_group, source) {
+            (_, Some(_), Source::Fixed { .. } | Source::Entry(_)) => Veto::WithGroup,
+            (Overrun::Annotate, ..) => Veto::None,
+            _ => Veto::Alone,
+        };
+        members.list.push(Member { rule: index, is_canary, veto, purpose: self.purpose(action), source });
+    }
+
+    /// Notes the actor and the cost of a member without an entry, if they count.
+    #[inline(never)]
+    fn note_actor(&self, index: usize, rule: &Rule, action: Action, members: &mut Members<'_>) {
+        let actor = match self.active.tops.get(index) {
+            Some(of_rule) => Cow::Borrowed(&of_rule.actor),
+            None if self.active.has_statistics(index) => Cow::Owned(ActorFields::of(rule)),
+            None => return,
+        };
+        let write_actor = |out: &mut Vec<u8>| actor.write(self.operation, out);
+        members.fixed_actors.push(members.list.len(), credits(action), write_actor);
     }
 
     /// Returns the block or the allow that decides about the action on the rule. Neither prevents usage from being counted,
@@ -288,14 +313,7 @@ impl Context<'_> {
     #[inline(never)]
     fn count_allowed(&self, part: Part, rule: &Rule, entries: &mut Entries<'_>) -> (Action, Source) {
         let is_canary = rule.match_policy == MatchPolicy::Canary;
-        let cost = match part.action {
-            Action::Ask(Ask::Take { cost } | Ask::Overdraw { cost } | Ask::Charge { cost } | Ask::Tally { cost }) => {
-                cost
-            }
-            Action::Reservation(ReservationAsk::Reserve { credits, .. }) => credits,
-            _ => 0,
-        };
-        let action = Action::Ask(Ask::Count { cost });
+        let action = Action::Ask(Ask::Count { cost: credits(part.action) });
         let source = match self.active.counter(part.rule) {
             Some(counter) => {
                 let write_key = |key: &mut Vec<u8>| self.write_key(counter, action, key);
@@ -371,6 +389,14 @@ impl Context<'_> {
             Intent::Refund | Intent::Leave => Purpose::Refund,
             Intent::Peek | Intent::Forget => Purpose::Other,
         }
+    }
+}
+
+/// Returns the credits that the action takes or sets aside.
+fn credits(action: Action) -> u64 {
+    match action {
+        Action::Reservation(ReservationAsk::Reserve { credits, .. }) => credits,
+        action => action.ask().map_or(0, Ask::cost),
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use super::Report;
 use crate::active_rules::ActiveRules;
 use crate::heavy_hitters::{Event, Order, Random, Sampler, Top};
-use crate::plan::{Group, Member, Purpose, Request, Source};
+use crate::plan::{Group, Member, Purpose, Request, Source, Veto};
 use crate::store::{Action, record_key};
 use divvy_core::algorithm::{Ask, Limit, OutcomeSource, ReservationAsk, Resolution};
 use divvy_telemetry::metrics::Metrics;
@@ -43,6 +43,7 @@ impl Report<'_> {
         self.count_members(next..self.plan.members.len(), false, &mut run);
         self.count_run(run);
         self.count_settled();
+        self.count_limits(&metrics.ratelimit);
         self.plan.batch.outcomes.iter().filter(|outcome| outcome.is_err()).count() as u64
     }
 
@@ -72,7 +73,9 @@ impl Report<'_> {
             Request::Barred(outcome) => !outcome.allowed,
             Request::Refused(_) | Request::Rules { .. } | Request::Settlement(_) => false,
         });
-        let denies = |member: &&Member| !member.is_canary && self.allowed(member) == Some(false);
+        // A quota group takes no part in what the others take.
+        let may_deny = |member: &Member| !member.is_canary && member.veto != Veto::WithGroup;
+        let denies = |member: &&Member| may_deny(member) && self.allowed(member) == Some(false);
         let members = self.plan.members.get(group.members.clone()).unwrap_or_default();
         let mut denying = members.iter().filter(denies).peekable();
         if !is_request_denied && denying.peek().is_none() {
@@ -165,7 +168,7 @@ impl<'a> Report<'a> {
         let outcome = self.entry(entry).ok()?;
         let is_hit = matches!(member.purpose, Purpose::Hit | Purpose::IdempotentHit) && !self.is_charge(entry);
         let is_known = outcome.resolution == Resolution::Done && outcome.source != OutcomeSource::FailurePolicy;
-        (is_hit && is_known && !outcome.allowed && !member.annotates).then_some((entry, outcome.source))
+        (is_hit && is_known && !outcome.allowed && member.veto == Veto::Alone).then_some((entry, outcome.source))
     }
 }
 
@@ -194,7 +197,7 @@ impl<'a> Report<'a> {
             let Some(of_rule) = active.tops.get(rule) else { continue };
             let actor = match entry {
                 Some(entry) => self.actor_of_entry(active, rule, entry),
-                None => self.plan.fixed_actors.get(position),
+                None => self.plan.fixed_actors.get(position).map(|(actor, _)| actor),
             };
             let event = Event { order, actor: actor.unwrap_or_default(), amount, weight };
             top.count(&of_rule.top, event, self.plan.now(), &mut sampler);
@@ -268,14 +271,7 @@ impl<'a> Report<'a> {
             (Action::Reservation(ReservationAsk::Reserve { .. }), Limit::Concurrency(_)) => 1,
             (action, _) => match action.ask()? {
                 Ask::Count { cost } => cost.min(self.entry(index).ok()?.before),
-                Ask::Take { cost } | Ask::Overdraw { cost } | Ask::Charge { cost } | Ask::Tally { cost } => cost,
-                // Only commands with a limit of their own drain a bucket, or add to a counter.
-                Ask::Look { .. }
-                | Ask::Show
-                | Ask::Refund { .. }
-                | Ask::Drain { .. }
-                | Ask::Replay { .. }
-                | Ask::Add { .. } => 0,
+                ask => ask.cost(),
             },
         })
     }

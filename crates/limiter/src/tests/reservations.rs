@@ -185,6 +185,45 @@ fn canary_counts_the_reserved_amount_and_ignores_commits() {
     assert!(at.reserve("key=j", 60).verdict.allowed, "its denial denies nothing");
 }
 
+/// Regression test: a repeated request counted again at rules that set nothing aside.
+#[test]
+fn repeated_reservation_counts_once_at_every_rule() {
+    let rules = "
+        [api=*]; creditLimit = 90; resetSeconds = 3600; matchPolicy = canary; label = canary
+        [api=*]; creditLimit = 80; resetSeconds = 3600; overrun = annotate; matchPolicy = and; label = note
+        [api=*]; creditLimit = 70; resetSeconds = 3600; quotaGroup = group; label = member
+        [api=* by=*]; creditLimit = 60; resetSeconds = 3600; actorField = by; matchPolicy = and; label = allowed
+        [api=* by=*]; creditLimit = 50; resetSeconds = 3600; actorField = by; quotaGroup = group; label = free
+        [api=*]; creditLimit = 40; resetSeconds = 3600; label = credits
+        [default]; creditLimit = 0";
+    let at = TestLimiter::new(rules);
+    set(&at.limiter, ExceptionKind::Allow, "allowed", "ann");
+    set(&at.limiter, ExceptionKind::Allow, "free", "ann");
+    let (pairs, all) = ("api=a by=ann", [90, 80, 70, 60, 50, 40]);
+    let used = || {
+        let look = at.ask(|builder| builder.add(&operation(pairs), Intent::Refund, Some(0)));
+        let left: Vec<_> = look.batch.outcomes.iter().map(|outcome| outcome.as_ref().unwrap().left).collect();
+        all.iter().zip(left).map(|(all, left)| all - left).collect::<Vec<_>>()
+    };
+    let reserve = |credits, id| {
+        let reserved = at.try_reserve(pairs, credits, 30, id).unwrap();
+        (reserved.is_repeated, reserved.id)
+    };
+    assert_eq!(used(), [0; 6]);
+    let (is_repeated, id) = reserve(5, Some("x"));
+    assert_eq!((is_repeated, used()), (false, vec![5; 6]));
+    assert_eq!((reserve(5, Some("x")), used()), ((true, id.clone()), vec![5; 6]));
+    reserve(5, Some("y"));
+    assert_eq!(used(), [10; 6]);
+    reserve(5, None);
+    reserve(5, None);
+    assert_eq!(used(), [20; 6], "without an id, nothing is repeated");
+    // The id may have other terms once it is free.
+    assert!(at.release(&id.unwrap()));
+    assert!(!reserve(6, Some("x")).0);
+    assert_eq!(used(), [26, 26, 26, 26, 26, 21]);
+}
+
 #[test]
 fn rule_with_debt_reserves_the_rest_and_owes_the_committed_cost() {
     let at = TestLimiter::new(RULES);

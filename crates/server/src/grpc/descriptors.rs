@@ -37,13 +37,7 @@ impl DescriptorReader {
         descriptor: &RateLimitDescriptor,
         operation: &mut Operation,
     ) -> Result<(), Status> {
-        // The domain is a pair, too.
-        let (entries, max) = (descriptor.entries.len(), self.max_pairs.saturating_sub(1));
-        if entries > max {
-            self.metrics.limits.reached.count(Bound::Pairs);
-            let text = format!("descriptors[{index}] has {entries} entries, but at most {max} are allowed");
-            return Err(Status::invalid_argument(text));
-        }
+        self.check_count(index, descriptor)?;
         operation.clear();
         for (place, entry) in descriptor.entries.iter().enumerate() {
             if entry.key.is_empty() {
@@ -53,6 +47,36 @@ impl DescriptorReader {
             operation.set(&text(&entry.key), &text(&entry.value));
         }
         operation.set(DOMAIN, &text(domain));
+        Ok(())
+    }
+
+    /// Reads the entries of a descriptor in one of ratelimit's domains: in their order, even without a key, or with one that is
+    /// repeated. An entry may have the key `domain`.
+    ///
+    /// # Errors
+    /// There are too many pairs.
+    pub fn read_entries(
+        &self,
+        domain: &[u8],
+        index: usize,
+        descriptor: &RateLimitDescriptor,
+        operation: &mut Operation,
+    ) -> Result<(), Status> {
+        self.check_count(index, descriptor)?;
+        operation.clear();
+        operation.push(DOMAIN, &text(domain));
+        descriptor.entries.iter().for_each(|entry| operation.push(&text(&entry.key), &text(&entry.value)));
+        Ok(())
+    }
+
+    fn check_count(&self, index: usize, descriptor: &RateLimitDescriptor) -> Result<(), Status> {
+        // The domain is a pair, too.
+        let (entries, max) = (descriptor.entries.len(), self.max_pairs.saturating_sub(1));
+        if entries > max {
+            self.metrics.limits.reached.count(Bound::Pairs);
+            let text = format!("descriptors[{index}] has {entries} entries, but at most {max} are allowed");
+            return Err(Status::invalid_argument(text));
+        }
         Ok(())
     }
 }

@@ -22,6 +22,7 @@ use super::messages::envoy::service::ratelimit::v3::rate_limit_response::{Code, 
 use super::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use super::messages::envoy::r#type::v3::RateLimitUnit;
 use super::messages::write;
+use super::ratelimit::{self, LookedUp, Served};
 use super::reserving_calls::ReservingCalls;
 use crate::errors::{self, Terms};
 use crate::http::transport::bodies::Reply;
@@ -29,9 +30,12 @@ use crate::http::{Answer, EXCEEDED, RateLimitHeaders};
 use crate::net::auth::RequestOrigin;
 use crate::net::memory::{self, BufferMemory, RequestMemory, pooled};
 use crate::net::protocol::Protocol;
+use crate::server_context::ServerContext;
 use divvy_core::algorithm::{FixedWindow, Limit};
+use divvy_core::calendar::{self, Calendar};
 use divvy_core::clock::{NANOS_PER_SECOND, ceil_seconds};
-use divvy_core::rules::Operation;
+use divvy_core::config::ratelimit::options::Options;
+use divvy_core::rules::{Operation, Settings};
 use divvy_limiter::{
     ErrorClass, Intent, Limiter, LimiterError, MAX_TOGETHER, Outcome, PlanBuilder, Refusal, Report, Standing, Together,
     Verdict,
@@ -39,15 +43,15 @@ use divvy_limiter::{
 use divvy_telemetry::metrics::{ErrorKind, FrontRequests, RequestKind};
 
 /// The services of Envoy and Kuadrant.
-pub(super) struct RateLimits {
-    pub limiter: Arc<Limiter>,
-    pub reserving_calls: ReservingCalls,
+pub(crate) struct RateLimits {
+    pub(super) limiter: Arc<Limiter>,
+    pub(super) reserving_calls: ReservingCalls,
     /// Counts calls.
-    pub counts: FrontRequests,
-    pub reader: DescriptorReader,
-    pub settings: GrpcSettings,
+    pub(super) counts: FrontRequests,
+    pub(super) reader: DescriptorReader,
+    pub(super) settings: GrpcSettings,
     /// Memory of requests in work.
-    pub memory: Arc<BufferMemory>,
+    pub(super) memory: Arc<BufferMemory>,
 }
 
 /// A call with its message and its buffers.
@@ -60,15 +64,31 @@ pub(super) struct RpcCall<'a, M> {
 }
 
 /// Settings of the services.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct GrpcSettings {
     /// Headers that gateways add to their responses.
     pub headers: RateLimitHeaders,
     /// Whether all descriptors of a request count, or none.
     pub atomic: bool,
+    /// Options for requests in ratelimit's domains.
+    pub ratelimit: Arc<Options>,
 }
 
 impl RateLimits {
+    /// Creates the services.
+    pub(crate) fn new(server: &ServerContext, settings: GrpcSettings) -> Self {
+        let ServerContext { limiter, limits, memory, .. } = server.clone();
+        let metrics = Arc::clone(limiter.metrics());
+        Self {
+            reserving_calls: ReservingCalls::new(Arc::clone(&limiter)),
+            counts: metrics.requests.front(Protocol::Grpc.name()),
+            reader: DescriptorReader { max_pairs: limits.max_pairs, metrics },
+            limiter,
+            settings,
+            memory,
+        }
+    }
+
     /// Waits for the memory of a call with this many descriptors.
     pub(super) async fn memory_for<M>(&self, descriptors: usize, call: &RpcCall<'_, M>) -> Option<RequestMemory> {
         // Each descriptor includes the request's domain.
@@ -99,13 +119,33 @@ impl RateLimits {
         call: &mut RpcCall<'_, RateLimitRequest>,
     ) -> Result<RateLimitResponse, Status> {
         let request_memory = self.memory_for(call.request.descriptors.len(), call).await;
+        let answer = self.answer_hits(call, request_memory).await;
+        if let Some(served) = call.work.served {
+            served.count_call(&self.limiter.metrics().ratelimit, self.limiter.now());
+        }
+        answer
+    }
+
+    /// Answers a call of Envoy's service that has its memory.
+    pub(super) async fn answer_hits(
+        &self,
+        call: &mut RpcCall<'_, RateLimitRequest>,
+        request_memory: Option<RequestMemory>,
+    ) -> Result<RateLimitResponse, Status> {
+        call.work.served = None;
         let request = &call.request;
-        let is_atomic = self.settings.atomic;
+        let (is_atomic, options) = (self.settings.atomic, &self.settings.ratelimit);
         if is_atomic && request.descriptors.len() > MAX_TOGETHER {
             let what = format!("more than {MAX_TOGETHER} descriptors cannot be taken together (--grpc-atomic)");
             return Err(Status::invalid_argument(what));
         }
         let add = |builder: &mut PlanBuilder, work: &mut Work| {
+            work.looked_up.clear();
+            work.served = Served::of(builder, &request.domain);
+            if work.served.is_some_and(|served| served.has_domain) {
+                ratelimit::add(request, options, &self.reader, builder, work)?;
+                return refuse_refused(builder, |_| false);
+            }
             let mut add_each = |builder: &mut PlanBuilder| self.add(request, builder, work);
             if is_atomic {
                 builder.together(Together::Summed, |member| refuse(member.refusal), add_each)?;
@@ -114,8 +154,15 @@ impl RateLimits {
             }
             refuse_refused(builder, |_| false)
         };
-        let respond = |report: Report<'_>, work: &Work| self.respond(report, &work.brought);
-        self.reserving_calls.ask(call.origin, request_memory, &mut call.work, add, respond).await
+        let respond = |report: Report<'_>, work: &Work| match work.looked_up.as_slice() {
+            [] => self.respond(report, &work.brought),
+            looked_up => ratelimit::respond(report, request, looked_up, options, &self.limiter.metrics().ratelimit),
+        };
+        let answer = self.reserving_calls.ask(call.origin, request_memory, &mut call.work, add, respond).await;
+        if let Some(served) = call.work.served {
+            served.count_answer(&self.limiter.metrics().ratelimit, request, &answer);
+        }
+        answer
     }
 
     /// Returns the answer to applied requests. `brought` contains the descriptors' own limits.
@@ -128,12 +175,15 @@ impl RateLimits {
         for (index, limit) in brought.iter().enumerate() {
             statuses.push(status(report, index, *limit).map_err(refuse)?);
         }
-        let is_over = statuses.iter().any(|status| status.code() == Code::OverLimit);
+        let may_deny = statuses.iter().any(|status| status.code() == Code::OverLimit);
+        // The descriptors are parts of one request.
+        let denying = if may_deny { report.denying() } else { Vec::new() };
+        let is_over = !denying.is_empty();
         let overall_code = if is_over { Code::OverLimit } else { Code::Ok };
         // Without a dialect, only denials have a header.
         let is_silent = !is_over && self.settings.headers == RateLimitHeaders::NONE;
         let response_headers_to_add =
-            if is_silent { Vec::new() } else { self.response_headers(report, brought, &statuses) };
+            if is_silent { Vec::new() } else { self.response_headers(report, brought, &statuses, &denying) };
         let exceeded: Vec<_> = (0..brought.len()).flat_map(|index| report.exceeded(index)).collect();
         let (request_headers_to_add, dynamic_metadata) = annotations(&exceeded);
         Ok(RateLimitResponse {
@@ -145,23 +195,26 @@ impl RateLimits {
         })
     }
 
-    /// Returns headers for the client, about the limit that denies it or that leaves it the fewest credits.
+    /// Returns headers for the client, about the limit that denies it or that leaves it the fewest credits. `denying` has the
+    /// descriptors that deny the call.
     fn response_headers(
         &self,
         report: Report<'_>,
         brought: &[Option<OwnLimit>],
         statuses: &[DescriptorStatus],
+        denying: &[usize],
     ) -> Vec<HeaderValue> {
-        let by_strictness =
-            |(_, status): &(usize, &DescriptorStatus)| (status.code() != Code::OverLimit, status.limit_remaining);
-        let Some((index, _)) = statuses.iter().enumerate().min_by_key(by_strictness) else { return Vec::new() };
+        let decides = |(index, status): &(usize, &DescriptorStatus)| {
+            if denying.is_empty() { status.code() == Code::Ok } else { denying.binary_search(index).is_ok() }
+        };
+        let deciding = statuses.iter().enumerate().filter(decides);
+        let Some((index, _)) = deciding.min_by_key(|(_, status)| status.limit_remaining) else { return Vec::new() };
         let answer = match brought.get(index).copied().flatten() {
             Some(own) => report.outcome(index).ok().map(|outcome| own_answer(&own, outcome)),
+            // The note is for the service behind the gateway.
             None => Answer::for_request(report, index).ok(),
         };
-        let Some(mut answer) = answer else { return Vec::new() };
-        // The note is for the service behind the gateway.
-        answer.exceeded.clear();
+        let Some(answer) = answer else { return Vec::new() };
         let mut headers = HeaderMap::new();
         answer.write_headers(self.settings.headers, &mut headers, &mut Vec::new());
         let bytes = Bytes::copy_from_slice;
@@ -174,7 +227,7 @@ impl RateLimits {
         &self,
         request: &RateLimitRequest,
         builder: &mut PlanBuilder,
-        Work { operation, brought }: &mut Work,
+        Work { operation, brought, .. }: &mut Work,
     ) -> Result<(), Status> {
         if request.domain.is_empty() {
             return Err(Status::invalid_argument(NO_DOMAIN));
@@ -219,17 +272,14 @@ impl DescriptorReader {
             return Err(Status::invalid_argument(format!("descriptors[{index}] has no entries")));
         }
         self.read_operation(&request.domain, index, descriptor, operation)?;
-        let own_limit = descriptor.limit.as_ref().map(|given| {
-            let unknown = || Status::invalid_argument(format!("descriptors[{index}].limit has an unknown unit"));
-            OwnLimit::read(given).ok_or_else(unknown)
-        });
+        let own_limit = OwnLimit::of(index, descriptor)?;
         // In the request, an unset field is 0.
         let of_request = (request.hits_addend > 0).then_some(u64::from(request.hits_addend));
         Ok(DescriptorAsk {
             cost: descriptor.hits_addend.or(of_request),
             has_own_cost: descriptor.hits_addend.is_some(),
             gives_back: descriptor.is_negative_hits,
-            own_limit: own_limit.transpose()?,
+            own_limit,
         })
     }
 }
@@ -240,9 +290,17 @@ pub(super) struct Work {
     pub(super) operation: Operation,
     /// The descriptors' own limits.
     pub(super) brought: Vec<Option<OwnLimit>>,
+    /// The source of the answer to each descriptor in a domain of ratelimit. Empty in other domains.
+    pub(super) looked_up: Vec<LookedUp>,
+    /// The domain of a call, if ratelimit's configuration is served.
+    pub(super) served: Option<Served>,
 }
 
-pooled!(Box<Work>, |work| { work.operation.memory() + work.brought.capacity() * size_of::<Option<OwnLimit>>() });
+pooled!(Box<Work>, |work| {
+    let lists =
+        work.brought.capacity() * size_of::<Option<OwnLimit>>() + work.looked_up.capacity() * size_of::<LookedUp>();
+    work.operation.memory() + lists
+});
 
 /// Returns the error of the first request of the call that was refused, but for the refusals that do not matter. A call has one status
 /// for all descriptors, so after an error none of them counts.
@@ -289,7 +347,7 @@ fn descriptor_status(verdict: Verdict, current_limit: Option<RateLimit>) -> Desc
 }
 
 /// Returns whole seconds, rounded up. Envoy drops fractions, so its `x-ratelimit-reset` would be less than `retry-after`.
-fn duration(nanos: u64) -> prost_types::Duration {
+pub(super) fn duration(nanos: u64) -> prost_types::Duration {
     // It fits: a u64 of nanoseconds is less than 2^35 seconds.
     prost_types::Duration { seconds: ceil_seconds(nanos) as i64, nanos: 0 }
 }
@@ -333,10 +391,19 @@ impl OwnLimit {
     /// Name in headers, instead of a rule's label.
     pub const NAME: &'static str = "override";
 
+    /// Reads the limit of descriptor number `index`, if it has one.
+    ///
+    /// # Errors
+    /// Its unit is unknown.
+    pub fn of(index: usize, descriptor: &RateLimitDescriptor) -> Result<Option<Self>, Status> {
+        let unknown = || Status::invalid_argument(format!("descriptors[{index}].limit has an unknown unit"));
+        descriptor.limit.as_ref().map(|given| Self::read(given).ok_or_else(unknown)).transpose()
+    }
+
     fn read(given: &RateLimitOverride) -> Option<Self> {
         // The unit in replies has the same names. An unknown one has no window.
         let named = Unit::from_str_name(RateLimitUnit::try_from(given.unit).ok()?.as_str_name())?;
-        let (unit, seconds) = UNITS.into_iter().find(|(unit, _)| *unit == named)?;
+        let (unit, _, seconds) = UNITS.into_iter().find(|(unit, ..)| *unit == named)?;
         let window_ns = NonZeroU64::new(seconds * NANOS_PER_SECOND)?;
         Some(Self { requests_per_unit: given.requests_per_unit, unit, window_ns })
     }
@@ -344,6 +411,19 @@ impl OwnLimit {
     /// Returns the limit of its counter; `None` if it allows nothing.
     pub fn limit(&self) -> Option<Limit> {
         FixedWindow::new(self.requests_per_unit.into(), self.window_ns.get()).ok().map(Limit::FixedWindow)
+    }
+
+    /// Returns the same limit in windows of the clock, as ratelimit has them.
+    pub fn settings(&self) -> Settings {
+        let calendar =
+            UNITS.iter().find(|(unit, ..)| *unit == self.unit).and_then(|(_, unit, _)| Calendar::in_utc(*unit));
+        Settings { credit_limit: self.requests_per_unit.into(), calendar, ..Settings::default() }
+    }
+
+    /// Returns the unit of a limit with such windows.
+    pub fn unit_of(settings: &Settings) -> Unit {
+        let unit = settings.calendar.map(Calendar::unit);
+        UNITS.iter().find(|(_, known, _)| Some(*known) == unit).map_or(Unit::Unknown, |(unit, ..)| *unit)
     }
 
     /// Describes the limit for a reply.
@@ -356,21 +436,21 @@ impl OwnLimit {
 /// Describes a limit for a reply. The unit is unknown if the limit has no time, or if its time is not one of the units.
 pub fn describe(name: Bytes, limit: &Limit) -> RateLimit {
     let (credits, time_ns) = limit.rate().unwrap_or((limit.capacity(), 0));
-    let fits = |(_, seconds): &(Unit, u64)| time_ns == seconds * NANOS_PER_SECOND;
-    let unit = UNITS.into_iter().find(fits).map_or(Unit::Unknown, |(unit, _)| unit);
+    let fits = |(_, _, seconds): &(Unit, calendar::Unit, u64)| time_ns == seconds * NANOS_PER_SECOND;
+    let unit = UNITS.into_iter().find(fits).map_or(Unit::Unknown, |(unit, ..)| unit);
     RateLimit { requests_per_unit: u32::try_from(credits).unwrap_or(u32::MAX), unit: unit.into(), name }
 }
 
 const DAY: u64 = 24 * 60 * 60;
-/// The units and their seconds, as in envoyproxy/ratelimit: a month has 30 days, a year 365.
-const UNITS: [(Unit, u64); 7] = [
-    (Unit::Second, 1),
-    (Unit::Minute, 60),
-    (Unit::Hour, 60 * 60),
-    (Unit::Day, DAY),
-    (Unit::Week, 7 * DAY),
-    (Unit::Month, 30 * DAY),
-    (Unit::Year, 365 * DAY),
+/// The units, their windows of the clock, and their seconds, as in envoyproxy/ratelimit: a month has 30 days, a year 365.
+const UNITS: [(Unit, calendar::Unit, u64); 7] = [
+    (Unit::Second, calendar::Unit::Second, 1),
+    (Unit::Minute, calendar::Unit::Minute, 60),
+    (Unit::Hour, calendar::Unit::Hour, 60 * 60),
+    (Unit::Day, calendar::Unit::Day, DAY),
+    (Unit::Week, calendar::Unit::SevenDays, 7 * DAY),
+    (Unit::Month, calendar::Unit::ThirtyDays, 30 * DAY),
+    (Unit::Year, calendar::Unit::YearOfDays, 365 * DAY),
 ];
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ impl RateLimits {
         call: &mut RpcCall<'_, RateLimitRequest>,
     ) -> Result<RateLimitResponse, Status> {
         let _request_memory = self.memory_for(call.request.descriptors.len(), call).await;
-        let (request, Work { operation, brought }) = (&call.request, &mut *call.work);
+        let (request, Work { operation, brought, .. }) = (&call.request, &mut *call.work);
         brought.clear();
         let answers = call.origin.ask(&self.limiter, |builder| {
             self.reader.read((&request.domain, &request.descriptors), operation, |operation, _| {

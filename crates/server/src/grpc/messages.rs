@@ -12,7 +12,7 @@ use crate::http::transport::bodies::{Reply, RequestBody};
 /// The code that the files in proto/ compile to.
 #[allow(clippy::all, clippy::allow_attributes_without_reason, missing_docs, reason = "generated")]
 mod generated {
-    include!(concat!(env!("OUT_DIR"), "/messages.rs"));
+    include!(concat!(env!("OUT_DIR"), "/services/messages.rs"));
 }
 pub use generated::{envoy, kuadrant};
 

@@ -1,12 +1,14 @@
-//! The gRPC front: Envoy's Rate Limit Service, Kuadrant's, gRPC's health checks and reflection.
+//! The gRPC front: Envoy's Rate Limit Service (also in [`json`]), Kuadrant's, gRPC's health checks and reflection.
 //!
 //! Connections are served by the HTTP front's transport. The calls of the two rate limit services have one message each,
 //! and are answered here. A library answers health checks and reflection.
 
 pub mod descriptors;
 pub mod envoy;
+mod json;
 pub mod kuadrant;
 pub mod messages;
+mod ratelimit;
 mod reserving_calls;
 
 use std::convert::Infallible;
@@ -25,11 +27,12 @@ use tonic::{Code, Status};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-use self::descriptors::DescriptorReader;
 pub use self::envoy::GrpcSettings;
-use self::envoy::{RateLimits, RpcCall};
+pub(crate) use self::envoy::RateLimits;
+use self::envoy::RpcCall;
+pub(crate) use self::json::JsonAnswer;
 use self::messages::{DESCRIPTORS, PREFIX, read};
-use self::reserving_calls::ReservingCalls;
+pub(crate) use self::ratelimit::list_limits;
 use super::health::keep_running;
 use super::http::auth::{self, Refusal};
 use super::http::response::grpc_error;
@@ -46,8 +49,8 @@ use divvy_telemetry::metrics::{Bound, FrontRequests, RequestKind, Task};
 /// Maximum memory per byte of a message once it is decoded. The shortest descriptors have only a few bytes.
 const DECODED: usize = 24;
 
-/// Name of the whole server in gRPC's health protocol.
-const WHOLE_SERVER: &str = "";
+/// Names of the whole server in gRPC's health protocol: the usual one, and that of envoyproxy/ratelimit.
+const WHOLE_SERVER: [&str; 2] = ["", "ratelimit"];
 
 named_values! {
     /// An RPC of the rate limit services, with its path. All of them need the category of hits.
@@ -78,7 +81,7 @@ impl Rpc {
 
 /// The front: its services, and what they need.
 pub(crate) struct GrpcFront {
-    rate_limits: RateLimits,
+    rate_limits: Arc<RateLimits>,
     /// gRPC's health checks. They need no login.
     checks: LibraryService,
     /// Reflection in both versions, because a client supports only one of them.
@@ -126,25 +129,21 @@ impl GrpcFront {
     ///
     /// # Errors
     /// The descriptors for reflection are invalid.
-    pub(crate) fn new(server: &ServerContext, guard: Option<Arc<Guard>>, settings: GrpcSettings) -> io::Result<Self> {
+    pub(crate) fn new(
+        server: &ServerContext,
+        guard: Option<Arc<Guard>>,
+        rate_limits: Arc<RateLimits>,
+    ) -> io::Result<Self> {
         let ServerContext { limiter, limits, memory, health, .. } = server.clone();
         let metrics = Arc::clone(limiter.metrics());
         let (reporter, checks) = tonic_health::server::health_reporter();
-        let counts = metrics.requests.front(Protocol::Grpc.name());
         tokio::spawn(async move {
             keep_running(Task::Probe, &metrics, || health.follow(|state| report(reporter.clone(), state.is_ok())))
                 .await;
         });
         Ok(Self {
-            bounds: BodyBounds { timeouts: limits.timeouts, memory: Arc::clone(&memory), expansion: DECODED },
-            rate_limits: RateLimits {
-                reserving_calls: ReservingCalls::new(Arc::clone(&limiter)),
-                counts,
-                reader: DescriptorReader { max_pairs: limits.max_pairs, metrics: Arc::clone(limiter.metrics()) },
-                limiter,
-                settings,
-                memory,
-            },
+            bounds: BodyBounds { timeouts: limits.timeouts, memory, expansion: DECODED },
+            rate_limits,
             checks: LibraryService::new(checks),
             reflection: [
                 LibraryService::new(reflection().build_v1().map_err(io::Error::other)?),
@@ -159,7 +158,7 @@ impl GrpcFront {
 async fn report(reporter: HealthReporter, is_ready: bool) {
     let status = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
     let services = [Rpc::EnvoyShouldRateLimit, Rpc::KuadrantCheckRateLimit].map(Rpc::service);
-    for service in [WHOLE_SERVER].into_iter().chain(services) {
+    for service in WHOLE_SERVER.into_iter().chain(services) {
         reporter.set_service_status(service, status).await;
     }
 }

@@ -1,11 +1,11 @@
-//! Pages for monitoring: the health checks `/healthz` and `/readyz`, and the metrics for Prometheus.
+//! Pages for monitoring: the health checks `/healthz`, `/readyz` and `/healthcheck`, and the metrics for Prometheus.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::{Response, StatusCode};
 
-use super::response::{of_type, text};
+use super::response::{empty, of_type, text};
 use super::transport::bodies::Reply;
 use crate::errors;
 use crate::health::Health;
@@ -13,11 +13,19 @@ use crate::net::work::{WorkSlot, WorkSlots};
 use divvy_limiter::Limiter;
 use divvy_telemetry::metrics::Metric;
 
-/// Reports whether hits can be answered: the store responds, and the server is not draining. Rules are always loaded.
+/// Reports whether hits can be answered: the store responds, the rules are there, and the server is not draining.
 pub fn ready(health: &Health) -> Response<Reply> {
     match health.state() {
         Ok(()) => text(StatusCode::OK, "ready\n"),
         Err(reason) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", errors::hide_paths(&reason))),
+    }
+}
+
+/// Reports the same as envoyproxy/ratelimit does.
+pub fn check_health(health: &Health) -> Response<Reply> {
+    match health.state() {
+        Ok(()) => text(StatusCode::OK, "OK"),
+        Err(_) => empty(StatusCode::INTERNAL_SERVER_ERROR),
     }
 }
 
@@ -56,7 +64,7 @@ pub async fn count_counters(limiter: &Arc<Limiter>, slot: &WorkSlot) -> Option<u
 /// Default path of the metrics.
 pub const DEFAULT_METRICS_PATH: &str = "/metrics";
 /// Paths of the front's other pages.
-const TAKEN: [&str; 3] = ["/healthz", "/readyz", "/openapi.json"];
+const TAKEN: [&str; 6] = ["/healthz", "/readyz", "/openapi.json", "/healthcheck", "/json", "/rlconfig"];
 /// Beginning of the API's paths.
 const API: &str = "/v1";
 

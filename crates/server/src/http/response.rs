@@ -71,6 +71,13 @@ pub fn json_line(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
     Ok(body)
 }
 
+/// Returns a response that consists of its status, as programs in Go write errors. `reason` is for the operator.
+pub fn bare_error(status: StatusCode, reason: impl Into<Cow<'static, str>>) -> Response<Reply> {
+    let mut response = text(status, format!("{}\n", status.canonical_reason().unwrap_or("Error")));
+    response.extensions_mut().insert(ErrorCount { kind: ErrorKind::Unknown, limit: None, reason: reason.into() });
+    response
+}
+
 /// How an error response is counted. It is an extension of the response.
 #[derive(Debug, Clone)]
 pub struct ErrorCount {

@@ -15,11 +15,12 @@ use hyper::{HeaderMap, Method, Response, StatusCode};
 use super::api::{Api, ApiSettings, Attempt, DESCRIPTION, body, change_of};
 use super::monitoring::MAX_SCRAPES;
 use super::page::{self, Page};
-use super::response::{Answered, JSON, Problem, empty, not_found, of_type, text};
+use super::response::{Answered, JSON, Problem, bare_error, empty, not_found, of_type, text};
 use super::transport::bodies::{BodyBounds, Reply, RequestBody};
 use super::transport::http1::HitSession;
 use super::transport::{CALL, LARGE_CALL, Responder};
 use super::{auth, cross_origin, monitoring};
+use crate::grpc::{JsonAnswer, RateLimits, list_limits};
 use crate::net::auth::{FrontGuards, Guard, RequestOrigin};
 use crate::net::places::Places;
 use crate::net::protocol::Protocol;
@@ -27,7 +28,7 @@ use crate::net::work::WorkSlots;
 use crate::server_context::ServerContext;
 use divvy_access::Category;
 use divvy_api::{ENDPOINTS, Endpoint, find};
-use divvy_limiter::Intent;
+use divvy_limiter::{Intent, Scope};
 use divvy_telemetry::metrics::{FrontRequests, RequestKind};
 
 /// The path of hits.
@@ -48,6 +49,8 @@ pub struct HttpFront {
     guards: FrontGuards,
     bounds: BodyBounds,
     metrics_path: String,
+    /// Answers calls of Envoy's Rate Limit Service in JSON.
+    rate_limits: Arc<RateLimits>,
     /// Bounds the scrapes of the metrics.
     scrapes: WorkSlots,
     /// The live page; `None` if it is not served.
@@ -70,9 +73,14 @@ enum Target<'a> {
     Commit(&'a str),
     Renew(&'a str),
     Operation(&'static Endpoint),
+    /// A call of Envoy's Rate Limit Service in JSON.
+    Json,
+    /// The limits in the configuration of envoyproxy/ratelimit.
+    Limits,
     Description,
     Alive,
     Ready,
+    HealthCheck,
     Metrics,
 }
 
@@ -80,7 +88,7 @@ impl Target<'_> {
     /// Returns whether its requests have a body.
     fn has_body(self) -> bool {
         match self {
-            Self::Ask(_) | Self::Hits | Self::Reserve | Self::Commit(_) | Self::Renew(_) => true,
+            Self::Ask(_) | Self::Hits | Self::Reserve | Self::Commit(_) | Self::Renew(_) | Self::Json => true,
             Self::Operation(endpoint) => endpoint.has_body(),
             _ => false,
         }
@@ -167,12 +175,13 @@ impl HttpFront {
         guards: FrontGuards,
         settings: ApiSettings,
         metrics_path: String,
+        rate_limits: Arc<RateLimits>,
         page: Option<Arc<dyn Page>>,
     ) -> Self {
         let bounds = BodyBounds { timeouts: server.limits.timeouts, memory: Arc::clone(&server.memory), expansion: 1 };
         let requests = server.limiter.metrics().requests.front(Protocol::Http.name());
         let api = Api { server: server.clone(), settings, requests, calls: Places::new(usize::MAX, Some(1)) };
-        Self { api, guards, bounds, metrics_path, scrapes: WorkSlots::new(MAX_SCRAPES), page }
+        Self { api, guards, bounds, metrics_path, rate_limits, scrapes: WorkSlots::new(MAX_SCRAPES), page }
     }
 
     /// Answers `POST /v1/hit`. Nearly all requests are hits, so they pay for nothing else.
@@ -268,9 +277,43 @@ impl HttpFront {
             Target::Operation(endpoint) => api.operate(endpoint, head, body, attempt).await,
             Target::Description => Ok(of_type(JSON, Reply::Whole(DESCRIPTION.as_slice().into()))),
             Target::Alive => Ok(text(StatusCode::OK, "ok\n")),
+            Target::Json => self.answer_json(head, body, origin).await,
+            Target::Limits => self.list_limits(origin).await,
             Target::Ready => Ok(monitoring::ready(&api.server.health)),
+            Target::HealthCheck => Ok(monitoring::check_health(&api.server.health)),
             Target::Metrics => Ok(monitoring::scrape(Arc::clone(&api.server.limiter), &self.scrapes).await),
         }
+    }
+}
+
+impl HttpFront {
+    /// Answers a call of Envoy's Rate Limit Service in JSON. As in envoyproxy/ratelimit, any type of body is accepted, and errors have
+    /// no text.
+    async fn answer_json(&self, head: &Parts, body: RequestBody, origin: &RequestOrigin) -> Answered {
+        // A web page can post some types to another site without the user's consent.
+        cross_origin::check_origin(&head.uri, &head.headers)?;
+        let body = body::within(body, self.max_body())?;
+        let JsonAnswer { is_over, json } = match self.rate_limits.answer_json(&body, origin).await {
+            Ok(answer) => answer,
+            Err(reason) => return Ok(bare_error(StatusCode::BAD_REQUEST, reason)),
+        };
+        let mut response = of_type(JSON, Reply::Whole(json.to_string().into()));
+        if is_over {
+            *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        }
+        Ok(response)
+    }
+
+    /// Lists the limits of envoyproxy/ratelimit's configuration that the client may see.
+    async fn list_limits(&self, origin: &RequestOrigin) -> Answered {
+        let server = &self.api.server;
+        let slot = server.slots.take().await;
+        let (policy, scope) = (server.limiter.active_rules(), origin.within_scope(Scope::clone));
+        let list = async move { policy.map(|policy| list_limits(&policy, &scope)).unwrap_or_default() };
+        let listed = slot.run(list).await;
+        // The work may have panicked, or ended at the shutdown.
+        let listed = listed.map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+        Ok(text(StatusCode::OK, listed))
     }
 }
 
@@ -294,6 +337,10 @@ fn find_route<'a>(guards: &'a FrontGuards, metrics_path: &str, method: &Method, 
         "/openapi.json" => public(Target::Description),
         "/healthz" => public(Target::Alive),
         "/readyz" => public(Target::Ready),
+        // These are as in envoyproxy/ratelimit.
+        "/healthcheck" => route(Target::HealthCheck, ANY, RequestKind::Server, Category::Connection, None),
+        "/json" => route(Target::Json, POST, RequestKind::Hit, Category::Hit, hit.as_ref()),
+        "/rlconfig" => route(Target::Limits, GET, RequestKind::Rules, Category::Read, http.as_ref()),
         path if path == metrics_path => {
             route(Target::Metrics, GET, RequestKind::Server, Category::Metrics, metrics.as_ref())
         }

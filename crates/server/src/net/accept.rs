@@ -1,4 +1,4 @@
-//! Binds listening sockets and accepts connections: one loop per front, bounds on open connections, in total and per address, and
+//! Binds listening sockets and accepts connections: one loop per socket, bounds on open connections, in total and per address, and
 //! the worker threads that serve them.
 //!
 //! Each [`Front`] interprets the bytes of its connections. A connection stays on its thread, which has a single-threaded runtime,
@@ -13,6 +13,7 @@ use std::task::Poll;
 use std::time::Duration;
 use std::{io, thread};
 
+use futures_util::future::join_all;
 use futures_util::poll;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -59,9 +60,8 @@ pub trait Front: Send + Sync + 'static {
     -> impl Future<Output = ()> + Send + 'static;
 }
 
-/// A front, and its listening socket.
+/// A front, and what its connections have in common.
 struct ServedFront<F> {
-    listener: TcpListener,
     tls: Option<Arc<Tls>>,
     front: Arc<F>,
     connections: FrontConnections,
@@ -82,21 +82,24 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// Accepts connections until [`Acceptor::stopping`] is cancelled. A problem with one connection never ends the
-    /// loop.
-    pub async fn run<F: Front>(&self, listener: Option<TcpListener>, tls: Option<Arc<Tls>>, front: F) {
-        let Some(listener) = listener else { return };
+    /// Accepts connections on all sockets of a front until [`Acceptor::stopping`] is cancelled. A problem with one
+    /// connection never ends a loop.
+    pub async fn run<F: Front>(&self, listeners: Vec<TcpListener>, tls: Option<Arc<Tls>>, front: F) {
         let connections = self.server.limiter.metrics().connections.front(F::PROTOCOL.name());
-        let served = ServedFront { listener, tls, front: Arc::new(front), connections };
-        keep_running(Task::Accept, self.server.limiter.metrics(), || self.accept(&served)).await;
+        let served = ServedFront { tls, front: Arc::new(front), connections };
+        let (served, metrics) = (&served, self.server.limiter.metrics());
+        let accept = |listener| async move {
+            keep_running(Task::Accept, metrics, || self.accept(listener, served)).await;
+        };
+        join_all(listeners.iter().map(accept)).await;
     }
 
-    async fn accept<F: Front>(&self, served: &ServedFront<F>) {
+    async fn accept<F: Front>(&self, listener: &TcpListener, served: &ServedFront<F>) {
         loop {
             tokio::select! {
                 biased;
-                () = self.stopping.cancelled() => return self.accept_waiting(served).await,
-                accepted = served.listener.accept() => match accepted {
+                () = self.stopping.cancelled() => return self.accept_waiting(listener, served).await,
+                accepted = listener.accept() => match accepted {
                     Ok((stream, peer)) => self.start(stream, peer, served),
                     Err(error) => {
                         CANNOT_ACCEPT.say(|more| tracing::warn!(%error, more, "cannot accept a connection"));
@@ -109,9 +112,9 @@ impl Acceptor {
 
     /// Accepts the connections that are waiting. The kernel would reset them when the socket is closed, and their clients may
     /// have sent requests already.
-    async fn accept_waiting<F: Front>(&self, served: &ServedFront<F>) {
+    async fn accept_waiting<F: Front>(&self, listener: &TcpListener, served: &ServedFront<F>) {
         for _ in 0..BACKLOG {
-            match poll!(pin!(unconstrained(served.listener.accept()))) {
+            match poll!(pin!(unconstrained(listener.accept()))) {
                 Poll::Ready(Ok((stream, peer))) => self.start(stream, peer, served),
                 Poll::Ready(Err(_)) | Poll::Pending => return,
             }

@@ -122,8 +122,24 @@ struct Contents {
 pub struct TlsError(String);
 
 impl TlsError {
-    fn new(path: &Path, reason: impl Display) -> Self {
+    pub(crate) fn new(path: &Path, reason: impl Display) -> Self {
         Self(format!("{}: {reason}", path.display()))
+    }
+
+    /// Returns a reason that no file is the cause of.
+    pub(crate) fn general(reason: impl Display) -> Self {
+        Self(reason.to_string())
+    }
+
+    /// Returns the reason why a certificate cannot be used with this key.
+    pub(crate) fn of_pair(certificate: &Path, key: &Path, error: rustls::Error) -> Self {
+        match error {
+            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+                let (certificate, key) = (certificate.display(), key.display());
+                Self(format!("the key in {key} is not that of the first certificate in {certificate}"))
+            }
+            error => Self::new(certificate, error),
+        }
     }
 }
 
@@ -147,31 +163,24 @@ impl Files {
             _ => versions.with_no_client_auth(),
         };
         let chain = certificates(&self.certificate, &contents.certificate)?;
-        let (certificate, key_file) = (self.certificate.display(), self.key.display());
-        let key = PrivateKeyDer::from_pem_slice(&contents.key).map_err(|error| match error {
-            pem::Error::NoItemsFound => TlsError(format!(
-                "{key_file} contains no unencrypted private key: PEM is expected (-----BEGIN PRIVATE KEY-----)"
-            )),
-            error => TlsError::new(&self.key, error),
-        })?;
-        let plain = clients.with_single_cert(chain, key).map_err(|error| match error {
-            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-                TlsError(format!("the key in {key_file} is not that of the first certificate in {certificate}"))
-            }
-            error => TlsError::new(&self.certificate, error),
-        })?;
+        let key = private_key(&self.key, &contents.key)?;
+        let plain = clients
+            .with_single_cert(chain, key)
+            .map_err(|error| TlsError::of_pair(&self.certificate, &self.key, error))?;
         let mut http = plain.clone();
         http.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok([plain, http].map(Arc::new))
     }
 }
 
-fn read(flag: &str, path: &Path) -> Result<Vec<u8>, TlsError> {
+/// Reads the file of this flag.
+pub(crate) fn read(flag: &str, path: &Path) -> Result<Vec<u8>, TlsError> {
     regular_file::read(path, MAX_FILE_BYTES)
         .map_err(|error| TlsError(format!("cannot read {} ({flag}): {error}", path.display())))
 }
 
-fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+/// Returns the certificates in a file with this content, at least one.
+pub(crate) fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let found = found.map_err(|error| TlsError::new(path, error))?;
     if found.is_empty() {
@@ -181,16 +190,32 @@ fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>,
     Ok(found)
 }
 
+/// Returns the private key in a file with this content.
+pub(crate) fn private_key(path: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
+        pem::Error::NoItemsFound => TlsError(format!(
+            "{} contains no unencrypted private key: PEM is expected (-----BEGIN PRIVATE KEY-----)",
+            path.display()
+        )),
+        error => TlsError::new(path, error),
+    })
+}
+
+/// Returns the authorities in a file with this content.
+pub(crate) fn authorities(path: &Path, pem: &[u8]) -> Result<RootCertStore, TlsError> {
+    let mut authorities = RootCertStore::empty();
+    for certificate in certificates(path, pem)? {
+        authorities.add(certificate).map_err(|error| TlsError::new(path, error))?;
+    }
+    Ok(authorities)
+}
+
 fn client_verifier(
     path: &Path,
     pem: &[u8],
     provider: Arc<crypto::CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-    let mut authorities = RootCertStore::empty();
-    for certificate in certificates(path, pem)? {
-        authorities.add(certificate).map_err(|error| TlsError::new(path, error))?;
-    }
-    WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider)
+    WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(path, pem)?), provider)
         .build()
         .map_err(|error| TlsError::new(path, error))
 }

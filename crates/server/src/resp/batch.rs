@@ -172,7 +172,7 @@ fn write_reply(
         }
         Reply::Json => {
             let mut json = Vec::new();
-            Answer::for_request(report, index)?.write_json(&mut json);
+            Answer::with_note(report, index)?.write_json(&mut json);
             writer.bulk(json.trim_ascii_end());
         }
         Reply::Balance => {

@@ -10,7 +10,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use crate::grpc::GrpcFront;
+use crate::grpc::{GrpcFront, RateLimits};
 use crate::http::{ApiSettings, CheckOperation, CheckSettings, HttpFront};
 use crate::interruption::{WAYS, poll_then_drop};
 use crate::line::LineFront;
@@ -34,6 +34,8 @@ use divvy_telemetry::metrics::Metrics;
 const RULES: &str = "[user=*]\ncreditLimit=1000000\nresetSeconds=3600\nactorField=user\nlabel=users\n\n[default]\ncreditLimit=0\nresetSeconds=0\n";
 const HTTP: &[u8] = b"POST /v1/hit HTTP/1.1\r\nhost: divvy\r\ncontent-type: application/json\r\nconnection: close\r\n\
     content-length: 28\r\n\r\n{\"operation\":{\"user\":\"ada\"}}";
+const JSON: &[u8] = b"POST /json HTTP/1.1\r\nhost: divvy\r\nconnection: close\r\ncontent-length: 76\r\n\r\n\
+    {\"domain\":\"edge\",\"descriptors\":[{\"entries\":[{\"key\":\"user\",\"value\":\"ada\"}]}]}";
 /// HTTP/2 with prior knowledge: the preface, no settings, and a request that asks for `/readyz`, which asks the store
 /// (RFC 9113 and 7541).
 const HTTP_2: &[u8] =
@@ -118,11 +120,14 @@ async fn drop_at_every_await(durability: Durability) {
         origins: Vec::new(),
     };
     server.health.first().await;
-    let http = || HttpFront::new(server, FrontGuards::default(), api.clone(), "/metrics".to_owned(), None);
+    let settings = GrpcSettings { headers: "none".parse().unwrap(), atomic: false, ratelimit: Arc::default() };
+    let rate_limits = || Arc::new(RateLimits::new(server, settings.clone()));
+    let http =
+        || HttpFront::new(server, FrontGuards::default(), api.clone(), "/metrics".to_owned(), rate_limits(), None);
     served.drop_connections(http(), HTTP, "HTTP/1").await;
     served.drop_connections(http(), HTTP_2, "HTTP/2").await;
-    let settings = GrpcSettings { headers: "none".parse().unwrap(), atomic: false };
-    let grpc = GrpcFront::new(server, None, settings).unwrap();
+    served.drop_connections(http(), JSON, "JSON").await;
+    let grpc = GrpcFront::new(server, None, rate_limits()).unwrap();
     served.drop_connections(grpc, HTTP_2, "gRPC").await;
 
     drop_changes(&served, dir.path()).await;

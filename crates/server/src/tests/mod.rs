@@ -62,7 +62,7 @@ pub async fn connect(protocol: Protocol) -> (Stream, TcpStream) {
 /// Returns the context of a server with this limiter, these timeouts, and the audit log in the ordinary log.
 pub fn server(limiter: Arc<Limiter>, timeouts: Timeouts) -> ServerContext {
     let audit = AuditLog::new(None, false, Clock::system(), Arc::clone(limiter.metrics())).unwrap();
-    let health = Health::start(&limiter, CancellationToken::new()).unwrap();
+    let health = Health::start(&limiter, CancellationToken::new(), None).unwrap();
     let limits = Limits { max_connections: 10, max_line: 1000, max_pairs: 10, timeouts, ..Limits::default() };
     ServerContext::new(limiter, audit, limits, health)
 }

@@ -2,7 +2,7 @@
 //!
 //! Each theme has a struct of handles, and [`Metrics`] owns one of each. The code that counts calls a
 //! method on a handle that was looked up before, so no update looks up a name. Label values are constants of this crate
-//! or come from the rules file. They never contain bytes from a client. A store keeps its own measurements, and returns
+//! or come from the rules file. Only ratelimit's statistics contain bytes from a client. A store keeps its own measurements, and returns
 //! them as [`Metric`]s on request. Nothing here depends on rules, stores or protocols, and [`statsd`] has the only
 //! socket.
 //!
@@ -10,6 +10,7 @@
 //! field to [`Metrics`]. The values of its labels are [`named_values`].
 
 mod clients;
+mod ratelimit;
 mod registry;
 mod rules;
 mod statsd;
@@ -28,9 +29,10 @@ pub use self::clients::{
     Access, Audit, Batches, Bound, Bounds, Connections, ErrorKind, FrontAccess, FrontConnections, FrontRequests,
     OpenConnection, RequestKind, RequestTally, Requests,
 };
+pub use self::ratelimit::{LimitCounts, LimitStatistic, Ratelimit, ServiceEvent, Tally};
 pub use self::registry::{Counts, Histogram, Metric, named_values};
 use self::registry::{Registry, handles};
-pub use self::rules::{Config, Hits, RuleBlocks, RuleCount, RuleHits};
+pub use self::rules::{Config, Hits, RuleBlocks, RuleCount, RuleHits, Xds, XdsAnswer};
 pub use self::statsd::{DEFAULT_STATSD_PORT, Statsd, StatsdOptions};
 use divvy_core::clock::Clock;
 
@@ -55,6 +57,8 @@ named_values! {
         Seal = "seal",
         /// Reloads the TLS files.
         Tls = "tls",
+        /// Follows the management server.
+        Xds = "xds",
     }
 }
 
@@ -79,6 +83,8 @@ handles! {
         pub hits: Hits = Hits::create(registry),
         /// Bounds that clients exceeded.
         pub limits: Bounds = Bounds::create(registry),
+        /// The statistics of ratelimit's domains.
+        pub ratelimit: Arc<Ratelimit> = Ratelimit::create(registry),
         /// Requests, by front and kind.
         pub requests: Requests = Requests::create(registry),
         /// Blocks of actors that rules set.
@@ -90,6 +96,8 @@ handles! {
             "task",
             Task::ALL,
         ),
+        /// Configurations from a management server.
+        pub xds: Xds = Xds::create(registry),
     }
 }
 

@@ -36,6 +36,9 @@ macro_rules! handles {
 
 pub(super) use handles;
 
+/// Labels with their values.
+pub type Labels = Vec<(&'static str, String)>;
+
 /// Reads metrics at each scrape.
 type Read = Box<dyn Fn() -> Vec<Metric> + Send + Sync>;
 
@@ -46,6 +49,7 @@ pub struct Registry {
     inner: prometheus::Registry,
     /// The metrics by rule. With thousands of rules, they take most of the time.
     by_rule: prometheus::Registry,
+    read_by_rule: Arc<Mutex<Vec<Read>>>,
     read: Arc<Mutex<Vec<Read>>>,
 }
 
@@ -61,6 +65,7 @@ impl Registry {
     pub fn gather(&self) -> Vec<proto::MetricFamily> {
         let mut families = self.gather_server();
         families.extend(self.by_rule.gather());
+        families.extend(self.read_by_rule.lock().iter().flat_map(|read| read()).map(|metric| metric.0));
         families.sort_by(|a, b| a.name().cmp(b.name()));
         families
     }
@@ -115,6 +120,11 @@ impl Registry {
     pub fn read(&self, read: impl Fn() -> Vec<Metric> + Send + Sync + 'static) {
         self.read.lock().push(Box::new(read));
     }
+
+    /// Adds metrics by rule that `read` returns at each scrape.
+    pub fn read_by_rule(&self, read: impl Fn() -> Vec<Metric> + Send + Sync + 'static) {
+        self.read_by_rule.lock().push(Box::new(read));
+    }
 }
 
 /// A counter for each value of a label.
@@ -163,6 +173,19 @@ impl Metric {
         Self::new(name, help, proto::MetricType::COUNTER, metric)
     }
 
+    /// Returns a metric with a counter for each of at least one combination of labels.
+    pub(super) fn counters(name: &str, help: &str, values: impl IntoIterator<Item = (Labels, u64)>) -> Self {
+        let metric = |(labels, value): (Labels, u64)| {
+            let Self(mut family) = Self::counter("", "", value);
+            let mut metric = family.take_metric().pop().unwrap_or_default();
+            metric.set_label(labels.iter().map(|(name, value)| pair(name, value)).collect());
+            metric
+        };
+        let mut family = Self::new(name, help, proto::MetricType::COUNTER, proto::Metric::default());
+        family.0.set_metric(values.into_iter().map(metric).collect());
+        family
+    }
+
     /// Returns a metric whose value may rise and fall.
     pub fn gauge(name: &'static str, help: &'static str, value: u64) -> Self {
         Self::fraction(name, help, value as f64)
@@ -182,12 +205,16 @@ impl Metric {
 
     /// Adds a label. Its value must be a constant of this crate.
     pub fn labelled(mut self, label: &'static str, value: &'static str) -> Self {
-        let mut pair = proto::LabelPair::default();
-        pair.set_name(label.to_owned());
-        pair.set_value(value.to_owned());
-        self.0.mut_metric().iter_mut().for_each(|metric| metric.set_label(vec![pair.clone()]));
+        self.0.mut_metric().iter_mut().for_each(|metric| metric.set_label(vec![pair(label, value)]));
         self
     }
+}
+
+fn pair(name: &str, value: &str) -> proto::LabelPair {
+    let mut pair = proto::LabelPair::default();
+    pair.set_name(name.to_owned());
+    pair.set_value(value.to_owned());
+    pair
 }
 
 /// Observations in buckets. Clones share them.

@@ -1,5 +1,5 @@
-//! The rules: those in force and the reloads of their file, the answers of each, and the blocks that they set. Names and meaning of
-//! hits are the original Divvy's. It has no charges, refunds and reservations.
+//! The rules: those in force and the reloads of their file, configurations from a management server, the answers of each rule, and
+//! the blocks that they set. Names and meaning of hits are the original Divvy's. It has no charges, refunds and reservations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use prometheus::core::Collector;
 use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
-use super::registry::{Histogram, Registry, handles};
+use super::registry::{Counts, Histogram, Registry, handles, named_values};
 use divvy_core::clock::NANOS_PER_SECOND;
 
 /// Upper bounds in microseconds. The bounds from 1 ms up are the original's, but most hits take far less.
@@ -62,6 +62,32 @@ impl Config {
         self.last_load_succeeded.set(0);
         self.failed_at.set(at as f64 / NANOS_PER_SECOND as f64);
         self.failures.inc();
+    }
+}
+
+named_values! {
+    /// The answer to a configuration from a management server.
+    XdsAnswer {
+        /// It is in force.
+        Ack = "ack",
+        /// It was refused.
+        Nack = "nack",
+    }
+}
+
+handles! {
+    /// Configurations that a management server sends over xDS.
+    Xds(registry) {
+        /// Whether there is a stream.
+        pub connected: IntGauge =
+            registry.gauge("divvy_xds_connected", "1 while there is a stream to the management server."),
+        /// Answers to configurations.
+        pub answers: Counts<XdsAnswer> = registry.counts(
+            "divvy_xds_answers_total",
+            "Configurations from the management server, by the answer to them.",
+            "answer",
+            XdsAnswer::ALL,
+        ),
     }
 }
 

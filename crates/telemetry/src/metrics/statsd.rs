@@ -18,9 +18,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::ratelimit::{LimitTotals, RATE_LIMIT, RESPONSE_TIME};
 use super::registry::BucketContents;
 use super::rules::HitCount;
-use super::{ErrorKind, Metrics};
+use super::{ErrorKind, LimitStatistic, Metrics, ServiceEvent};
 
 /// Timeout for the last report when the server shuts down.
 const LAST_REPORT: Duration = Duration::from_secs(1);
@@ -147,7 +148,9 @@ struct Reporter {
     lines: Vec<String>,
     /// Counts by their names.
     counts: HashMap<String, u64>,
-    durations: Vec<BucketContents>,
+    /// Counts of ratelimit's limits by their names.
+    limits: HashMap<Arc<str>, LimitTotals>,
+    durations: HashMap<&'static str, Vec<BucketContents>>,
 }
 
 impl Reporter {
@@ -155,7 +158,7 @@ impl Reporter {
     pub fn new(prefix: &str) -> Self {
         let prefix = prefix.trim_end_matches('.');
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}.") };
-        Self { prefix, lines: Vec::new(), counts: HashMap::new(), durations: Vec::new() }
+        Self { prefix, lines: Vec::new(), counts: HashMap::new(), limits: HashMap::new(), durations: HashMap::new() }
     }
 
     /// Returns a line for each count that changed since the last report, and one for the open connections.
@@ -169,9 +172,25 @@ impl Reporter {
         for kind in ErrorKind::ALL {
             self.count(format!("error.{}", kind.name()), metrics.errors.counted(kind));
         }
-        self.report_durations(metrics.hits.duration.observed());
+        self.report_durations("hit", metrics.hits.duration.observed());
+        for event in ServiceEvent::ALL {
+            self.count(event.name().to_owned(), metrics.ratelimit.counted(event));
+        }
+        self.report_durations(RESPONSE_TIME, metrics.ratelimit.response_time.observed());
+        metrics.ratelimit.limits().into_iter().for_each(|(limit, now)| self.report_limit(limit, now));
         self.lines.push(format!("{}connections:{}|g", self.prefix, metrics.connections.open()));
         mem::take(&mut self.lines)
+    }
+
+    /// Adds a line for each statistic of a limit that has changed.
+    fn report_limit(&mut self, limit: Arc<str>, now: LimitTotals) {
+        let head = format!("{}{RATE_LIMIT}{limit}.", self.prefix);
+        let last = self.limits.insert(limit, now).unwrap_or_default();
+        for ((statistic, now), last) in LimitStatistic::ALL.into_iter().zip(now).zip(last) {
+            if now > last {
+                self.lines.push(format!("{head}{statistic}:{}|c", now - last));
+            }
+        }
     }
 
     /// Adds a line for what was counted since the last report, if anything was.
@@ -187,9 +206,10 @@ impl Reporter {
     /// Adds a line for each bucket with new hits: their mean, with the sample rate that makes statsd count all of them. The
     /// number of lines is bounded, count and mean are exact, and percentiles are as precise as the buckets. Times are fractions of
     /// milliseconds, because most hits take less than one.
-    fn report_durations(&mut self, now: Vec<BucketContents>) {
+    fn report_durations(&mut self, name: &'static str, now: Vec<BucketContents>) {
+        let last = self.durations.insert(name, now.clone()).unwrap_or_default();
         for (index, now) in now.iter().enumerate() {
-            let last = self.durations.get(index).copied().unwrap_or_default();
+            let last = last.get(index).copied().unwrap_or_default();
             let hits = now.observations.wrapping_sub(last.observations);
             if hits == 0 {
                 continue;
@@ -198,9 +218,8 @@ impl Reporter {
             // Rounded to microseconds: anything finer is noise.
             let millis = (mean_ns / 1e3).round() / 1e3;
             let rate = if hits > 1 { format!("|@{}", 1.0 / hits as f64) } else { String::new() };
-            self.lines.push(format!("{}hit:{millis}|ms{rate}", self.prefix));
+            self.lines.push(format!("{}{name}:{millis}|ms{rate}", self.prefix));
         }
-        self.durations = now;
     }
 }
 
@@ -282,6 +301,7 @@ async fn in_time<T>(action: impl Future<Output = io::Result<T>>) -> io::Result<T
 
 #[cfg(test)]
 mod tests {
+    use super::super::Tally;
     use super::*;
 
     fn report(reporter: &mut Reporter, metrics: &Metrics) -> Vec<String> {
@@ -346,6 +366,35 @@ mod tests {
         );
         metrics.hits.duration.observe(12_000, 1);
         assert_eq!(report(&mut reporter, &metrics), ["connections:0|g", "hit:0.012|ms"]);
+    }
+
+    #[test]
+    fn changes_of_ratelimits_statistics_have_their_names() {
+        let (metrics, mut reporter) = (Metrics::new(), Reporter::new("p"));
+        let tally = Tally { cost: 2, limit: 2, used: Some(3), near_limit_ratio: 0.5, is_shadow: false };
+        let limit = metrics.ratelimit.configured("d.k_1.2.3.4");
+        limit.count(tally);
+        metrics.ratelimit.configured("d.unused");
+        metrics.ratelimit.domain_not_found("x", 1);
+        metrics.ratelimit.event(ServiceEvent::TotalRequests);
+        metrics.ratelimit.response_time.observe(3_000_000, 1);
+        assert_eq!(
+            report(&mut reporter, &metrics),
+            [
+                "p.connections:0|g",
+                "p.ratelimit.service.rate_limit.d.k_1_2_3_4.near_limit:1|c",
+                "p.ratelimit.service.rate_limit.d.k_1_2_3_4.over_limit:1|c",
+                "p.ratelimit.service.rate_limit.d.k_1_2_3_4.total_hits:2|c",
+                "p.ratelimit.service.rate_limit.x.domain_not_found:1|c",
+                "p.ratelimit_server.ShouldRateLimit.response_time:3|ms",
+                "p.ratelimit_server.ShouldRateLimit.total_requests:1|c",
+            ]
+        );
+        limit.count(Tally { used: None, ..tally });
+        assert_eq!(
+            report(&mut reporter, &metrics),
+            ["p.connections:0|g", "p.ratelimit.service.rate_limit.d.k_1_2_3_4.total_hits:2|c"]
+        );
     }
 
     #[test]

@@ -1,9 +1,12 @@
 use std::fs;
 use std::sync::Arc;
 
+use tokio::runtime::{Builder, Runtime};
+
 use super::*;
 use divvy_core::clock::Clock;
 use divvy_limiter::store::{Backend, MemoryStore};
+use divvy_telemetry::metrics::Metrics;
 
 /// Returns rules that allow this many hits.
 fn rules(credits: u64) -> String {
@@ -14,6 +17,8 @@ fn rules(credits: u64) -> String {
 struct Fixture {
     dir: tempfile::TempDir,
     file: RulesFile,
+    in_force: RulesInForce,
+    _runtime: Runtime,
     limiter: Arc<Limiter>,
     audit: Arc<AuditLog>,
 }
@@ -26,10 +31,20 @@ impl Fixture {
         let (file, rules) =
             RulesFile::load(&dir.path().join("rules.ini"), CounterNames::Usual, Spellings::default()).unwrap();
         let (metrics, clock) = (Metrics::new(), Clock::system());
-        let policy = file.put_in_force(rules, &metrics, clock.now());
+        let runtime = Builder::new_current_thread().build().unwrap();
+        let (names, domains) = (CounterNames::Usual, Domains::default());
+        let in_force = RulesInForce::new(names, Arc::default(), domains, None, runtime.handle().clone());
+        let policy = in_force.first(rules, &metrics, clock.now()).unwrap();
         let store = Backend::Memory(MemoryStore::default());
         let audit = AuditLog::new(Some(dir.path().join("audit/log")), false, clock, Arc::clone(&metrics)).unwrap();
-        Self { dir, file, audit, limiter: Arc::new(Limiter::new(Some(policy), store, clock, metrics)) }
+        Self {
+            dir,
+            file,
+            in_force,
+            _runtime: runtime,
+            audit,
+            limiter: Arc::new(Limiter::new(Some(policy), store, clock, metrics)),
+        }
     }
 
     /// Replaces the file with another one, so that the change is visible regardless of the clock's resolution.
@@ -40,11 +55,11 @@ impl Fixture {
     }
 
     fn reload_if_changed(&mut self) {
-        self.file.reload(Reason::Changed, &Arc::downgrade(&self.limiter), &self.audit);
+        self.file.reload(Reason::Changed, &self.in_force, &Arc::downgrade(&self.limiter), &self.audit);
     }
 
     fn reload(&mut self) {
-        self.file.reload(Reason::Asked, &Arc::downgrade(&self.limiter), &self.audit);
+        self.file.reload(Reason::Asked, &self.in_force, &Arc::downgrade(&self.limiter), &self.audit);
     }
 
     /// Returns the credits that the rules in force allow.
@@ -125,7 +140,7 @@ fn change_of_a_list_is_put_in_force_once_it_stops_changing() {
         policy.rules().matches(&operation, &mut Default::default()).next().is_some_and(|(index, _)| index == 0)
     };
     let looks = |file: &mut RulesFile, audit: &Arc<AuditLog>, number: usize| {
-        (0..number).for_each(|_| file.reload(Reason::Changed, &Arc::downgrade(&limiter), audit));
+        (0..number).for_each(|_| file.reload(Reason::Changed, &fixture.in_force, &Arc::downgrade(&limiter), audit));
     };
     let (mut file, audit) = (fixture.file, fixture.audit);
     looks(&mut file, &audit, 3);
@@ -142,6 +157,59 @@ fn change_of_a_list_is_put_in_force_once_it_stops_changing() {
     looks(&mut file, &audit, 2);
     assert!(matches("11.1.2.3"), "nor does a missing one");
     write_list("12.0.0.0/8\n");
-    file.reload(Reason::Asked, &Arc::downgrade(&limiter), &audit);
+    file.reload(Reason::Asked, &fixture.in_force, &Arc::downgrade(&limiter), &audit);
     assert_eq!((matches("11.1.2.3"), matches("12.1.2.3")), (false, true), "on request");
+}
+
+#[test]
+fn file_and_domains_are_loaded_apart() {
+    let fixture = Fixture::new();
+    let (limiter, path) = (Arc::clone(&fixture.limiter), fixture.dir.path().join("domains"));
+    fs::create_dir(&path).unwrap();
+    let write = |name: &str, text: &str| {
+        fs::write(fixture.dir.path().join("other"), text).unwrap();
+        fs::rename(fixture.dir.path().join("other"), path.join(name)).unwrap();
+    };
+    let domain = |name: &str, requests: u32| {
+        let limit = format!("rate_limit: {{unit: hour, requests_per_unit: {requests}}}");
+        format!("domain: {name}\ndescriptors:\n- key: k\n  {limit}\n")
+    };
+    write("a.yaml", &domain("a", 5));
+    let (mut domains, _) = RatelimitFiles::load(&path, false).unwrap();
+    let mut reload = |reason| domains.reload(reason, &fixture.in_force, &Arc::downgrade(&limiter), &fixture.audit);
+    let credits = |pairs: &[(&str, &str)]| {
+        let policy = limiter.active_rules().unwrap();
+        let operation = pairs.iter().copied().collect();
+        policy
+            .rules()
+            .matches(&operation, &mut Default::default())
+            .map(|(_, rule)| rule.settings.credit_limit)
+            .collect::<Vec<_>>()
+    };
+    let (of_a, of_b): ([_; 2], [_; 2]) = ([("domain", "a"), ("k", "1")], [("domain", "b"), ("k", "1")]);
+    reload(Reason::Asked);
+    assert_eq!([credits(&of_a), credits(&of_b)], [vec![5], vec![1]]);
+    write("b.yaml", &domain("b", 7));
+    reload(Reason::Changed);
+    reload(Reason::Changed);
+    reload(Reason::Changed);
+    assert_eq!([credits(&of_a), credits(&of_b)], [vec![5], vec![7]], "a new file is noticed");
+    write("a.yaml", &(domain("a", 5) + "- key: k\n  value: \"1\"\n"));
+    reload(Reason::Asked);
+    assert_ne!(credits(&of_a), [5], "an entry without a limit changes no rule, and exempts its value");
+    write("a.yaml", &domain("a", 5));
+    write("b.yaml", &domain("a", 7));
+    reload(Reason::Asked);
+    assert_eq!(credits(&of_b), [7], "a domain twice is refused as a whole");
+    write("b.yaml", "domain: a\n");
+    fs::remove_file(path.join("a.yaml")).unwrap();
+    reload(Reason::Asked);
+    assert_eq!([credits(&of_a).len(), credits(&of_b).len()], [1, 1]);
+    assert_eq!(credits(&of_b), [1], "the domain is gone");
+    let (mut file, dir) = (fixture.file, fixture.dir);
+    fs::write(dir.path().join("other"), rules(9)).unwrap();
+    fs::rename(dir.path().join("other"), dir.path().join("rules.ini")).unwrap();
+    file.reload(Reason::Asked, &fixture.in_force, &Arc::downgrade(&limiter), &fixture.audit);
+    assert_eq!(credits(&of_b), [9]);
+    assert_ne!(credits(&of_a), [9], "the domains stay when the rules file changes");
 }

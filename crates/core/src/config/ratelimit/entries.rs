@@ -1,16 +1,14 @@
 //! Finds the entries of a domain that rules can express, in ratelimit's order of lookup. Reports the others, and every setting that
 //! no rule can express.
 
-use std::collections::{HashMap, HashSet};
-
-use jiff::civil::Time;
+use std::collections::HashMap;
 
 use super::model;
 use super::model::Rate;
 use super::raw::At;
 use crate::calendar::{Calendar, Unit};
 use crate::config::Problems;
-use crate::config::checker::{MAX_LABEL_LENGTH, to_label};
+use crate::config::labels::Labels;
 use crate::rules::operation::DOMAIN;
 use crate::rules::{Pattern, Settings, header};
 
@@ -131,7 +129,7 @@ impl Selector<'_> {
 
     /// Returns the limit of the current entry; `None` if no rule can express it.
     fn limit(&mut self, given: &model::Limit) -> Option<Limit> {
-        let settings = Self::settings(given);
+        let settings = settings(given);
         for At { line, value: name } in &given.replaces {
             let what = format!(
                 "`replaces` {name:?} is left out: divvy applies each descriptor's limit separately, including that \
@@ -147,22 +145,6 @@ impl Selector<'_> {
             return None;
         }
         Some(Limit { settings, trial: given.shadow_mode, label: self.label(&given.name) })
-    }
-
-    /// Returns the settings of a limit. Windows begin and end by the clock, in UTC, as in ratelimit.
-    fn settings(given: &model::Limit) -> Settings {
-        let Rate::PerUnit { requests, unit } = given.rate else { return Settings::unlimited() };
-        let unit = match unit {
-            model::Unit::Second => Unit::Second,
-            model::Unit::Minute => Unit::Minute,
-            model::Unit::Hour => Unit::Hour,
-            model::Unit::Day => Unit::Day,
-            model::Unit::Week => Unit::SevenDays,
-            model::Unit::Month => Unit::ThirtyDays,
-            model::Unit::Year => Unit::YearOfDays,
-        };
-        let calendar = Calendar::new(unit, "UTC", Time::midnight());
-        Settings { credit_limit: requests.into(), calendar, ..Settings::default() }
     }
 
     /// Reports `quota_mode`, and returns whether a rule can still express the limit.
@@ -218,6 +200,22 @@ impl Selector<'_> {
     }
 }
 
+/// Returns the settings of a limit. Windows begin and end by the clock, in UTC, as in ratelimit.
+pub fn settings(given: &model::Limit) -> Settings {
+    let Rate::PerUnit { requests, unit } = given.rate else { return Settings::unlimited() };
+    let unit = match unit {
+        model::Unit::Second => Unit::Second,
+        model::Unit::Minute => Unit::Minute,
+        model::Unit::Hour => Unit::Hour,
+        model::Unit::Day => Unit::Day,
+        model::Unit::Week => Unit::SevenDays,
+        model::Unit::Month => Unit::ThirtyDays,
+        model::Unit::Year => Unit::YearOfDays,
+    };
+    let calendar = Calendar::in_utc(unit);
+    Settings { credit_limit: requests.into(), calendar, ..Settings::default() }
+}
+
 /// An entry and its nested entries.
 #[derive(Debug)]
 pub struct Entry {
@@ -269,49 +267,4 @@ pub struct Limit {
     /// Whether the limit only counts hits, and never denies.
     pub trial: bool,
     pub label: String,
-}
-
-#[derive(Debug, Default)]
-pub struct Labels(HashSet<String>);
-
-impl Labels {
-    /// Turns `name` into a label: invalid characters become `-`, and a label that is in use gets a number.
-    pub fn make(&mut self, name: &str) -> String {
-        let base = to_label(name);
-        let numbered = (2..).map(|number: u64| shortened(&base, &format!("-{number}")));
-        let mut candidates = std::iter::once(shortened(&base, "")).chain(numbered);
-        let unused = candidates.find(|label| !self.0.contains(label)).unwrap_or_default();
-        self.0.insert(unused.clone());
-        unused
-    }
-}
-
-/// Joins `base` and `suffix`. Cuts `base` if the result would be too long.
-fn shortened(base: &str, suffix: &str) -> String {
-    let room = MAX_LABEL_LENGTH.saturating_sub(suffix.len());
-    base.chars().take(room).chain(suffix.chars()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn labels_are_valid_and_unique() {
-        let mut labels = Labels::default();
-        assert_eq!(labels.make("per_ip-1"), "per_ip-1");
-        assert_eq!(labels.make("edge.path_/a*é"), "edge-path_-a--");
-        assert_eq!(labels.make("edge.path_/b"), "edge-path_-b");
-        assert_eq!(labels.make("edge.path.-b"), "edge-path--b");
-        assert_eq!(labels.make("edge.path_.b"), "edge-path_-b-2");
-        assert_eq!(labels.make("edge-path_-b"), "edge-path_-b-3");
-    }
-
-    #[test]
-    fn long_names_are_cut_and_stay_unique() {
-        let mut labels = Labels::default();
-        let (one, other) = (labels.make(&"x".repeat(300)), labels.make(&"x".repeat(301)));
-        assert_eq!((one.len(), other.len()), (MAX_LABEL_LENGTH, MAX_LABEL_LENGTH));
-        assert!(one != other && other.ends_with("x-2"), "{other}");
-    }
 }

@@ -3,9 +3,11 @@
 //!
 //! | module | contains |
 //! |---|---|
-//! | `node`, `scalar` | YAML as a tree, and the types of its scalars |
 //! | `reader` | a file's domains as they are written: [`raw`] |
 //! | [`model`] | domains that ratelimit accepts, for servers and for the conversion |
+//! | [`files`] | the files of a server's domains |
+//! | [`options`] | what ratelimit takes from its environment |
+//! | [`compile`] | the rules that serve the domains |
 //! | `entries` | the entries of a domain that rules can express |
 //!
 //! An Envoy descriptor is one operation in divvy: its entries as pairs, and the request's domain as `domain`.
@@ -24,112 +26,41 @@
 //! without an effect are left out.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use indexmap::IndexMap;
 use indexmap::map::Entry::{Occupied, Vacant};
 
-use super::document::read_text;
-use super::{Problem, Problems, Report};
+use super::Problems;
+use super::labels::Labels;
 use crate::rules::operation::DOMAIN;
 use crate::rules::{MatchPolicy, Overrun, Pattern, Quota, Rule, Settings};
-use entries::{Entry, Labels, Limit, ValueCondition};
-use model::Domains;
+use entries::{Entry, Limit, ValueCondition};
 
+pub mod compile;
 mod entries;
+pub mod files;
 pub mod model;
-mod node;
+pub mod options;
 pub mod raw;
-mod reader;
-mod scalar;
-
-/// The result of converting ratelimit's files.
-#[derive(Debug)]
-pub struct Import {
-    /// In order of precedence. The last one is the default rule.
-    pub rules: Vec<Rule>,
-    /// Behavior of ratelimit that the rules do not have, by file and line.
-    pub left_out: Vec<Problem>,
-    /// Warnings, which do not affect the result.
-    pub warnings: Vec<Problem>,
-}
-
-/// Returns whether `path` has a YAML extension.
-pub fn is_yaml(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
-}
-
-/// Reads ratelimit's configuration files, as ratelimit reads a directory. A domain is in one document.
-///
-/// # Errors
-/// A file cannot be read, is not a ratelimit configuration, or repeats the domain of another file.
-pub fn import<P: AsRef<Path>>(paths: &[P]) -> Result<Import, Report> {
-    let mut importer = Importer::default();
-    for path in paths {
-        let file_name = path.as_ref().display().to_string();
-        let mut problems = Problems::new(&file_name);
-        let text = read_text(path.as_ref(), &mut problems);
-        importer.add(text.as_deref(), &file_name, problems);
-    }
-    importer.finish()
-}
-
-/// Reads the text of a ratelimit configuration file.
-///
-/// # Errors
-/// The text is not a ratelimit configuration.
-pub fn import_text(text: &str, file_name: &str) -> Result<Import, Report> {
-    let mut importer = Importer::default();
-    importer.add(Some(text), file_name, Problems::new(file_name));
-    importer.finish()
-}
-
-#[derive(Default)]
-struct Importer {
-    rules: Vec<Rule>,
-    report: Report,
-    labels: Labels,
-    domains: Domains,
-    has_unusable_file: bool,
-}
-
-impl Importer {
-    /// Adds the rules of a file. `text` is `None` if the file could not be read, which `problems` then contains.
-    fn add(&mut self, text: Option<&str>, file_name: &str, mut problems: Problems) {
-        match text.and_then(|text| self.rules_of(text, file_name, &mut problems)) {
-            Some(rules) => self.rules.extend(rules),
-            None => self.has_unusable_file = true,
-        }
-        self.report.append(problems.into());
-    }
-
-    fn rules_of(&mut self, text: &str, file_name: &str, problems: &mut Problems) -> Option<Vec<Rule>> {
-        let mut rules = Vec::new();
-        for domain in reader::read(text, problems)? {
-            let domain = self.domains.add(domain, problems)?;
-            let entries = entries::entries(domain, &mut self.labels, problems)?;
-            rules.extend(rules_of_domain(&domain.name, &entries, file_name, problems));
-        }
-        Some(rules)
-    }
-
-    fn finish(mut self) -> Result<Import, Report> {
-        if self.has_unusable_file {
-            return Err(self.report);
-        }
-        // Ratelimit, too, allows requests without a limit. The comment states a difference that applies to all rules.
-        let default = rule(Vec::new(), Settings::unlimited(), 1);
-        self.rules.push(Rule { comment: Some(DIFFERENCE.to_owned()), ..default });
-        Ok(Import { rules: self.rules, left_out: self.report.errors, warnings: self.report.warnings })
-    }
-}
+pub(super) mod reader;
 
 const GUARD: &str = "no limit here, regardless of the rules below";
 
-const DIFFERENCE: &str = "Converted from envoyproxy/ratelimit's YAML. A rule also limits descriptors that have further \
+/// The comment of converted files.
+pub(super) const DIFFERENCE: &str = "Converted from envoyproxy/ratelimit's YAML. A rule also limits descriptors that have further \
                           entries, or the same entries in another order. docs/migrating.md lists all differences.";
 
-/// Returns the rules of a domain with these entries, read from `file`.
+/// Returns the rules of a domain that was read from `file`; `None` if no rule can name it.
+pub(super) fn rules(
+    domain: &model::Domain,
+    file: &str,
+    labels: &mut Labels,
+    problems: &mut Problems,
+) -> Option<Vec<Rule>> {
+    let entries = entries::entries(domain, labels, problems)?;
+    Some(rules_of_domain(&domain.name, &entries, file, problems))
+}
+
 fn rules_of_domain(domain: &str, entries: &[Entry], file: &str, problems: &mut Problems) -> Vec<Rule> {
     let path = vec![(DOMAIN, ValueCondition::new(Some(domain), false))];
     let mut list = RuleList { file, path, rules: Vec::new() };

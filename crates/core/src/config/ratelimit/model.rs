@@ -184,7 +184,7 @@ impl Domains {
 
     /// Adds the domains of a file.
     pub fn add_text(&mut self, text: &str, problems: &mut Problems) {
-        for domain in reader::read(text, problems).unwrap_or_default() {
+        for domain in reader::read(text, problems, &mut |_, _| false).unwrap_or_default() {
             self.add(domain, problems);
         }
     }

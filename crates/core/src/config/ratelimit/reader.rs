@@ -10,11 +10,11 @@ use std::collections::{HashMap, HashSet};
 use indexmap::IndexMap;
 use serde_json::{Map, Number};
 
-use super::node::{Content, Node, pairs, parse};
 use super::raw::{At, Finding, RawDomain, RawEntry, RawLimit, Requests};
-use super::scalar::{Scalar, Value, by_spelling};
 use crate::config::Problems;
 use crate::config::document::MAX_FILE_BYTES;
+use crate::config::yaml::scalar::{Value, by_spelling};
+use crate::config::yaml::{Content, Node, pairs, parse};
 use crate::suggestion::nearest;
 use crate::units::Approximate;
 
@@ -38,24 +38,23 @@ const KEYS: [&str; 16] = [
     "metadata",
 ];
 
-/// Reads a file's documents that define a domain. `None` if the file has no such document, or one that is not ratelimit's. Then
-/// `problems` says why.
-pub fn read(text: &str, problems: &mut Problems) -> Option<Vec<RawDomain>> {
-    let mut reader = Reader { problems, findings: Vec::new(), is_broken: false };
+/// Takes a document if it is of another format, and returns whether it is.
+pub type Others<'a> = &'a mut dyn FnMut(&Node<'_>, &mut Problems) -> bool;
+
+/// Reads a file's documents that define a domain, and offers each document to `others` first. `None` if no document has limits, or
+/// one is not ratelimit's. Then `problems` says why.
+pub fn read(text: &str, problems: &mut Problems, others: Others<'_>) -> Option<Vec<RawDomain>> {
+    let mut reader = Reader { problems, others, has_others: false, findings: Vec::new(), is_broken: false };
     let domains = reader.documents(text, None);
     if reader.is_broken {
         return None;
     }
-    if domains.is_empty() {
+    if domains.is_empty() && !reader.has_others {
         let fix = "give the file with `domain` and `descriptors`, or a ConfigMap that has it";
         problems.error(1_usize, "`domain` is missing, because the file has no limits", fix);
         return None;
     }
     Some(domains)
-}
-
-fn is_null(node: &Node<'_>) -> bool {
-    node.scalar().and_then(Scalar::value) == Some(Value::Null)
 }
 
 /// A key of a mapping, and its value.
@@ -75,6 +74,9 @@ struct Field<'n, 'a> {
 
 struct Reader<'p> {
     problems: &'p mut Problems,
+    others: Others<'p>,
+    /// Whether `others` took a document.
+    has_others: bool,
     /// Problems of the current entry, or of the domain.
     findings: Vec<Finding>,
     /// Whether the file cannot be used: it is no YAML, or a value has the wrong type.
@@ -90,21 +92,34 @@ impl Reader<'_> {
             self.is_broken = true;
             return domains;
         };
-        for (number, document) in documents.iter().enumerate().filter(|(_, document)| !is_null(document)) {
+        for (number, document) in documents.iter().enumerate().filter(|(_, document)| !document.is_null()) {
             if document.has_excessive_aliases() {
                 self.broken(document.line, "aliases stand for most of the document", "write the values out");
                 break;
             }
-            match manifest(document).filter(|_| above.is_none()) {
-                Some(("ConfigMap", data)) => self.config_map(document, data, &mut domains),
-                Some((kind, _)) => {
-                    let what = format!("the {kind} is skipped: it has no limits");
-                    self.problems.warning(document.line, what, "nothing to do");
-                }
-                None => domains.extend(self.domain(document, number == 0)),
-            }
+            self.document(document, number == 0, above.is_none(), &mut domains);
         }
         domains
+    }
+
+    /// Reads a document, which may be a manifest unless it is a text of one.
+    fn document(&mut self, document: &Node<'_>, is_first: bool, may_be_manifest: bool, domains: &mut Vec<RawDomain>) {
+        if (self.others)(document, self.problems) {
+            self.has_others = true;
+            return;
+        }
+        match manifest(document).filter(|_| may_be_manifest) {
+            Some(("ConfigMap", data)) => self.config_map(document, data, domains),
+            Some(("List", _)) => {
+                let items = document.get("items").map(Node::items).unwrap_or_default();
+                items.iter().for_each(|item| self.document(item, is_first, true, domains));
+            }
+            Some((kind, _)) => {
+                let what = format!("the {kind} is skipped: it has no limits");
+                self.problems.warning(document.line, what, "nothing to do");
+            }
+            None => domains.extend(self.domain(document, is_first)),
+        }
     }
 
     /// Reads the texts of a ConfigMap, with their lines.
@@ -135,7 +150,7 @@ impl Reader<'_> {
     fn domain(&mut self, document: &Node<'_>, is_first: bool) -> Option<RawDomain> {
         if let Content::Sequence(_) = document.content() {
             let what = "this is a list, and not a configuration of ratelimit";
-            self.broken(document.line, what, "for limits of limitador, see docs/migrating.md#from-limitador");
+            self.broken(document.line, what, "convert limits of limitador: `divvy convert FILE.yaml rules.ini`");
             return None;
         }
         if !is_first {
@@ -181,7 +196,7 @@ impl Reader<'_> {
     /// Reads a limit into the one that the entry already has. Null removes it; but `Null` and `NULL` are an empty limit to
     /// ratelimit, which it refuses.
     fn limit(&mut self, node: &Node<'_>, known: &mut Option<Box<RawLimit>>) {
-        if is_null(node) && node.scalar().is_none_or(|scalar| !scalar.text.starts_with('N')) {
+        if node.is_null() && node.scalar().is_none_or(|scalar| !scalar.text.starts_with('N')) {
             *known = None;
             return;
         }
@@ -215,7 +230,7 @@ impl Reader<'_> {
     fn list<T>(&mut self, field: &Field<'_, '_>, item: impl Fn(&mut Self, &Node<'_>) -> T) -> Vec<T> {
         match field.value.content() {
             Content::Sequence(items) => items.iter().map(|node| item(self, node)).collect(),
-            _ if is_null(field.value) => Vec::new(),
+            _ if field.value.is_null() => Vec::new(),
             _ => {
                 self.mismatch(field.value, &format!("`{}`", field.key), "a list of mappings");
                 Vec::new()
@@ -287,7 +302,7 @@ impl Reader<'_> {
 
     /// Reads metadata into the ones that the entry already has.
     fn metadata(&mut self, node: &Node<'_>, known: &mut Option<At<Map<String, serde_json::Value>>>) {
-        if is_null(node) {
+        if node.is_null() {
             *known = None;
             return;
         }
@@ -495,11 +510,6 @@ impl Reader<'_> {
 
 /// Returns the kind of a Kubernetes manifest, and its `data`. `None` if the document is no manifest.
 fn manifest<'n, 'a>(document: &'n Node<'a>) -> Option<(&'n str, Option<&'n Node<'a>>)> {
-    let Content::Mapping(items) = document.content() else { return None };
-    let last = |name: &str| {
-        let mut pairs = pairs(items).iter().rev();
-        pairs.find_map(|[key, value]| (key.scalar()?.text == name && !is_null(value)).then_some(value))
-    };
-    let kind = last("kind")?.scalar()?;
-    last("domain").is_none().then(|| (&*kind.text, last("data")))
+    let kind = document.get("kind")?.scalar()?;
+    document.get("domain").is_none().then(|| (&*kind.text, document.get("data")))
 }

@@ -7,7 +7,7 @@ const COLUMNS: [(&str, Column); 10] = [
     ("plain", rule(Counter::Credits)),
     ("debt", Column { overrun: Overrun::Debt, ..rule(Counter::Credits) }),
     ("count", Column { overrun: Overrun::Count, ..rule(Counter::Credits) }),
-    ("annotate", Column { overrun: Overrun::Annotate, ..rule(Counter::Credits) }),
+    ("annotate, quotaGroup", Column { overrun: Overrun::Annotate, ..rule(Counter::Credits) }),
     ("counts requests", Column { counts_requests: true, ..rule(Counter::Credits) }),
     ("sliding log", rule(Counter::Log)),
     ("concurrency", rule(Counter::Leases { are_named: false })),
@@ -19,7 +19,8 @@ const COLUMNS: [(&str, Column); 10] = [
 type Column = RuleKind;
 
 const fn rule(counter: Counter) -> RuleKind {
-    RuleKind { counter, overrun: Overrun::Refuse, counts_requests: false, is_canary: false }
+    let overrun = Overrun::Refuse;
+    RuleKind { counter, overrun, is_in_quota_group: false, counts_requests: false, is_canary: false }
 }
 
 const INTENTS: [(&str, Intent, Modes); 11] = [
@@ -72,6 +73,15 @@ fn cell(intent: Intent, kind: RuleKind, modes: Modes) -> String {
     };
     let (own, canary) = (of(false), of(true));
     if own == canary { own.to_owned() } else { format!("{own}; canary: {canary}") }
+}
+
+#[test]
+fn rule_of_a_quota_group_is_treated_like_one_that_annotates() {
+    let in_group = Column { overrun: Overrun::Count, is_in_quota_group: true, ..rule(Counter::Credits) };
+    let annotates = Column { overrun: Overrun::Annotate, ..rule(Counter::Credits) };
+    for (_, intent, modes) in INTENTS {
+        assert_eq!(cell(intent, in_group, modes), cell(intent, annotates, modes));
+    }
 }
 
 fn settlement_word(settlement: Settlement, limit: Option<Limit>, is_in_force: bool) -> &'static str {

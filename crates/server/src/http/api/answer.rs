@@ -128,7 +128,7 @@ impl<'a> Answer<'a> {
     /// The request was refused.
     pub fn for_request(report: Report<'a>, index: usize) -> Result<Self, Refusal> {
         let answering = report.standing(index)?;
-        let mut answer = Self { exceeded: report.exceeded(index), ..Self::by(&answering) };
+        let mut answer = Self::by(&answering);
         if !report.is_stack(index) {
             return Ok(answer);
         }
@@ -140,6 +140,16 @@ impl<'a> Answer<'a> {
                 answer.limits.push(Self::by(&standing));
             }
         }
+        Ok(answer)
+    }
+
+    /// Same as [`Answer::for_request`], with a note of the rules that are exceeded.
+    ///
+    /// # Errors
+    /// The request was refused.
+    pub fn with_note(report: Report<'a>, index: usize) -> Result<Self, Refusal> {
+        let mut answer = Self::for_request(report, index)?;
+        answer.exceeded = report.exceeded(index);
         Ok(answer)
     }
 

@@ -44,6 +44,14 @@ pub fn read(headers: &HeaderMap, body: RequestBody, max: usize) -> Result<Bytes,
         let detail = "the body must be JSON: send it with `Content-Type: application/json`";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
     }
+    within(body, max)
+}
+
+/// Returns a body of any type, which may have `max` bytes.
+///
+/// # Errors
+/// 413 for a longer body.
+pub fn within(body: RequestBody, max: usize) -> Result<Bytes, Problem> {
     body.within(max).ok_or_else(|| {
         let detail = format!("the body is longer than {max} bytes (--max-body)");
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).with_limit(Bound::Body)

@@ -88,7 +88,7 @@ impl Api {
         let (Work { operation, text }, cost) = (&mut *work, request.cost.map(|WholeNumber(cost)| cost));
         let keyed = key.map(|key| (key, payload_of(intent, operation, cost)));
         let (answers, is_keyed) = self.ask_one(origin, keyed, intent, operation, cost).await?;
-        let answer = Answer::for_request(answers.report(), 0)?;
+        let answer = Answer::with_note(answers.report(), 0)?;
         let mut headers = HeaderMap::new();
         if is_keyed && answers.report().is_replay() == Ok(true) {
             mark_replayed(&mut headers);
@@ -128,7 +128,7 @@ impl Api {
         let answers = asked.answers().await;
         let report = answers.report();
         for index in 0..report.len() {
-            match Answer::for_request(report, index) {
+            match Answer::with_note(report, index) {
                 Ok(answer) => self.write_answer(&answer, &mut work.text, output),
                 Err(refusal) => {
                     let response = Problem::from(refusal).into_response();
@@ -306,7 +306,7 @@ impl Api {
     /// Answers hits that count each for itself.
     fn one_by_one(&self, report: Report<'_>, origin: &RequestOrigin) -> Answered {
         let metrics = self.server.limiter.metrics();
-        let answer = |index| match Answer::for_request(report, index) {
+        let answer = |index| match Answer::with_note(report, index) {
             Ok(answer) => AnswerOrProblem::Answer(answer),
             Err(refusal) => {
                 let problem = Problem::from(refusal);
@@ -321,7 +321,7 @@ impl Api {
 /// Answers an atomic batch. If the store fails, it fails for all hits.
 fn all_or_none(report: Report<'_>) -> Answered {
     let answers: Vec<_> =
-        (0..report.len()).map(|index| Answer::for_request(report, index)).collect::<Result<_, Refusal>>()?;
+        (0..report.len()).map(|index| Answer::with_note(report, index)).collect::<Result<_, Refusal>>()?;
     let allowed = Some(answers.iter().all(|answer| answer.allowed));
     let results = answers.into_iter().map(AnswerOrProblem::Answer).collect();
     json(&HitsResponse { allowed, results })

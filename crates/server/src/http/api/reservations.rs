@@ -76,7 +76,7 @@ impl Api {
         let answers = self.ask_limiter(origin, |builder| builder.add_reservation(&operation, reserve)).await;
         let report = answers.report();
         let reserved = report.reserved(0).map_err(describe)?;
-        let answer = Answer::for_request(report, 0)?;
+        let answer = Answer::with_note(report, 0)?;
         let mut headers = HeaderMap::new();
         answer.write_headers(self.settings.headers, &mut headers, &mut Vec::new());
         let Some(id) = reserved.id else { return Ok(respond(StatusCode::TOO_MANY_REQUESTS, headers, json(&answer)?)) };

@@ -1,11 +1,16 @@
 //! Conversions of whole files, and the reports on files that cannot be converted completely.
 
+mod look_ups;
 mod reference;
 mod served;
+mod statistics;
+
+use std::path::Path;
 
 use super::*;
+use crate::config::conversion::Importer;
 use crate::config::tests::{assert_golden, golden_files};
-use crate::config::{Format, parse, write};
+use crate::config::{Format, import, parse, write};
 
 /// Converts files given as name and text. Returns the rules and a report with one line for each problem.
 fn import_texts(files: &[(&str, &str)]) -> (Result<Vec<Rule>, ()>, String) {
@@ -142,8 +147,6 @@ fn all_documents_and_config_maps_of_a_file_are_read() {
 fn files_of_other_programs_are_named_for_what_they_are() {
     for (text, expected) in [
         ("", "rules.yaml:1: `domain` is missing, because the file has no limits"),
-        ("- namespace: a\n  max_value: 1\n", "rules.yaml:1: this is a list"),
-        ("kind: ConfigMap\ndata:\n  limits.yaml: |\n    - namespace: a\n", "rules.yaml:4: this is a list"),
         ("kind: ConfigMap\n", "rules.yaml:1: `domain` is missing"),
         ("kind: Service\n---\nkind: Deployment\n", "rules.yaml:3: the Deployment is skipped"),
         ("rateLimitsByDomain: {a: []}\n", "rules.yaml:1: `domain` is missing"),

@@ -8,8 +8,12 @@ use proptest::prelude::*;
 
 use super::import_texts;
 use crate::calendar::{Calendar, Unit};
-use crate::config::{Format, parse, write};
-use crate::rules::{MatchPolicy, Operation, Quota, RuleSet, Scratch};
+use crate::config::ratelimit::compile::compile_alone;
+use crate::config::ratelimit::model::Domains;
+use crate::config::ratelimit::options::Options;
+use crate::config::{Format, Problems, parse, write};
+use crate::rules::descriptor::DescriptorKind;
+use crate::rules::{ActorFields, MatchPolicy, Operation, Quota, RuleSet, Scratch};
 
 const DOMAIN: &str = "shop";
 
@@ -115,6 +119,10 @@ fn to_yaml(entries: &mut [Entry]) -> String {
 }
 
 fn entries_strategy(depth: u32) -> BoxedStrategy<Vec<Entry>> {
+    entries_with_keys(&["a", "b", "c"], depth)
+}
+
+fn entries_with_keys(keys: &'static [&'static str], depth: u32) -> BoxedStrategy<Vec<Entry>> {
     let value = prop::sample::select(vec!["", "", "x", "y", "xy", "x*", "xy*", "*", "x*y", "*y", "*x*y*", "y*y"]);
     let limit = prop_oneof![
         2 => Just(None),
@@ -122,10 +130,10 @@ fn entries_strategy(depth: u32) -> BoxedStrategy<Vec<Entry>> {
         5 => (0..4_u64).prop_map(|n| Some(Limit::PerMinute(n))),
     ];
     let flags = (prop::bool::weighted(0.2), prop::bool::weighted(0.1), prop::bool::weighted(0.3));
-    let nested = if depth == 0 { Just(Vec::new()).boxed() } else { entries_strategy(depth - 1) };
-    let entry =
-        ("[abc]", value, limit, flags, nested).prop_map(|(key, value, limit, (shadow, quota, shared), nested)| Entry {
-            key,
+    let nested = if depth == 0 { Just(Vec::new()).boxed() } else { entries_with_keys(keys, depth - 1) };
+    let entry = (prop::sample::select(keys), value, limit, flags, nested).prop_map(
+        |(key, value, limit, (shadow, quota, shared), nested)| Entry {
+            key: key.to_owned(),
             value: value.to_owned(),
             limit,
             nested,
@@ -133,7 +141,8 @@ fn entries_strategy(depth: u32) -> BoxedStrategy<Vec<Entry>> {
             quota: quota && limit.is_some(),
             shared: shared && value.contains('*'),
             line: 0,
-        });
+        },
+    );
     let without_twins = |mut entries: Vec<Entry>| {
         let mut names = HashSet::new();
         entries.retain(|entry| names.insert(entry.name()));
@@ -152,6 +161,14 @@ fn descriptor_strategy() -> impl Strategy<Value = Vec<(String, String)>> {
     (keys, values).prop_map(|(keys, values)| {
         keys.iter().zip(values).map(|(key, value)| ((*key).to_owned(), value.to_owned())).collect()
     })
+}
+
+/// Generates descriptors with any keys, some of them several times, in any order.
+fn repetitive_descriptor_strategy() -> impl Strategy<Value = Vec<(String, String)>> {
+    let key = prop::sample::select(vec!["a", "a", "b", "a_x", "ab", "domain", ""]);
+    let value = prop::sample::select(vec!["x", "y", "xy", "xyz", "x_y", "z", "", "x*", "xzy", "yy"]);
+    let pair = (key, value).prop_map(|(key, value)| (key.to_owned(), value.to_owned()));
+    prop::collection::vec(pair, 0..4)
 }
 
 /// Collects the sequences of keys in the configuration, except those of entries on `lines`.
@@ -229,6 +246,49 @@ impl ConvertedConfig {
 }
 
 proptest! {
+    #[test]
+    fn server_finds_the_limit_and_the_counter_that_ratelimit_finds(
+        mut entries in entries_with_keys(&["a", "b", "a_x", "a*", "domain"], 2),
+        descriptors in prop::collection::vec(repetitive_descriptor_strategy(), 40),
+    ) {
+        let yaml = to_yaml(&mut entries);
+        let (mut domains, mut problems) = (Domains::new(false), Problems::new("r.yaml"));
+        domains.add_text(&yaml, &mut problems);
+        prop_assert!(!problems.has_errors(), "{:?}", problems);
+        let rules = compile_alone(&domains, &Options::default()).unwrap();
+        let (mut by_ratelimit, mut by_divvy) = (HashMap::new(), HashMap::new());
+        for descriptor in &descriptors {
+            let found = look_up(&entries, descriptor);
+            let mut operation = Operation::new();
+            operation.push("domain", DOMAIN);
+            descriptor.iter().for_each(|(key, value)| operation.push(key, value));
+            let mut scratch = Scratch::default();
+            let matched: Vec<_> = rules.matches(&operation, &mut scratch).collect();
+            let [(_, rule)] = matched[..] else { panic!("one rule: {matched:?}") };
+            let limit = rule.descriptor.as_ref().unwrap();
+            let found_limit = match limit.kind {
+                DescriptorKind::Nothing => None,
+                DescriptorKind::Unlimited => Some((Limit::Unlimited, false, false)),
+                DescriptorKind::Limit => {
+                    Some((Limit::PerMinute(rule.settings.credit_limit), limit.is_shadow, limit.is_quota))
+                }
+            };
+            let expected = found.entry.map(|entry| match entry.limit.unwrap() {
+                Limit::Unlimited => (Limit::Unlimited, false, false),
+                limit => (limit, entry.shadow, entry.quota),
+            });
+            prop_assert_eq!(found_limit, expected, "{:?}\n{}", descriptor, yaml);
+            if let Quota::Limited(_) = rule.quota {
+                let mut counter = Vec::new();
+                ActorFields::of(rule).write(&operation, &mut counter);
+                let there = by_ratelimit.entry(counter.clone()).or_insert_with(|| found.counter.clone());
+                prop_assert_eq!(&*there, &found.counter, "{:?}\n{}", descriptor, yaml);
+                let here = by_divvy.entry(found.counter).or_insert_with(|| counter.clone());
+                prop_assert_eq!(&*here, &counter, "{:?}\n{}", descriptor, yaml);
+            }
+        }
+    }
+
     #[test]
     fn rules_apply_the_limit_that_ratelimit_finds(
         mut entries in entries_strategy(2),

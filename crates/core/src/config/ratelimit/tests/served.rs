@@ -3,8 +3,9 @@
 use std::fmt::Write;
 
 use super::*;
-use crate::config::ratelimit::model::{Domain, Entry, Rate};
+use crate::config::ratelimit::model::{Domain, Domains, Entry, Rate};
 use crate::config::ratelimit::raw::{At, RawDomain, RawEntry, RawLimit, Requests};
+use crate::config::{Report, import_text};
 
 /// Reads files given as name and text. Returns the domains, or all errors, one a line.
 fn served(files: &[(&str, &str)], merges: bool) -> Result<String, String> {
@@ -247,7 +248,7 @@ fn limits_and_entries_that_ratelimit_refuses_are_errors() {
         ("key: k, value: [a]", "`value` must be a text"),
         ("key: k, value: {key: a}", "`value` must be a text"),
         ("key: !!int k", "\"k\" does not have the type of its tag; remove the tag"),
-        ("key: !!binary aw==", "cannot be read as ratelimit's YAML: the tag !!binary is not supported"),
+        ("key: !!binary aw==", "cannot be read as YAML: the tag !!binary is not supported"),
         ("key: k, shadow_mode: 'true'", "`shadow_mode` must be true or false"),
         ("key: k, quota_mode: 1", "`quota_mode` must be true or false"),
         ("key: k, rate_limit: 5", "this must be a mapping with `unit` and `requests_per_unit`"),
@@ -292,12 +293,17 @@ fn documents_that_ratelimit_refuses_are_errors() {
         ("domain: [d]\n", "a.yaml:1: `domain` must be a text"),
         ("domain: d\n0.25: x\n", "a.yaml:2: [domain=d] `0.25` is an unknown key"),
         ("text\n", "a.yaml:1: this must be a mapping with `domain` and `descriptors`"),
+        (
+            "- namespace: a\n",
+            "a.yaml:1: this is a list, and not a configuration of ratelimit; convert limits of limitador",
+        ),
+        ("kind: ConfigMap\ndata:\n  limits: |\n    - namespace: a\n", "a.yaml:4: this is a list"),
         ("domain: d\ncolour: red\n", "a.yaml:2: [domain=d] `colour` is an unknown key"),
         ("domain: d\ndescriptors:\n- a\n", "a.yaml:3: this must be a mapping with `key`"),
         ("domain: d\ndescriptors: text\n", "a.yaml:2: `descriptors` must be a list of mappings"),
-        ("domain: d\n\tdescriptors: []\n", "a.yaml:1: cannot be read as ratelimit's YAML: "),
-        ("domain: d\ndescriptors: *a\n", "a.yaml:2: cannot be read as ratelimit's YAML: "),
-        ("domain: d\n---\ndomain: e\ndescriptors: [", "a.yaml:4: cannot be read as ratelimit's YAML: "),
+        ("domain: d\n\tdescriptors: []\n", "a.yaml:1: cannot be read as YAML: "),
+        ("domain: d\ndescriptors: *a\n", "a.yaml:2: cannot be read as YAML: "),
+        ("domain: d\n---\ndomain: e\ndescriptors: [", "a.yaml:4: cannot be read as YAML: "),
     ] {
         let report = served(&[("a.yaml", text)], false);
         assert!(report.as_ref().is_err_and(|report| report.starts_with(expected)), "{text}: {report:?}");

@@ -54,7 +54,7 @@ impl Api {
             (format!("{PREFIX}{:016x} {id}", payload.fingerprint()), payload)
         });
         let (answers, is_keyed) = self.ask_one(origin, keyed, Intent::Hit, &operation, None).await?;
-        let answer = Answer::for_request(answers.report(), 0)?;
+        let answer = Answer::with_note(answers.report(), 0)?;
         let mut response = empty(if answer.allowed { StatusCode::OK } else { settings.check.deny_status });
         if is_keyed && answers.report().is_replay() == Ok(true) {
             mark_replayed(response.headers_mut());

@@ -4,9 +4,12 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use granit_parser::{Event, Parser, ScanError, Span};
+use scalar::{Scalar, Value};
 
-use super::scalar::Scalar;
-use crate::config::Problems;
+use super::Problems;
+
+pub mod fields;
+pub mod scalar;
 
 /// A node of a document.
 #[derive(Debug)]
@@ -56,6 +59,26 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// Returns whether the node is null.
+    pub fn is_null(&self) -> bool {
+        self.scalar().and_then(Scalar::value) == Some(Value::Null)
+    }
+
+    /// Returns the items of a list. Another node has none.
+    pub fn items(&self) -> &[Self] {
+        match self.content() {
+            Content::Sequence(items) => items,
+            _ => &[],
+        }
+    }
+
+    /// Returns the value of a key in a mapping, unless it is null. The last of repeated keys counts.
+    pub fn get(&self, key: &str) -> Option<&Self> {
+        let Content::Mapping(items) = self.content() else { return None };
+        let mut pairs = pairs(items).iter().rev();
+        pairs.find_map(|[name, value]| (name.scalar()?.text == key && !value.is_null()).then_some(value))
+    }
+
     /// Returns whether yaml.v2 refuses the document with this root because too much of it comes from aliases.
     pub fn has_excessive_aliases(&self) -> bool {
         !Decoding { nodes: 1, of_aliases: 0 }.add(self, false)
@@ -83,7 +106,7 @@ fn parse_bounded<'a>(text: &'a str, above: usize, max_nodes: usize, problems: &m
     for event in Parser::new_from_str_with_options(text, options) {
         let added = event.map_err(|error: ScanError| (above + error.marker().line(), error.info().to_owned()));
         if let Err((line, what)) = added.and_then(|(event, span)| tree.add(event, span, max_nodes)) {
-            let what = format!("cannot be read as ratelimit's YAML: {what}");
+            let what = format!("cannot be read as YAML: {what}");
             problems.error(line.max(1), what, "correct it there");
             return None;
         }
@@ -231,7 +254,7 @@ mod tests {
 
     #[test]
     fn depth_is_bounded_with_what_aliases_stand_for() {
-        let expected = "a.yaml:2: cannot be read as ratelimit's YAML: more than 250 lists and mappings are in each other; correct \
+        let expected = "a.yaml:2: cannot be read as YAML: more than 250 lists and mappings are in each other; correct \
                         it there";
         let aliased = |around: usize| format!("- &a {}\n- {}*a{}", lists(100), "[".repeat(around), "]".repeat(around));
         assert_eq!(problem(&lists(250), MAX_NODES), None);
@@ -255,7 +278,7 @@ mod tests {
     #[test]
     fn number_of_nodes_is_bounded() {
         assert_eq!(problem("[a, b, c]", 9), None);
-        let expected = "a.yaml:1: cannot be read as ratelimit's YAML: the file has more than 8 values, lists and mappings; correct \
+        let expected = "a.yaml:1: cannot be read as YAML: the file has more than 8 values, lists and mappings; correct \
                         it there";
         assert_eq!(problem("[a, b, c]", 8).as_deref(), Some(expected));
     }
@@ -288,7 +311,7 @@ mod tests {
 
     #[test]
     fn value_that_contains_itself_is_refused() {
-        let expected = "a.yaml:2: cannot be read as ratelimit's YAML: an alias stands for a value that it is part of; correct it \
+        let expected = "a.yaml:2: cannot be read as YAML: an alias stands for a value that it is part of; correct it \
                         there";
         assert_eq!(problem("&a\n- *a\n", MAX_NODES).as_deref(), Some(expected));
         assert!(problem("- *b\n- &b c\n", MAX_NODES).is_some_and(|problem| problem.starts_with("a.yaml:1:")));
