@@ -41,7 +41,7 @@ const FLIPS: usize = 100;
 /// Requests that each client sends at once.
 const PIPELINED: u64 = 32;
 /// Credits of the rule that both rule sets have.
-const KEPT: u64 = 1_000_000;
+const KEPT: u64 = 1_000_000_000;
 
 /// Returns rules that answer `x=…` with the number `x`, and always have the same rule for `kept=…`.
 fn flipping(x: u64) -> String {
