@@ -159,13 +159,17 @@ impl NodeClient {
             Err(Unanswered::Unconfirmed(replies, unconfirmed)) => {
                 let mut replies = read_replies(requests, replies);
                 self.note_answer(&replies, &connection);
-                // A refusal needs no replica, such as that of a server that has become a replica.
                 let done = replies.iter_mut().filter(|reply| reply.is_ok());
                 let failed = done.map(|reply| *reply = Err(Failure::Unconfirmed(unconfirmed))).count();
-                if let Some(replication) = confirms.filter(|_| failed > 0) {
-                    replication.note_unconfirmed(failed, unconfirmed);
-                    // A new connection reads the replicas at once.
-                    self.drop_connection(&connection);
+                match confirms {
+                    Some(replication) if failed > 0 => {
+                        replication.note_unconfirmed(failed, unconfirmed);
+                        // A new connection reads the replicas at once.
+                        self.drop_connection(&connection);
+                    }
+                    // A call that was refused changed nothing. It may be sent again, with its script.
+                    Some(replication) => replication.breaker.answered(),
+                    None => {}
                 }
                 Ok(replies)
             }

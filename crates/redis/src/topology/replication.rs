@@ -3,7 +3,6 @@
 //! A new connection reads how many replicas the server has, and whether it takes writes without them, because after a
 //! failover it leads to another server. It reads that again every second, because replicas come and go.
 
-use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -119,34 +118,32 @@ impl Replication {
         let Report { replicas, required, min_replicas, .. } = *report;
         let redis = &self.name;
         let min_replicas = min_replicas.map_or("unknown".to_owned(), |least| least.to_string());
-        match report.problems() {
-            problems if problems.is_empty() => {
-                tracing::info!(%redis, replicas, required, min_replicas, "replicas confirm each change");
-            }
-            problems => {
-                tracing::warn!(%redis, replicas, required, min_replicas, "replicas confirm each change, but {problems}")
-            }
+        let problems = report.problems().join("; ");
+        if problems.is_empty() {
+            tracing::info!(%redis, replicas, required, min_replicas, "replicas confirm each change");
+        } else {
+            tracing::warn!(%redis, replicas, required, min_replicas, "replicas must confirm each change: {problems}");
         }
     }
 }
 
 impl Report {
-    /// Describes how a change may be lost although replicas have confirmed it, or why none can be confirmed.
-    fn problems(&self) -> String {
+    /// Describes how a failover may lose a change that was confirmed, and why none may be confirmed.
+    fn problems(&self) -> Vec<String> {
         let Self { replicas, required, min_replicas, is_refused } = *self;
-        let mut problems = String::new();
-        let mut add = |is_there, problem: &str| {
-            if is_there {
-                let _ = write!(problems, "{}{problem}", if problems.is_empty() { "" } else { "; " });
-            }
-        };
-        add(is_refused, &self.refusal());
-        add(replicas > required, "a failover may promote a replica that has not confirmed it: require all of them");
-        add(replicas < required, "too few are connected, so no change is confirmed");
-        let is_below = min_replicas.is_some_and(|least| least < required) && !is_refused;
-        add(is_below, "min-replicas-to-write is lower: a master without its replicas goes on taking writes");
-        add(min_replicas.is_none(), "this user may not read min-replicas-to-write (+config|get), so it is not checked");
-        problems
+        if is_refused {
+            return vec![self.refusal()];
+        }
+        let problems = [
+            (replicas > required, "more are connected, and a failover may promote one that has not confirmed it"),
+            (replicas < required, "fewer are connected, so no change is confirmed"),
+            (
+                min_replicas.is_some_and(|least| least < required),
+                "min-replicas-to-write is lower, so a master without them takes writes",
+            ),
+            (min_replicas.is_none(), "this user may not read min-replicas-to-write (+config|get)"),
+        ];
+        problems.into_iter().filter(|(is_there, _)| *is_there).map(|(_, problem)| problem.to_owned()).collect()
     }
 
     fn refusal(&self) -> String {

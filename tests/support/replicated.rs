@@ -1,0 +1,172 @@
+//! A Redis master with two replicas, and what replaces it if it fails: sentinels, or a cluster. A failover takes about a
+//! second, and the servers can fail over again and again.
+
+use std::process::Command;
+
+use super::redis::{RedisServer, cli, lasting_port};
+use super::sentinel::{MASTER, SENTINEL_PASSWORD, Sentinel};
+use super::until;
+
+/// Number of replicas.
+pub const REPLICAS: usize = 2;
+/// Time without an answer after which a server is down (ms).
+const DOWN_AFTER: &str = "400";
+
+/// The master and the replicas, in any order.
+pub struct Replicated {
+    pub nodes: Vec<RedisServer>,
+    manager: Manager,
+}
+
+/// What replaces the master.
+enum Manager {
+    Sentinels(Vec<Sentinel>),
+    /// The other masters of the cluster, and a hash tag of the slots that the nodes have.
+    Cluster(Vec<RedisServer>, String),
+}
+
+impl Replicated {
+    /// Starts sentinels of the master. No server takes writes with fewer than `min_replicas` replicas.
+    pub fn by_sentinels(program: &str, min_replicas: usize) -> Self {
+        let nodes = start(program, 1 + REPLICAS, min_replicas, &[]);
+        let master = nodes[0].port.to_string();
+        nodes[1..].iter().for_each(|node| assert_eq!(node.cli(&["REPLICAOF", "127.0.0.1", &master]), "OK"));
+        let settings = [format!("sentinel down-after-milliseconds {MASTER} {DOWN_AFTER}")];
+        let sentinels: Vec<_> = (0..3).map(|_| Sentinel::start(program, &master, &settings)).collect();
+        let intervals = ["info-period", "ping-period", "ask-period", "publish-period", "election-timeout"];
+        let debug = intervals.iter().flat_map(|name| [*name, if *name == "election-timeout" { "500" } else { "100" }]);
+        let debug: Vec<_> = ["SENTINEL", "DEBUG"].into_iter().chain(debug).collect();
+        sentinels.iter().for_each(|sentinel| assert_eq!(sentinel.ask(&debug), "OK"));
+        let group = Self { nodes, manager: Manager::Sentinels(sentinels) };
+        group.await_replicas();
+        group
+    }
+
+    /// Starts a cluster of three masters, one of which has the replicas.
+    pub fn in_cluster(program: &str, min_replicas: usize) -> Self {
+        let config = ["--cluster-enabled", "yes", "--cluster-node-timeout", DOWN_AFTER];
+        let config = [&config[..], &["--cluster-require-full-coverage", "no"]].concat();
+        let mut nodes = start(program, 1 + REPLICAS, min_replicas, &config);
+        let others = start(program, 2, 0, &config);
+        let masters = [&nodes[0], &others[0], &others[1]].map(|node| format!("127.0.0.1:{}", node.port));
+        let created =
+            Command::new("redis-cli").args(["--cluster", "create"]).args(masters).arg("--cluster-yes").output();
+        assert!(created.unwrap().status.success());
+        let id = nodes[0].cli(&["CLUSTER", "MYID"]);
+        let first = nodes[0].port.to_string();
+        for replica in &mut nodes[1..] {
+            assert_eq!(replica.cli(&["CLUSTER", "MEET", "127.0.0.1", &first]), "OK");
+            until(|| replica.cli(&["CLUSTER", "REPLICATE", &id]) == "OK");
+        }
+        let slot = |tag: &String| nodes[0].cli(&["CLUSTER", "KEYSLOT", tag]).parse::<u32>().unwrap();
+        let tag = (0..).map(|number: u32| number.to_string()).find(|tag| slot(tag) < 5_000).unwrap();
+        let all_know_all = |node: &RedisServer| {
+            let nodes = node.cli(&["CLUSTER", "NODES"]);
+            nodes.matches(" connected").count() == 5 && nodes.matches("slave ").count() == REPLICAS
+        };
+        until(|| nodes.iter().chain(&others).all(all_know_all));
+        let group = Self { nodes, manager: Manager::Cluster(others, tag) };
+        group.await_replicas();
+        group
+    }
+
+    /// Returns the flags of a divvy that counts here.
+    pub fn flags(&self) -> Vec<String> {
+        let url = |port: u16| format!("redis://127.0.0.1:{port}");
+        match &self.manager {
+            Manager::Sentinels(sentinels) => {
+                let urls = sentinels.iter().map(|sentinel| url(sentinel.port)).collect::<Vec<_>>().join(",");
+                let by_sentinel = ["--redis-sentinel-master", MASTER, "--redis-sentinel-auth", SENTINEL_PASSWORD];
+                ["--redis-url", &urls].into_iter().chain(by_sentinel).map(str::to_owned).collect()
+            }
+            Manager::Cluster(others, _) => {
+                let urls = self.nodes.iter().chain(others).map(|node| url(node.port)).collect::<Vec<_>>().join(",");
+                vec!["--redis-url".to_owned(), urls]
+            }
+        }
+    }
+
+    /// Returns the name of an actor whose counters are on these servers.
+    pub fn actor(&self, name: &str) -> String {
+        match &self.manager {
+            Manager::Sentinels(_) => name.to_owned(),
+            Manager::Cluster(_, tag) => format!("{{{tag}}}{name}"),
+        }
+    }
+
+    /// Returns the server that the others take for the master.
+    pub fn master(&self) -> usize {
+        let has_replicas =
+            |node: &RedisServer| is_master(node) && node.cli(&["INFO", "replication"]).contains("slave0:");
+        let masters: Vec<_> = (0..self.nodes.len()).filter(|index| has_replicas(&self.nodes[*index])).collect();
+        assert_eq!(masters.len(), 1);
+        masters[0]
+    }
+
+    /// Kills the master, waits until another one has been promoted, and starts it again as its replica.
+    pub fn kill_master(&mut self) {
+        let old = self.master();
+        self.nodes[old].kill();
+        let new = self.await_promotion(old);
+        self.nodes[old].restart();
+        if let Manager::Sentinels(_) = self.manager {
+            let port = self.nodes[new].port.to_string();
+            assert_eq!(self.nodes[old].cli(&["REPLICAOF", "127.0.0.1", &port]), "OK");
+        }
+        self.await_replicas();
+    }
+
+    /// Promotes a replica while the master still takes writes, as if the network kept those who decide from reaching it.
+    /// Waits until the old master has become a replica.
+    pub fn depose_master(&mut self) {
+        let old = self.master();
+        match &self.manager {
+            Manager::Sentinels(sentinels) => until(|| sentinels[0].ask(&["SENTINEL", "FAILOVER", MASTER]) == "OK"),
+            Manager::Cluster(..) => {
+                let replica = &self.nodes[(old + 1) % self.nodes.len()];
+                assert_eq!(replica.cli(&["CLUSTER", "FAILOVER", "TAKEOVER"]), "OK");
+            }
+        }
+        self.await_promotion(old);
+        self.await_replicas();
+    }
+
+    fn await_promotion(&self, old: usize) -> usize {
+        let mut new = None;
+        until(|| {
+            new = (0..self.nodes.len()).find(|index| *index != old && is_master(&self.nodes[*index]));
+            new.is_some()
+        });
+        new.unwrap()
+    }
+
+    /// Waits until one server is the master of all others, and those who decide know it.
+    fn await_replicas(&self) {
+        until(|| {
+            let masters: Vec<_> = self.nodes.iter().filter(|node| is_master(node)).collect();
+            let [master] = masters[..] else { return false };
+            master.cli(&["INFO", "replication"]).matches(",state=online").count() == REPLICAS
+        });
+        if let Manager::Sentinels(sentinels) = &self.manager {
+            let port = self.nodes[self.master()].port.to_string();
+            let names_it = |sentinel: &Sentinel| {
+                sentinel.ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER]).ends_with(&port)
+                    && sentinel.knows(REPLICAS)
+            };
+            until(|| sentinels.iter().all(names_it));
+        }
+    }
+}
+
+fn is_master(node: &RedisServer) -> bool {
+    cli(node.port, &["ROLE"]).starts_with("master")
+}
+
+fn start(program: &str, count: usize, min_replicas: usize, extra: &[&str]) -> Vec<RedisServer> {
+    let min_replicas = min_replicas.to_string();
+    let settings = ["--min-replicas-to-write", &min_replicas, "--repl-diskless-sync-delay", "0"];
+    let settings = [&settings[..], extra].concat();
+    // Below the ports that the system assigns, and so is its bus in a cluster.
+    let port = || (0..1_000).map(|_| lasting_port()).find(|port| *port < 22_000).unwrap();
+    (0..count).map(|_| RedisServer::start_program(program, port(), &settings)).collect()
+}
