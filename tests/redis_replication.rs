@@ -174,6 +174,7 @@ fn log_warns_with_the_numbers_of_replicas() {
 #[test]
 fn user_without_rights_is_warned_or_refused() {
     let (redis, _replicas) = replicated(1);
+    redis.cli(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     for (rights, is_refused) in [("-config", false), ("-wait", true)] {
         redis.cli(&["ACL", "SETUSER", "divvy", "reset", "on", ">secret", "~*", "+@all", rights]);
         let url = format!("redis://divvy:secret@127.0.0.1:{}", redis.port);

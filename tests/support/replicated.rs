@@ -21,7 +21,7 @@ pub struct Replicated {
 /// What replaces the master.
 enum Manager {
     Sentinels(Vec<Sentinel>),
-    /// The other masters of the cluster, and a hash tag of the slots that the nodes have.
+    /// The other servers of the cluster, and a hash tag of the slots that the nodes have.
     Cluster(Vec<RedisServer>, String),
 }
 
@@ -42,30 +42,29 @@ impl Replicated {
         group
     }
 
-    /// Starts a cluster of three masters, one of which has the replicas.
+    /// Starts a cluster of three masters with their replicas. Only the first of them fails over.
     pub fn in_cluster(program: &str, min_replicas: usize) -> Self {
         let config = ["--cluster-enabled", "yes", "--cluster-node-timeout", DOWN_AFTER];
-        let config = [&config[..], &["--cluster-require-full-coverage", "no"]].concat();
-        let mut nodes = start(program, 1 + REPLICAS, min_replicas, &config);
-        let others = start(program, 2, 0, &config);
-        let masters = [&nodes[0], &others[0], &others[1]].map(|node| format!("127.0.0.1:{}", node.port));
-        let created =
-            Command::new("redis-cli").args(["--cluster", "create"]).args(masters).arg("--cluster-yes").output();
-        assert!(created.unwrap().status.success());
-        let id = nodes[0].cli(&["CLUSTER", "MYID"]);
-        let first = nodes[0].port.to_string();
-        for replica in &mut nodes[1..] {
-            assert_eq!(replica.cli(&["CLUSTER", "MEET", "127.0.0.1", &first]), "OK");
-            until(|| replica.cli(&["CLUSTER", "REPLICATE", &id]) == "OK");
-        }
+        let mut all = start(program, 3 * (1 + REPLICAS), min_replicas, &config);
+        let addresses = all.iter().map(|node| format!("127.0.0.1:{}", node.port));
+        let mut create = Command::new("redis-cli");
+        create.args(["--cluster", "create"]).args(addresses);
+        let created = create.args(["--cluster-replicas", &REPLICAS.to_string(), "--cluster-yes"]).output().unwrap();
+        assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stdout));
+        let is_settled = |node: &RedisServer| {
+            node.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
+                && node.cli(&["CLUSTER", "NODES"]).matches("slave ").count() == 3 * REPLICAS
+        };
+        until(|| all.iter().all(is_settled));
+        let master = all[0].port.to_string();
+        let belongs = |node: &mut RedisServer| {
+            node.port.to_string() == master || node.cli(&["ROLE"]).lines().any(|line| line == master)
+        };
+        let nodes: Vec<_> = all.extract_if(.., belongs).collect();
+        assert_eq!(nodes.len(), 1 + REPLICAS);
         let slot = |tag: &String| nodes[0].cli(&["CLUSTER", "KEYSLOT", tag]).parse::<u32>().unwrap();
         let tag = (0..).map(|number: u32| number.to_string()).find(|tag| slot(tag) < 5_000).unwrap();
-        let all_know_all = |node: &RedisServer| {
-            let nodes = node.cli(&["CLUSTER", "NODES"]);
-            nodes.matches(" connected").count() == 5 && nodes.matches("slave ").count() == REPLICAS
-        };
-        until(|| nodes.iter().chain(&others).all(all_know_all));
-        let group = Self { nodes, manager: Manager::Cluster(others, tag) };
+        let group = Self { nodes, manager: Manager::Cluster(all, tag) };
         group.await_replicas();
         group
     }
@@ -167,6 +166,6 @@ fn start(program: &str, count: usize, min_replicas: usize, extra: &[&str]) -> Ve
     let settings = ["--min-replicas-to-write", &min_replicas, "--repl-diskless-sync-delay", "0"];
     let settings = [&settings[..], extra].concat();
     // Below the ports that the system assigns, and so is its bus in a cluster.
-    let port = || (0..1_000).map(|_| lasting_port()).find(|port| *port < 22_000).unwrap();
+    let port = || std::iter::repeat_with(lasting_port).find(|port| *port < 22_000).unwrap();
     (0..count).map(|_| RedisServer::start_program(program, port(), &settings)).collect()
 }
