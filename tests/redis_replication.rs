@@ -276,8 +276,8 @@ fn valkey() -> String {
     machine.join("valkey-server").to_str().unwrap().to_owned()
 }
 
-/// What the same failovers lose without `--redis-min-replicas-ack`, and if only one replica must confirm. Nothing is
-/// asserted, because it depends on luck.
+/// The same failovers without `--redis-min-replicas-ack`, and with one replica that must confirm. How much they lose depends
+/// on luck, so it is only printed.
 #[test]
 fn failover_without_acknowledgments_may_lose_hits() {
     for (replicas, min_replicas) in [("", 0), ("1", 0)] {

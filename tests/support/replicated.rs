@@ -18,7 +18,7 @@ pub struct Replicated {
     manager: Manager,
 }
 
-/// What replaces the master.
+/// The programs that replace the master.
 enum Manager {
     Sentinels(Vec<Sentinel>),
     /// The other servers of the cluster, and a hash tag of the slots that the nodes have.
@@ -45,6 +45,8 @@ impl Replicated {
     /// Starts a cluster of three masters with their replicas. Only the first of them fails over.
     pub fn in_cluster(program: &str, min_replicas: usize) -> Self {
         let config = ["--cluster-enabled", "yes", "--cluster-node-timeout", DOWN_AFTER];
+        // A replica that changes its master would leave the nodes.
+        let config = [&config[..], &["--cluster-allow-replica-migration", "no"]].concat();
         let mut all = start(program, 3 * (1 + REPLICAS), min_replicas, &config);
         let addresses = all.iter().map(|node| format!("127.0.0.1:{}", node.port));
         let mut create = Command::new("redis-cli");
@@ -106,7 +108,7 @@ impl Replicated {
     pub fn kill_master(&mut self) {
         let old = self.master();
         self.nodes[old].kill();
-        let new = self.await_promotion(old);
+        let new = self.await_promotion(old, || ());
         self.nodes[old].restart();
         if let Manager::Sentinels(_) = self.manager {
             let port = self.nodes[new].port.to_string();
@@ -119,20 +121,21 @@ impl Replicated {
     /// Waits until the old master has become a replica.
     pub fn depose_master(&mut self) {
         let old = self.master();
-        match &self.manager {
-            Manager::Sentinels(sentinels) => until(|| sentinels[0].ask(&["SENTINEL", "FAILOVER", MASTER]) == "OK"),
-            Manager::Cluster(..) => {
-                let replica = &self.nodes[(old + 1) % self.nodes.len()];
-                assert_eq!(replica.cli(&["CLUSTER", "FAILOVER", "TAKEOVER"]), "OK");
-            }
-        }
-        self.await_promotion(old);
+        let replica = &self.nodes[(old + 1) % self.nodes.len()];
+        let promote = || match &self.manager {
+            // Refused while it is on its way, which may fail.
+            Manager::Sentinels(sentinels) => sentinels[0].ask(&["SENTINEL", "FAILOVER", MASTER]),
+            Manager::Cluster(..) => replica.cli(&["CLUSTER", "FAILOVER", "TAKEOVER"]),
+        };
+        self.await_promotion(old, || drop(promote()));
         self.await_replicas();
     }
 
-    fn await_promotion(&self, old: usize) -> usize {
+    /// Waits until another server than the old master is one, and calls `promote` until then.
+    fn await_promotion(&self, old: usize, promote: impl Fn()) -> usize {
         let mut new = None;
         until(|| {
+            promote();
             new = (0..self.nodes.len()).find(|index| *index != old && is_master(&self.nodes[*index]));
             new.is_some()
         });

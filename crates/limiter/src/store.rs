@@ -78,7 +78,7 @@ impl Backend {
     /// Checks the settings of a store that answers. A store that does not is no error.
     ///
     /// # Errors
-    /// With these settings, every hit would fail.
+    /// Every hit would fail with these settings.
     pub async fn check_settings(&self) -> Result<(), StoreError> {
         match self {
             Backend::Memory(_) | Backend::Rocks(_) => Ok(()),

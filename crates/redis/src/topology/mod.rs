@@ -143,8 +143,7 @@ impl Target {
         self.clients().iter().find_map(|client| client.replication()?.refusal())
     }
 
-    /// Returns metrics of the replicas that must confirm changes. In a cluster, the numbers are those of the master with the
-    /// fewest replicas.
+    /// Returns metrics of the replicas that must confirm changes. In a cluster, they show the master with the fewest replicas.
     pub fn replication_metrics(&self) -> Vec<Metric> {
         if self.replication.acks.is_none() {
             return Vec::new();

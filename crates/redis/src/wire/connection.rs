@@ -279,7 +279,7 @@ impl Queue {
         Some(answer)
     }
 
-    /// Moves the commands to be written next into `writing`, which is empty. There are none while a WAIT is unanswered.
+    /// Moves the commands to be written next into `writing`, which is empty. It stays empty while a WAIT is unanswered.
     fn take_unsent(&mut self, writing: &mut Vec<u8>) {
         if self.waiting.is_some() {
             return;
@@ -294,7 +294,7 @@ impl Queue {
         }
     }
 
-    /// Passes a reply to the first caller whose replies are not complete. If there is none, it is the reply to the WAIT.
+    /// Passes a reply to the first caller whose replies are not complete. The reply after all of them is that to the WAIT.
     fn take_reply(&mut self, reply: Reply) {
         let Some(wait) = self.waiting else {
             if self.callers.front_mut().is_some_and(|first| first.take(reply))
