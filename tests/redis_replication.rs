@@ -124,10 +124,10 @@ fn retry_of_an_unconfirmed_hit_reservation_or_block_counts_once() {
         replicas[0].signal("-CONT");
         until(|| client.command(command).starts_with(reply));
     }
-    until(|| client.command("DIVVY.HIT ip=d").starts_with("[1 ") && left(&redis, "d") != "");
+    until(|| client.command("DIVVY.HIT ip=d").starts_with("[1 ") && !left(&redis, "d").is_empty());
     assert_eq!(client.left("ip=a"), 80);
     assert_eq!(client.left("ip=b"), 60);
-    assert_eq!(client.hit("ip=c").0, false, "the actor is blocked");
+    assert!(!client.hit("ip=c").0, "the actor is blocked");
 }
 
 #[test]

@@ -33,9 +33,9 @@ impl Replicated {
         nodes[1..].iter().for_each(|node| assert_eq!(node.cli(&["REPLICAOF", "127.0.0.1", &master]), "OK"));
         let settings = [format!("sentinel down-after-milliseconds {MASTER} {DOWN_AFTER}")];
         let sentinels: Vec<_> = (0..3).map(|_| Sentinel::start(program, &master, &settings)).collect();
-        let intervals = ["info-period", "ping-period", "ask-period", "publish-period", "election-timeout"];
-        let debug = intervals.iter().flat_map(|name| [*name, if *name == "election-timeout" { "500" } else { "100" }]);
-        let debug: Vec<_> = ["SENTINEL", "DEBUG"].into_iter().chain(debug).collect();
+        let intervals = "info-period 100 ping-period 100 ask-period 100 publish-period 100 election-timeout 500 \
+                         tilt-period 500 min-link-reconnect-period 1000";
+        let debug: Vec<_> = ["SENTINEL", "DEBUG"].into_iter().chain(intervals.split(' ')).collect();
         sentinels.iter().for_each(|sentinel| assert_eq!(sentinel.ask(&debug), "OK"));
         let group = Self { nodes, manager: Manager::Sentinels(sentinels) };
         group.await_replicas();

@@ -43,7 +43,7 @@ pub struct ReplicaAcks {
 /// A number of replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequiredReplicas {
-    /// All that the server has. It must have one, and take no writes with fewer.
+    /// All that the server has. It must have one, and take no writes without all of them.
     All,
     /// This number, regardless of how many the server has.
     Number(u32),

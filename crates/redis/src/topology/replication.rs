@@ -109,7 +109,11 @@ impl Replication {
         let min_replicas = setting.map(|(_, number)| number);
         let (required, is_refused) = match self.acks.replicas {
             RequiredReplicas::Number(number) => (number, false),
-            RequiredReplicas::All => (replicas, replicas == 0 || min_replicas.is_some_and(|least| least < replicas)),
+            // Without that many, the master takes no writes. A replica that has just joined must confirm them at once.
+            RequiredReplicas::All => {
+                let is_refused = replicas == 0 || min_replicas.is_some_and(|least| least < replicas);
+                (replicas.max(min_replicas.unwrap_or(0)), is_refused)
+            }
         };
         Report { replicas, required, min_replicas, is_refused }
     }
