@@ -2,6 +2,7 @@
 //! second, and the servers can fail over again and again.
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use super::redis::{RedisServer, cli, lasting_port};
 use super::sentinel::{MASTER, SENTINEL_PASSWORD, Sentinel};
@@ -11,11 +12,16 @@ use super::until;
 pub const REPLICAS: usize = 2;
 /// Time without an answer after which a server is down (ms).
 const DOWN_AFTER: &str = "400";
+/// Time between two elections of a cluster. A replica that was elected, was replaced, and loses its master again within four
+/// seconds takes its old votes for new ones, and then the old master, with older data, is the master once more.
+const BETWEEN_ELECTIONS: Duration = Duration::from_millis(4_500);
 
 /// The master and the replicas, in any order.
 pub struct Replicated {
     pub nodes: Vec<RedisServer>,
     manager: Manager,
+    /// Time when the last killed master was replaced.
+    elected: Instant,
 }
 
 /// The programs that replace the master.
@@ -33,11 +39,12 @@ impl Replicated {
         nodes[1..].iter().for_each(|node| assert_eq!(node.cli(&["REPLICAOF", "127.0.0.1", &master]), "OK"));
         let settings = [format!("sentinel down-after-milliseconds {MASTER} {DOWN_AFTER}")];
         let sentinels: Vec<_> = (0..3).map(|_| Sentinel::start(program, &master, &settings)).collect();
-        let intervals = "info-period 100 ping-period 100 ask-period 100 publish-period 100 election-timeout 500 \
+        // A replica is promoted if its INFO is not older than five pings. While the master is down, it is asked every second.
+        let intervals = "info-period 100 ping-period 300 ask-period 100 publish-period 100 election-timeout 500 \
                          tilt-period 500 min-link-reconnect-period 1000";
         let debug: Vec<_> = ["SENTINEL", "DEBUG"].into_iter().chain(intervals.split(' ')).collect();
         sentinels.iter().for_each(|sentinel| assert_eq!(sentinel.ask(&debug), "OK"));
-        let group = Self { nodes, manager: Manager::Sentinels(sentinels) };
+        let group = Self { nodes, manager: Manager::Sentinels(sentinels), elected: Instant::now() };
         group.await_replicas();
         group
     }
@@ -66,7 +73,7 @@ impl Replicated {
         assert_eq!(nodes.len(), 1 + REPLICAS);
         let slot = |tag: &String| nodes[0].cli(&["CLUSTER", "KEYSLOT", tag]).parse::<u32>().unwrap();
         let tag = (0..).map(|number: u32| number.to_string()).find(|tag| slot(tag) < 5_000).unwrap();
-        let group = Self { nodes, manager: Manager::Cluster(all, tag) };
+        let group = Self { nodes, manager: Manager::Cluster(all, tag), elected: Instant::now() };
         group.await_replicas();
         group
     }
@@ -107,8 +114,12 @@ impl Replicated {
     /// Kills the master, waits until another one has been promoted, and starts it again as its replica.
     pub fn kill_master(&mut self) {
         let old = self.master();
+        if let Manager::Cluster(..) = self.manager {
+            until(|| self.elected.elapsed() > BETWEEN_ELECTIONS);
+        }
         self.nodes[old].kill();
         let new = self.await_promotion(old, || ());
+        self.elected = Instant::now();
         self.nodes[old].restart();
         if let Manager::Sentinels(_) = self.manager {
             let port = self.nodes[new].port.to_string();
