@@ -144,26 +144,17 @@ impl Target {
     }
 
     /// Returns metrics of the replicas that must confirm changes. In a cluster, they show the master with the fewest replicas.
-    pub fn replication_metrics(&self) -> Vec<Metric> {
-        if self.replication.acks.is_none() {
-            return Vec::new();
-        }
+    pub fn replication_metrics(&self) -> [Metric; 3] {
         let clients = self.clients();
         let reports = clients.iter().filter_map(|client| client.replication()?.report());
         let (replicas, required) = reports.map(|report| (report.replicas, report.required)).min().unwrap_or_default();
         let failures = self.replication.failures.load(Relaxed);
-        vec![
-            Metric::counter(
-                "divvy_redis_ack_failures_total",
-                "Calls to Redis that too few replicas confirmed in time.",
-                failures,
-            ),
-            Metric::gauge(
-                "divvy_redis_acks_required",
-                "Replicas that must confirm each change. 0 while there is no master.",
-                required.into(),
-            ),
-            Metric::gauge("divvy_redis_replicas", "Replicas that are connected to the master.", replicas.into()),
+        let failed = "Calls to Redis that too few replicas confirmed in time.";
+        let needed = "Replicas that must confirm each change. 0 without --redis-min-replicas-ack.";
+        [
+            Metric::counter("divvy_redis_ack_failures_total", failed, failures),
+            Metric::gauge("divvy_redis_acks_required", needed, required.into()),
+            Metric::gauge("divvy_redis_replicas", "Replicas that the master has, if they must.", replicas.into()),
         ]
     }
 
