@@ -276,14 +276,12 @@ fn valkey() -> String {
     machine.join("valkey-server").to_str().unwrap().to_owned()
 }
 
-/// The same failovers without `--redis-min-replicas-ack`, and with one replica that must confirm. How much they lose depends
-/// on luck, so it is only printed.
+/// This shows that the campaigns would notice a loss.
 #[test]
-fn failover_without_acknowledgments_may_lose_hits() {
-    for (replicas, min_replicas) in [("", 0), ("1", 0)] {
-        campaign(Replicated::by_sentinels(REDIS, min_replicas), replicas);
-        campaign(Replicated::in_cluster(REDIS, min_replicas), replicas);
-    }
+fn failover_without_acknowledgments_loses_hits() {
+    assert_ne!(campaign(Replicated::by_sentinels(REDIS, 0), ""), 0);
+    // A cluster's old master learns within milliseconds that it was replaced.
+    campaign(Replicated::in_cluster(REDIS, 0), "");
 }
 
 /// Fails over again and again under load. Each hit has an actor of its own, so that the new master shows which hits it has.

@@ -39,8 +39,9 @@ impl Replicated {
         nodes[1..].iter().for_each(|node| assert_eq!(node.cli(&["REPLICAOF", "127.0.0.1", &master]), "OK"));
         let settings = [format!("sentinel down-after-milliseconds {MASTER} {DOWN_AFTER}")];
         let sentinels: Vec<_> = (0..3).map(|_| Sentinel::start(program, &master, &settings)).collect();
-        // A replica is promoted if its INFO is not older than five pings. While the master is down, it is asked every second.
-        let intervals = "info-period 100 ping-period 300 ask-period 100 publish-period 100 election-timeout 500 \
+        // During a failover, replicas send their INFO every second. One is promoted if it is not older than five pings, and
+        // demoted again if the others have not been told within four publications.
+        let intervals = "info-period 100 ping-period 300 ask-period 100 publish-period 500 election-timeout 500 \
                          tilt-period 500 min-link-reconnect-period 1000";
         let debug: Vec<_> = ["SENTINEL", "DEBUG"].into_iter().chain(intervals.split(' ')).collect();
         sentinels.iter().for_each(|sentinel| assert_eq!(sentinel.ask(&debug), "OK"));
@@ -140,6 +141,7 @@ impl Replicated {
         };
         self.await_promotion(old, || drop(promote()));
         self.await_replicas();
+        assert_ne!(self.master(), old);
     }
 
     /// Waits until another server than the old master is one, and calls `promote` until then.
