@@ -17,6 +17,8 @@ use crate::support::{
 
 const RULES: &str = "[ip=*] creditLimit=100 resetSeconds=6000 actorField=ip label=by-ip\n\
                      [default] creditLimit=100 resetSeconds=6000";
+/// Flags with times that suffice on a busy machine.
+const PATIENT: [&str; 4] = ["--redis-timeout", "2000", "--redis-ack-timeout", "500"];
 const FAILURES: &str = "divvy_redis_ack_failures_total";
 
 /// Starts a master with this number of replicas.
@@ -37,7 +39,7 @@ fn add_replica(master: &RedisServer, number: usize) -> RedisServer {
 /// Serves the rules. Replies are held until this number of replicas have confirmed the change.
 fn serve(redis: &RedisServer, replicas: &str, flags: &[&str]) -> Server {
     let acks = ["--redis-min-replicas-ack", replicas, "--denial-cache", "0", "--redis-url"];
-    Server::serving(RULES, &[&acks[..], &[&redis.url()], flags].concat())
+    Server::serving(RULES, &[&acks[..], &[&redis.url()], &PATIENT, flags].concat())
 }
 
 fn hit(server: &Server, actor: &str) -> String {
@@ -87,7 +89,7 @@ fn denial_that_depends_on_an_unconfirmed_change_is_held_too() {
     let mut client = server.resp();
     let error = client.command("DIVVY.HIT ip=a COST 99");
     assert!(
-        error.contains("0 of 1 replicas of Redis at") && error.contains("confirmed a change within 100 ms"),
+        error.contains("0 of 1 replicas of Redis at") && error.contains("confirmed a change within 500 ms"),
         "{error}"
     );
     let failures = number(&server, FAILURES);
@@ -148,7 +150,7 @@ fn log_warns_with_the_numbers_of_replicas() {
     let rules = RulesFile::ini(RULES);
     let flags = [rules.path(), "--redis-url", &redis.url(), "--redis-min-replicas-ack"];
     let warnings = |replicas: &str| {
-        let (server, log) = Server::logged(&[&flags[..], &[replicas]].concat());
+        let (server, log) = Server::logged(&[&flags[..], &[replicas], &PATIENT].concat());
         assert!(hit(&server, "a").starts_with(if replicas == "3" { "ERR" } else { "OK true" }));
         log
     };
@@ -180,7 +182,7 @@ fn user_without_rights_is_warned_or_refused() {
         let url = format!("redis://divvy:secret@127.0.0.1:{}", redis.port);
         let rules = RulesFile::ini(RULES);
         let flags = [rules.path(), "--redis-url", &url, "--redis-min-replicas-ack", "all"];
-        let (server, log) = Server::logged(&flags);
+        let (server, log) = Server::logged(&[&flags[..], &PATIENT].concat());
         let reply = hit(&server, rights);
         if is_refused {
             assert!(reply.starts_with("ERR ") && reply.contains("'wait'"), "{reply}");
