@@ -88,6 +88,7 @@ mod full {
     pub mod redis_cluster;
     pub mod redis_failover;
     pub mod redis_outage;
+    pub mod redis_replication;
     pub mod redis_scripts;
     pub mod redis_server;
     pub mod redis_tls;

@@ -104,6 +104,7 @@ fn metrics_show_a_failing_redis() {
     assert_eq!(samples.value("divvy_redis_connected", &[]), 0.0);
     assert_eq!(samples.value("divvy_redis_outage", &[]), 1.0);
     assert_eq!(samples.value("divvy_redis_failures_total", &[]), 3.0);
+    assert_eq!(samples.value("divvy_redis_ack_failures_total", &[]), 0.0);
     assert_eq!(samples.value("divvy_redis_stand_ins_total", &[("policy", "allow")]), 3.0);
     assert_eq!(samples.value("divvy_denial_cache_answers_total", &[]), 0.0);
     assert_eq!(samples.value("divvy_store_errors_total", &[]), 0.0, "no hit was answered with one");

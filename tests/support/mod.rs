@@ -17,6 +17,7 @@ pub mod log;
 pub mod metrics;
 pub mod programs;
 pub mod redis;
+pub mod replicated;
 pub mod seed;
 pub mod sentinel;
 pub mod site;

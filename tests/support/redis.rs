@@ -28,13 +28,16 @@ pub fn hit_in_time(client: &mut LineClient, pairs: &str) -> String {
     reply
 }
 
-/// Ends redis-server when its standard input ends, which happens when the test process ends for any reason. A server
-/// that all tests share is never dropped. The script waits for the end, because a restarted server needs the port.
-const GUARDED: &str =
-    r#"redis-server "$@" > /dev/null & echo $!; read -r _; kill -9 $! 2> /dev/null; wait $! 2> /dev/null"#;
+/// The program that tests use, unless they name another one.
+pub const REDIS: &str = "redis-server";
 
-/// A `redis-server` process without persistence.
+/// Ends the program in its arguments when its standard input ends, which happens when the test process ends for any reason. A server
+/// that all tests share is never dropped. The script waits for the end, because a restarted server needs the port.
+const GUARDED: &str = r#""$@" > /dev/null & echo $!; read -r _; kill -9 $! 2> /dev/null; wait $! 2> /dev/null"#;
+
+/// A `redis-server` process without persistence, or one of another program like it.
 pub struct RedisServer {
+    program: String,
     guard: Child,
     pid: String,
     pub port: u16,
@@ -53,10 +56,14 @@ impl RedisServer {
     }
 
     pub fn start_with(port: u16, extra: &[&str]) -> Self {
+        Self::start_program(REDIS, port, extra)
+    }
+
+    pub fn start_program(program: &str, port: u16, extra: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let extra: Vec<String> = extra.iter().map(|word| word.to_string()).collect();
-        let (guard, pid) = spawn(port, &extra, &dir);
-        let server = Self { guard, pid, port, extra, dir };
+        let (guard, pid) = spawn(program, port, &extra, &dir);
+        let server = Self { program: program.to_owned(), guard, pid, port, extra, dir };
         server.wait_until_ready();
         server
     }
@@ -104,7 +111,7 @@ impl RedisServer {
 
     pub fn restart(&mut self) {
         self.repair_append_only_file();
-        (self.guard, self.pid) = spawn(self.port, &self.extra, &self.dir);
+        (self.guard, self.pid) = spawn(&self.program, self.port, &self.extra, &self.dir);
         self.wait_until_ready();
     }
 
@@ -143,17 +150,17 @@ impl Drop for RedisServer {
     }
 }
 
-fn spawn(port: u16, extra: &[String], dir: &TempDir) -> (Child, String) {
+fn spawn(program: &str, port: u16, extra: &[String], dir: &TempDir) -> (Child, String) {
     let port = port.to_string();
-    let mut command = guarded();
+    let mut command = guarded(program);
     command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"]);
     start(command.arg(dir.path()).args(extra))
 }
 
-/// Returns a command for [`start`]. Its arguments must be added.
-pub fn guarded() -> Command {
+/// Returns a command for [`start`]. The program's arguments must be added.
+pub fn guarded(program: &str) -> Command {
     let mut command = Command::new("sh");
-    command.args(["-c", GUARDED, "sh"]);
+    command.args(["-c", GUARDED, "sh", program]);
     command
 }
 

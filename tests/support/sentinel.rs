@@ -4,7 +4,7 @@ use std::process::{Child, Command};
 
 use tempfile::TempDir;
 
-use super::redis::{RedisServer, cli, free_port, guarded, start};
+use super::redis::{REDIS, RedisServer, cli, free_port, guarded, start};
 use super::until;
 
 pub const MASTER: &str = "main";
@@ -17,10 +17,10 @@ pub struct Sentinels {
     sentinels: Vec<Sentinel>,
 }
 
-struct Sentinel {
+pub struct Sentinel {
     guard: Child,
     pid: String,
-    port: u16,
+    pub port: u16,
     _dir: TempDir,
 }
 
@@ -32,9 +32,13 @@ impl Sentinels {
         let replica_of = [&passwords[..], &["--replicaof", "127.0.0.1", &port]].concat();
         let replica = RedisServer::start_with(free_port(), &replica_of);
         until(|| ask(replica.port, PASSWORD, &["INFO", "replication"]).contains("master_link_status:up"));
-        let sentinels: Vec<_> = (0..3).map(|_| Sentinel::start(&port)).collect();
+        let settings = [
+            format!("sentinel auth-pass {MASTER} {PASSWORD}"),
+            format!("sentinel down-after-milliseconds {MASTER} 1000"),
+        ];
+        let sentinels: Vec<_> = (0..3).map(|_| Sentinel::start(REDIS, &port, &settings)).collect();
         let setup = Self { master, replica, sentinels };
-        until(|| setup.sentinels.iter().all(Sentinel::knows_all));
+        until(|| setup.sentinels.iter().all(|sentinel| sentinel.knows(1)));
         setup
     }
 
@@ -56,7 +60,8 @@ impl Sentinels {
 }
 
 impl Sentinel {
-    fn start(master: &str) -> Self {
+    /// Starts one of three sentinels of the master with this port.
+    pub fn start(program: &str, master: &str, settings: &[String]) -> Self {
         let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
         let config = dir.path().join("sentinel.conf");
         let lines = [
@@ -65,23 +70,26 @@ impl Sentinel {
             format!("requirepass {SENTINEL_PASSWORD}"),
             format!("sentinel sentinel-pass {SENTINEL_PASSWORD}"),
             format!("sentinel monitor {MASTER} 127.0.0.1 {master} 2"),
-            format!("sentinel auth-pass {MASTER} {PASSWORD}"),
-            format!("sentinel down-after-milliseconds {MASTER} 1000"),
+            settings.join("\n"),
             format!("sentinel failover-timeout {MASTER} 3000"),
         ];
         std::fs::write(&config, lines.join("\n")).unwrap();
-        let mut command = guarded();
+        let mut command = guarded(program);
         let (guard, pid) = start(command.arg(&config).arg("--sentinel"));
         let sentinel = Self { guard, pid, port, _dir: dir };
-        until(|| ask(port, SENTINEL_PASSWORD, &["PING"]) == "PONG");
+        until(|| sentinel.ask(&["PING"]) == "PONG");
         sentinel
     }
 
-    /// Returns whether the sentinel knows the replica and the other two sentinels, so that it can take part in a
+    /// Returns whether the sentinel knows this number of replicas and the other two sentinels, so that it can take part in a
     /// failover.
-    fn knows_all(&self) -> bool {
-        let known = ask(self.port, SENTINEL_PASSWORD, &["INFO", "sentinel"]);
-        known.contains("status=ok") && known.contains("slaves=1,sentinels=3")
+    pub fn knows(&self, replicas: usize) -> bool {
+        let known = self.ask(&["INFO", "sentinel"]);
+        known.contains("status=ok") && known.contains(&format!("slaves={replicas},sentinels=3"))
+    }
+
+    pub fn ask(&self, words: &[&str]) -> String {
+        ask(self.port, SENTINEL_PASSWORD, words)
     }
 }
 

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use divvy_core::clock::{Clock, Timestamp};
 pub use divvy_redis::{
-    DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisSentinel, RedisStore, RedisTls,
-    window_script as redis_window_script,
+    DEFAULT_ACK_TIMEOUT, DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisSentinel, RedisStore, RedisTls,
+    ReplicaAcks, RequiredReplicas, window_script as redis_window_script,
 };
 #[cfg(feature = "rocksdb")]
 pub use divvy_rocks::{OpenError, RestoreError, RocksStore, journal, restore};
@@ -72,6 +72,17 @@ impl Backend {
         match self {
             Backend::Memory(_) | Backend::Rocks(_) => Ok(()),
             Backend::Redis(store) => store.inner().follow_seal().await,
+        }
+    }
+
+    /// Checks the settings of a store that answers. A store that does not is no error.
+    ///
+    /// # Errors
+    /// Every hit would fail with these settings.
+    pub async fn check_settings(&self) -> Result<(), StoreError> {
+        match self {
+            Backend::Memory(_) | Backend::Rocks(_) => Ok(()),
+            Backend::Redis(store) => store.inner().check_replication().await,
         }
     }
 

@@ -41,7 +41,10 @@ use foldhash::fast::FixedState;
 use futures_util::future::try_join_all;
 use tokio::time::Instant;
 
-pub use self::options::{DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisSentinel, RedisTls};
+pub use self::options::{
+    DEFAULT_ACK_TIMEOUT, DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisSentinel, RedisTls, ReplicaAcks,
+    RequiredReplicas,
+};
 use self::scripts::names::{around_actor, tag_length};
 pub use self::scripts::window_script;
 use self::scripts::{exceptions, make_call, plan_calls, read_outcomes};
@@ -75,6 +78,15 @@ impl RedisStore {
     pub fn open(options: RedisOptions) -> Result<Self, InvalidRedisTarget> {
         let target = Box::new(Target::new(&options)?);
         Ok(Self { target, timeout: options.timeout, seal: Seal::default() })
+    }
+
+    /// Checks that Redis has the replicas that must confirm changes, if Redis answers.
+    ///
+    /// # Errors
+    /// It does not, so that every hit would fail.
+    pub async fn check_replication(&self) -> Result<(), StoreError> {
+        let refusal = self.target.check_replication(self.deadline()).await;
+        refusal.map_or(Ok(()), |refusal| Err(StoreError::new(format!("Redis at {}: {refusal}", self.target.name))))
     }
 
     /// Returns the seal. It has a key once [`RedisStore::follow_seal`] has read it.
@@ -245,7 +257,8 @@ impl Store for RedisStore {
 
     fn metrics(&self) -> Vec<Metric> {
         let connected = self.target.is_connected().into();
-        vec![Metric::gauge("divvy_redis_connected", "1 while there is a connection to Redis.", connected)]
+        let connected = Metric::gauge("divvy_redis_connected", "1 while there is a connection to Redis.", connected);
+        [connected].into_iter().chain(self.target.replication_metrics()).collect()
     }
 
     async fn close(&self) -> Result<(), StoreError> {

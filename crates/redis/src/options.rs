@@ -10,6 +10,8 @@ use divvy_core::regular_file;
 
 /// Default timeout of a batch.
 pub const DEFAULT_REDIS_TIMEOUT: Duration = Duration::from_millis(500);
+/// Default time that replicas have to confirm a change.
+pub const DEFAULT_ACK_TIMEOUT: Duration = Duration::from_millis(100);
 /// Maximum size of a file. It has room for thousands of certificates.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
@@ -25,11 +27,32 @@ pub struct RedisOptions {
     pub tls: RedisTls,
     /// Maximum time that a batch waits for its replies, including reconnecting.
     pub timeout: Duration,
+    /// The replicas that must confirm each change before its hits are answered. `None` if they need not.
+    pub acks: Option<ReplicaAcks>,
+}
+
+/// The replicas that must confirm each change.
+#[derive(Debug, Clone, Copy)]
+pub struct ReplicaAcks {
+    /// Their number.
+    pub replicas: RequiredReplicas,
+    /// The time that they have. It is shorter than the batch's.
+    pub timeout: Duration,
+}
+
+/// A number of replicas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequiredReplicas {
+    /// All that the server has. It must have one, and take no writes without all of them.
+    All,
+    /// This number, regardless of how many the server has.
+    Number(u32),
 }
 
 impl Default for RedisOptions {
     fn default() -> Self {
-        Self { urls: Vec::new(), sentinel: None, tls: RedisTls::default(), timeout: DEFAULT_REDIS_TIMEOUT }
+        let tls = RedisTls::default();
+        Self { urls: Vec::new(), sentinel: None, tls, timeout: DEFAULT_REDIS_TIMEOUT, acks: None }
     }
 }
 
@@ -114,4 +137,7 @@ pub enum InvalidRedisTarget {
     /// The client for the sentinels cannot be created.
     #[error("cannot create a client for these sentinels: {0}")]
     Sentinel(RedisError),
+    /// A batch would give up before its WAIT does.
+    #[error("--redis-ack-timeout ({0:?}) must be shorter than --redis-timeout ({1:?})")]
+    AckTimeout(Duration, Duration),
 }

@@ -66,8 +66,9 @@ impl LimiterArgs {
 /// apply, and reservations are refused.
 ///
 /// # Errors
-/// The data directory cannot be read.
+/// The data directory cannot be read, or Redis answers, and its settings are not what the flags require.
 pub async fn start(limiter: &Arc<Limiter>, draining: &CancellationToken) -> anyhow::Result<()> {
+    limiter.store().check_settings().await?;
     let is_shared = limiter.store().is_shared();
     let loaded = limiter.follow_exceptions().await;
     let is_behind = loaded.is_err();

@@ -16,10 +16,11 @@ use divvy_core::clock::Clock;
 use divvy_core::units::{self, Bytes, MAX_SECONDS, Time};
 use divvy_limiter::CounterNames;
 use divvy_limiter::store::{
-    Backend, Bounds, DEFAULT_CACHE_MEMORY, DEFAULT_DENIAL_CACHE, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY,
-    DEFAULT_MAX_DISK, DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_JOURNAL, DEFAULT_MAX_RESERVATIONS,
-    DEFAULT_REDIS_TIMEOUT, Durability, FailurePolicy, HAS_ROCKSDB, LOCAL_BUCKETS, MemoryStore, NoRocksDb, RedisOptions,
-    RedisSentinel, RedisStore, RedisTls, RocksOptions, RocksStore, WhenFull,
+    Backend, Bounds, DEFAULT_ACK_TIMEOUT, DEFAULT_CACHE_MEMORY, DEFAULT_DENIAL_CACHE, DEFAULT_MAX_COUNTERS,
+    DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK, DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_JOURNAL,
+    DEFAULT_MAX_RESERVATIONS, DEFAULT_REDIS_TIMEOUT, Durability, FailurePolicy, HAS_ROCKSDB, LOCAL_BUCKETS,
+    MemoryStore, NoRocksDb, RedisOptions, RedisSentinel, RedisStore, RedisTls, ReplicaAcks, RequiredReplicas,
+    RocksOptions, RocksStore, WhenFull,
 };
 
 /// Flags of the rocksdb store, of the stores that divvy keeps itself, and of the redis store, without those that require one of
@@ -35,6 +36,7 @@ const REDIS_FLAGS: &[&str] = &[
     "redis_ca",
     "redis_cert",
     "redis_timeout",
+    "redis_min_replicas_ack",
 ];
 
 /// Interval for checking whether another process has released the data directory. There is no notification of that.
@@ -51,6 +53,8 @@ const MAX_JOURNAL: RangeInclusive<u64> = 1 << 20..=1 << 50;
 const MAX_COUNTERS: u64 = 1_000_000_000_000_000;
 /// Upper bound for reservations and for idempotency keys: about 20 GB of memory.
 const MAX_RECORDS: u64 = 100_000_000;
+/// Upper bound for replicas that confirm a change. No Redis has as many.
+const MAX_REPLICAS: u64 = 1_000;
 /// Upper bound for bytes on disk.
 const MAX_DISK: u64 = 1 << 60;
 
@@ -139,6 +143,14 @@ pub struct StoreArgs {
     #[arg(long, help_heading = "Redis", value_name = "MS", default_value_t = Time(DEFAULT_REDIS_TIMEOUT),
           value_parser = units::millis(1..=MAX_SECONDS * 1000))]
     redis_timeout: Time,
+    /// redis: number of replicas that must confirm each change before its hits are answered, or `all`. `all` requires
+    /// that min-replicas-to-write is as high [default: none]
+    #[arg(long, help_heading = "Redis", value_name = "N|all", value_parser = required_replicas)]
+    redis_min_replicas_ack: Option<RequiredReplicas>,
+    /// redis: maximum time for that, shorter than --redis-timeout. After it, a hit is answered as if Redis did not respond
+    #[arg(long, help_heading = "Redis", value_name = "MS", default_value_t = Time(DEFAULT_ACK_TIMEOUT),
+          requires = "redis_min_replicas_ack", value_parser = units::millis(1..=MAX_SECONDS * 1000))]
+    redis_ack_timeout: Time,
     /// redis: how to answer a hit when Redis does not respond
     #[arg(long, help_heading = "Redis", default_value = "error", value_parser = choice(ON_STORE_ERROR))]
     on_store_error: FailurePolicy,
@@ -265,7 +277,9 @@ impl StoreArgs {
         let auth = self.redis_sentinel_auth.clone();
         let sentinel = self.redis_sentinel_master.clone().map(|master| RedisSentinel { master, auth });
         let tls = RedisTls { ca: self.redis_ca.clone(), client: self.redis_cert.clone().zip(self.redis_key.clone()) };
-        RedisOptions { urls, sentinel, tls, timeout: self.redis_timeout.0 }
+        let acks =
+            self.redis_min_replicas_ack.map(|replicas| ReplicaAcks { replicas, timeout: self.redis_ack_timeout.0 });
+        RedisOptions { urls, sentinel, tls, timeout: self.redis_timeout.0, acks }
     }
 }
 
@@ -365,6 +379,15 @@ impl StoreKind {
 
     fn name(self) -> String {
         self.to_possible_value().map(|word| word.get_name().to_owned()).unwrap_or_default()
+    }
+}
+
+/// Parses a number of replicas, or `all`.
+fn required_replicas(text: &str) -> Result<RequiredReplicas, String> {
+    let number = units::count(1..=MAX_REPLICAS);
+    match text {
+        "all" => Ok(RequiredReplicas::All),
+        _ => number(text).map(RequiredReplicas::Number).map_err(|reason| format!("{reason}, or all")),
     }
 }
 

@@ -26,6 +26,7 @@ use redis::cluster_routing::Slot;
 use tokio::time::{Instant, timeout_at};
 
 use super::node_client::{NodeClient, Request};
+use super::replication::MakeReplication;
 use crate::wire::stream::Endpoint;
 use crate::wire::{Call, Failure, Reply};
 
@@ -75,6 +76,8 @@ pub struct Cluster {
     template: Endpoint,
     seeds: Vec<Address>,
     timeout: Duration,
+    /// Makes the replication of a node with this address, if replicas must confirm changes.
+    replication: MakeReplication,
     clients: Mutex<HashMap<Address, Arc<NodeClient>, RandomState>>,
     slots: ArcSwap<SlotMap>,
     /// The time and the result of the last look-up. Locked while the slots are looked up.
@@ -94,11 +97,12 @@ struct RoutedCall<'a> {
 }
 
 impl Cluster {
-    pub fn new(template: Endpoint, seeds: Vec<Address>, timeout: Duration) -> Self {
+    pub fn new(template: Endpoint, seeds: Vec<Address>, timeout: Duration, replication: MakeReplication) -> Self {
         Self {
             template,
             seeds,
             timeout,
+            replication,
             clients: Mutex::default(),
             slots: ArcSwap::default(),
             looked_up: tokio::sync::Mutex::default(),
@@ -138,9 +142,8 @@ impl Cluster {
         Ok((map.masters.iter().map(shard).collect(), map.version))
     }
 
-    /// Returns whether there is a connection to any of the nodes.
-    pub fn is_connected(&self) -> bool {
-        self.clients.lock().values().any(|client| client.is_connected())
+    pub fn clients(&self) -> Vec<Arc<NodeClient>> {
+        self.clients.lock().values().cloned().collect()
     }
 
     pub fn close(&self) {
@@ -238,7 +241,9 @@ impl Cluster {
     }
 
     fn client(&self, node: &Address) -> Arc<NodeClient> {
-        let connect = || Arc::new(NodeClient::new(self.template.node(node.host.clone(), node.port), self.timeout));
+        let endpoint = || self.template.node(node.host.clone(), node.port);
+        let connect =
+            || Arc::new(NodeClient::new(endpoint(), self.timeout, self.replication.of_server(node.to_string())));
         Arc::clone(self.clients.lock().entry(node.clone()).or_insert_with(connect))
     }
 }

@@ -1,19 +1,24 @@
 //! The target of all calls: one server, the master that sentinels name, or the masters of a cluster.
 
+mod breaker;
 pub mod cluster;
 mod node_client;
+mod replication;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
-use futures_util::future::{select_ok, try_join_all};
+use futures_util::future::{join_all, select_ok, try_join_all};
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, TlsCertificates};
 use tokio::time::Instant;
 
 use self::cluster::{Address, Cluster, PROBE, Shard};
 use self::node_client::{NodeClient, Request};
+use self::replication::MakeReplication;
 use super::options::{InvalidRedisTarget, RedisOptions};
 use super::wire::stream::{Endpoint, is_tls};
 use super::wire::{Call, Failure, Reply};
+use divvy_telemetry::metrics::Metric;
 
 /// The location of keys in Redis, which determines the keys and arguments of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +32,7 @@ pub struct Target {
     /// The addresses, without passwords, for messages.
     pub name: String,
     servers: Servers,
+    replication: MakeReplication,
 }
 
 enum Servers {
@@ -41,15 +47,23 @@ impl Target {
         let infos = parsed.collect::<Result<Vec<_>, _>>()?;
         let name = infos.iter().map(|info| info.addr().to_string()).collect::<Vec<_>>().join(", ");
         let timeout = options.timeout;
-        let one = |endpoint| Servers::One(Arc::new(NodeClient::new(endpoint, timeout)));
+        if let Some(acks) = options.acks.filter(|acks| acks.timeout >= timeout) {
+            return Err(InvalidRedisTarget::AckTimeout(acks.timeout, timeout));
+        }
+        let replication = MakeReplication { acks: options.acks, ..MakeReplication::default() };
+        let one =
+            |endpoint| Servers::One(Arc::new(NodeClient::new(endpoint, timeout, replication.of_server(name.clone()))));
         let first = infos.first().ok_or(InvalidRedisTarget::NoUrl)?;
         let endpoint = Endpoint::server(first.clone(), certificates);
         let servers = match &options.sentinel {
             Some(sentinel) => one(endpoint.behind(&infos, sentinel)?),
             None if infos.len() == 1 => one(endpoint),
-            None => Servers::Cluster(Box::new(Cluster::new(endpoint, seeds(&infos, first)?, timeout))),
+            None => {
+                let seeds = seeds(&infos, first)?;
+                Servers::Cluster(Box::new(Cluster::new(endpoint, seeds, timeout, replication.clone())))
+            }
         };
-        Ok(Self { name, servers })
+        Ok(Self { name, servers, replication })
     }
 
     pub fn layout(&self) -> Layout {
@@ -110,10 +124,38 @@ impl Target {
 
     /// Returns whether there is a connection to any of the nodes.
     pub fn is_connected(&self) -> bool {
+        self.clients().iter().any(|client| client.is_connected())
+    }
+
+    fn clients(&self) -> Vec<Arc<NodeClient>> {
         match &self.servers {
-            Servers::One(client) => client.is_connected(),
-            Servers::Cluster(cluster) => cluster.is_connected(),
+            Servers::One(client) => vec![Arc::clone(client)],
+            Servers::Cluster(cluster) => cluster.clients(),
         }
+    }
+
+    /// Connects to all servers that answer. Returns the reason why one of them may not be used, if there is one.
+    pub async fn check_replication(&self, deadline: Instant) -> Option<String> {
+        self.replication.acks?;
+        if let Ok((shards, _)) = self.shards(deadline).await {
+            join_all(shards.iter().map(|shard| shard.ask([Call::command(&[b"PING"])], deadline))).await;
+        }
+        self.clients().iter().find_map(|client| client.replication()?.refusal())
+    }
+
+    /// Returns metrics of the replicas that must confirm changes. In a cluster, they show the master with the fewest replicas.
+    pub fn replication_metrics(&self) -> [Metric; 3] {
+        let clients = self.clients();
+        let reports = clients.iter().filter_map(|client| client.replication()?.report());
+        let (replicas, required) = reports.map(|report| (report.replicas, report.required)).min().unwrap_or_default();
+        let failures = self.replication.failures.load(Relaxed);
+        let failed = "Calls to Redis that too few replicas confirmed in time.";
+        let needed = "Replicas that must confirm each change. 0 without --redis-min-replicas-ack.";
+        [
+            Metric::counter("divvy_redis_ack_failures_total", failed, failures),
+            Metric::gauge("divvy_redis_acks_required", needed, required.into()),
+            Metric::gauge("divvy_redis_replicas", "Replicas that the master has, if they must.", replicas.into()),
+        ]
     }
 
     pub fn close(&self) {

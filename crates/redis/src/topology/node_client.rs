@@ -5,16 +5,12 @@
 //! connection whose runtime has ended. A separate task connects. It continues if the batch that began it gives up, because
 //! finding out which sentinels hang takes longer than a batch may wait.
 //!
-//! A circuit breaker: after a failure, calls fail at once during a pause. Without it, every hit during a long outage would wait for
-//! its whole timeout in vain. After each pause, one call is let through to test whether Redis is back.
-//!
 //! The actions in flight are bounded, because Redis carries out one command after the other. Without a bound, its queue would grow
 //! until every batch, even the first ones in the queue, exceeded its timeout. Redis would then work on results that no caller awaits.
 
 #![expect(clippy::disallowed_methods, reason = "how long Redis has been silent")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use hashbrown::HashMap;
@@ -22,9 +18,11 @@ use parking_lot::Mutex;
 use redis::RedisError;
 use tokio::runtime::{self, Handle};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::wire::connection::{Answer, Connection, LastReply, Unanswered};
+use super::breaker::Breaker;
+use super::replication::{READ_EVERY, Replication};
+use crate::wire::connection::{Answer, Commands, Connection, LastReply, Unanswered};
 use crate::wire::stream::{Endpoint, closed, timed_out};
 use crate::wire::{Call, Failure, Reply};
 
@@ -40,8 +38,6 @@ const TOO_FEW: Failure = Failure::Foreign("fewer replies than calls");
 const LONGEST_ATTEMPT: Duration = Duration::from_secs(3);
 /// The result of the attempt.
 type Connected = Result<Arc<Connection>, Arc<RedisError>>;
-/// The pause after a failure.
-const PAUSE: Duration = Duration::from_millis(100);
 /// Maximum number of actions in flight to Redis. At 25 µs each, Redis carries them out in less than a usual timeout.
 /// They are enough to keep Redis busy over any network: with round trips of 3 ms, they allow a million actions per
 /// second.
@@ -63,8 +59,9 @@ pub struct Request<'a> {
 }
 
 impl NodeClient {
-    pub fn new(endpoint: Endpoint, timeout: Duration) -> Self {
-        let server = Server { endpoint, timeout, breaker: Breaker::default(), last_reply: Arc::default() };
+    pub fn new(endpoint: Endpoint, timeout: Duration, replication: Option<Replication>) -> Self {
+        let (breaker, last_reply) = (Breaker::default(), Arc::default());
+        let server = Server { endpoint, timeout, replication, breaker, last_reply };
         Self { server: Arc::new(server), connections: Mutex::default(), in_flight: Semaphore::new(MOST_ACTIONS) }
     }
 
@@ -102,6 +99,11 @@ impl NodeClient {
         self.connections.lock().values().any(|connection| connection.is_connected())
     }
 
+    /// Returns the server's replicas, if they must confirm changes.
+    pub fn replication(&self) -> Option<&Replication> {
+        self.server.replication.as_ref()
+    }
+
     /// Ends the connections. The next call would make new ones.
     pub fn close(&self) {
         self.connections.lock().clear();
@@ -133,25 +135,42 @@ impl NodeClient {
         let (begin, timeout) = (Instant::now(), self.server.timeout);
         let is_telling = deadline.saturating_duration_since(begin) >= timeout / TELLING_PART;
         self.server.breaker.admit(begin, timeout)?;
-        let expected = requests.len() + requests.iter().filter(|request| request.asking).count();
+        let confirms = self.replication().filter(|_| requests.iter().any(|request| request.call.may_write()));
+        if let Some(replication) = confirms {
+            replication.breaker.admit(begin, timeout)?;
+        }
+        let replies = requests.len() + requests.iter().filter(|request| request.asking).count();
+        let commands = Commands { bytes: commands, replies, may_write: confirms.is_some() };
         let mut connection = self.connection();
-        let mut answer = connection.ask(commands, expected, deadline).await;
+        let mut answer = connection.ask(commands, deadline).await;
         if matches!(answer, Err(Unanswered::NotSent)) {
             // The connection broke while it was idle.
             self.drop_connection(&connection);
             connection = self.connection();
-            answer = connection.ask(commands, expected, deadline).await;
+            answer = connection.ask(commands, deadline).await;
         }
         match answer {
             Ok(replies) => {
-                let mut replies = replies.into_iter();
-                // The reply to ASKING comes before that to the call.
-                let take = |request: &Request<'_>| {
-                    let reply = replies.nth(usize::from(request.asking)).ok_or(TOO_FEW)?;
-                    reply.error().map_or(Ok(reply), |error| Err(error.into()))
-                };
-                let replies: Vec<_> = requests.iter().map(take).collect();
+                confirms.into_iter().for_each(|replication| replication.breaker.answered());
+                let replies = read_replies(requests, replies);
                 self.note_answer(&replies, &connection);
+                Ok(replies)
+            }
+            Err(Unanswered::Unconfirmed(replies, unconfirmed)) => {
+                let mut replies = read_replies(requests, replies);
+                self.note_answer(&replies, &connection);
+                let done = replies.iter_mut().filter(|reply| reply.is_ok());
+                let failed = done.map(|reply| *reply = Err(Failure::Unconfirmed(unconfirmed))).count();
+                match confirms {
+                    Some(replication) if failed > 0 => {
+                        replication.note_unconfirmed(failed, unconfirmed);
+                        // A new connection reads the replicas at once.
+                        self.drop_connection(&connection);
+                    }
+                    // A call that was refused changed nothing. It may be sent again, with its script.
+                    Some(replication) => replication.breaker.answered(),
+                    None => {}
+                }
                 Ok(replies)
             }
             Err(Unanswered::Late) if !is_telling => Err(self.out_of_time(deadline)),
@@ -223,14 +242,36 @@ impl NodeClient {
     }
 }
 
+/// Returns the reply to each request. The reply to ASKING comes before that to the call.
+fn read_replies(requests: &[Request<'_>], replies: Vec<Reply>) -> Vec<Result<Reply, Failure>> {
+    let mut replies = replies.into_iter();
+    let take = |request: &Request<'_>| {
+        let reply = replies.nth(usize::from(request.asking)).ok_or(TOO_FEW)?;
+        reply.error().map_or(Ok(reply), |error| Err(error.into()))
+    };
+    requests.iter().map(take).collect()
+}
+
 /// State that all connections to one server share.
 pub struct Server {
     pub endpoint: Endpoint,
     /// Maximum time that a batch waits.
     pub timeout: Duration,
+    /// The replicas that must confirm each change. `None` if they need not.
+    pub replication: Option<Replication>,
     pub breaker: Breaker,
     /// Time of the last reply on any of these connections.
     pub last_reply: Arc<LastReply>,
+}
+
+impl Server {
+    async fn connect(&self, heard: [Arc<LastReply>; 2]) -> Result<Connection, RedisError> {
+        let connection = Connection::open(self.endpoint.connect().await?, heard);
+        if let Some(replication) = &self.replication {
+            replication.read(&connection, Instant::now() + self.timeout).await?;
+        }
+        Ok(connection)
+    }
 }
 
 /// A connection that is being made, exists, or has failed.
@@ -247,13 +288,15 @@ impl SharedConnection {
         let last_reply: Arc<LastReply> = Arc::default();
         let heard = [Arc::clone(&last_reply), Arc::clone(&server.last_reply)];
         runtime.spawn(async move {
-            let stream = timeout(server.timeout.max(LONGEST_ATTEMPT), server.endpoint.connect()).await;
-            let stream = stream.unwrap_or_else(|_| Err(timed_out()));
-            if stream.is_ok() {
+            let connection = timeout(server.timeout.max(LONGEST_ATTEMPT), server.connect(heard)).await;
+            let connection = connection.unwrap_or_else(|_| Err(timed_out()));
+            if connection.is_ok() {
                 server.breaker.answered();
             }
-            let connection = stream.map(|stream| Arc::new(Connection::open(stream, heard)));
-            sender.send_replace(Some(connection.map_err(Arc::new)));
+            sender.send_replace(Some(connection.map(Arc::new).map_err(Arc::new)));
+            if let Some(replication) = &server.replication {
+                follow(replication, &sender, server.timeout).await;
+            }
         });
         Self { result, last_reply }
     }
@@ -268,10 +311,10 @@ impl SharedConnection {
         is_over && !self.is_connected()
     }
 
-    /// Sends commands as soon as there is a connection. They have this number of replies in total.
-    pub async fn ask(&self, commands: &[u8], replies: usize, deadline: Instant) -> Answer {
+    /// Sends commands as soon as there is a connection.
+    pub async fn ask(&self, commands: Commands<'_>, deadline: Instant) -> Answer {
         let connection = self.connection(deadline).await.map_err(Unanswered::Unreachable)?;
-        connection.ask(commands, replies, deadline).await
+        connection.ask(commands, deadline).await
     }
 
     async fn connection(&self, deadline: Instant) -> Connected {
@@ -287,43 +330,20 @@ impl SharedConnection {
     }
 }
 
-#[derive(Default)]
-pub struct Breaker {
-    /// Whether there is an outage. Without one, a call checks nothing else.
-    is_open: AtomicBool,
-    /// The last failure, and the time of the next try.
-    outage: Mutex<Option<(Arc<Failure>, Instant)>>,
-}
-
-impl Breaker {
-    /// Lets a call through, or returns the last failure. A trial call without a result after `patience` counts as lost.
-    pub fn admit(&self, now: Instant, patience: Duration) -> Result<(), Failure> {
-        if !self.is_open.load(Relaxed) {
-            return Ok(());
+/// Reads the replicas again as long as the connection is in use. Replaces it by an error if they are no longer what the
+/// operator requires.
+async fn follow(replication: &Replication, connected: &watch::Sender<Option<Connected>>, patience: Duration) {
+    loop {
+        tokio::select! {
+            () = connected.closed() => return,
+            () = sleep(READ_EVERY) => {}
         }
-        match &mut *self.outage.lock() {
-            Some((failure, next_try)) if now < *next_try => Err(Failure::Suspended(Arc::clone(failure))),
-            Some((_, next_try)) => {
-                *next_try = now + patience;
-                Ok(())
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Records that Redis did not answer.
-    pub fn failed(&self, failure: &Failure, now: Instant) {
-        let mut outage = self.outage.lock();
-        *outage = Some((Arc::new(failure.clone()), now + PAUSE));
-        self.is_open.store(true, Relaxed);
-    }
-
-    /// Records that Redis answered.
-    pub fn answered(&self) {
-        if self.is_open.load(Relaxed) {
-            let mut outage = self.outage.lock();
-            *outage = None;
-            self.is_open.store(false, Relaxed);
+        let Some(Ok(connection)) = connected.borrow().clone() else { return };
+        let read = replication.read(&connection, Instant::now() + patience).await;
+        if let Err(error) = read
+            && replication.refusal().is_some()
+        {
+            connected.send_replace(Some(Err(Arc::new(error))));
         }
     }
 }
@@ -352,32 +372,12 @@ mod tests {
         // This server accepts connections, and never answers.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("redis://{}", silent.local_addr().unwrap());
-        let client = NodeClient::new(Endpoint::server(url.into_connection_info().unwrap(), None), TIMEOUT);
+        let client = NodeClient::new(Endpoint::server(url.into_connection_info().unwrap(), None), TIMEOUT, None);
         let ask = |time| client.ask([Call::command(&[b"DBSIZE"])], Instant::now() + time);
         assert!(ask(TIMEOUT / 10).await.is_err());
         assert!(client.server.breaker.admit(Instant::now(), TIMEOUT).is_ok());
         assert!(ask(TIMEOUT).await.is_err());
         assert!(client.server.breaker.admit(Instant::now(), TIMEOUT).is_err());
-    }
-
-    const PATIENCE: Duration = Duration::from_millis(500);
-
-    #[test]
-    fn one_try_follows_each_pause_and_makes_room_for_the_next() {
-        let (breaker, mut now) = (Breaker::default(), Instant::now());
-        let fail = |at| breaker.failed(&Failure::Timeout(PATIENCE), at);
-        let admits = |at| breaker.admit(at, PATIENCE).is_ok();
-        assert!(admits(now) && admits(now), "no outage, no limit");
-        for _ in 0..3 {
-            fail(now);
-            let reported = breaker.admit(now + PAUSE / 2, PATIENCE).unwrap_err();
-            assert!(reported.describe("x").to_string().contains("did not answer within 500 ms"), "{reported:?}");
-            now += PAUSE;
-            assert!(admits(now) && !admits(now), "one try");
-        }
-        assert!(!admits(now + PATIENCE / 2) && admits(now + PATIENCE), "a try without a result");
-        breaker.answered();
-        assert!(admits(now) && admits(now));
     }
 
     #[tokio::test]

@@ -3,6 +3,10 @@
 //! All commands of one turn of the runtime are written at once, and all replies that have arrived are read at once.
 //! Callers only append to a queue, and one task drives the connection. The task also keeps the deadlines, with one
 //! timer for all of them.
+//!
+//! If replicas must confirm writes, one WAIT follows the commands that are written at once, and holds the answers of their
+//! callers. Redis carries out nothing that comes after the WAIT before it has answered it. So the next commands stay in the
+//! queue until then, and share a WAIT, too. Otherwise, a replica that hangs would hold each of them for a whole timeout.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -10,6 +14,7 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use parking_lot::Mutex;
@@ -19,8 +24,8 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::Reply;
 use super::stream::{Stream, closed};
+use super::{Call, Reply};
 
 /// Capacity for each read, which is more than most replies take.
 const READ_BYTES: usize = 64 << 10;
@@ -44,11 +49,16 @@ impl Connection {
         Self { queue, driver: tokio::spawn(driver.run()).abort_handle() }
     }
 
-    /// Sends commands, which have this number of replies in total.
-    pub async fn ask(&self, commands: &[u8], replies: usize, deadline: Instant) -> Answer {
+    /// Requires that replicas confirm the commands that are sent from now on, if they write.
+    pub fn require(&self, wait: Wait) {
+        self.queue.lock().wait = Some(wait);
+    }
+
+    /// Sends commands.
+    pub async fn ask(&self, commands: Commands<'_>, deadline: Instant) -> Answer {
         let (answer, driver) = {
             let mut queue = self.queue.lock();
-            (queue.push(commands, replies, deadline), queue.driver.take())
+            (queue.push(commands, deadline), queue.driver.take())
         };
         let Some(answer) = answer else { return Err(Unanswered::NotSent) };
         driver.into_iter().for_each(Waker::wake);
@@ -61,6 +71,31 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.driver.abort();
     }
+}
+
+/// The commands of a caller.
+#[derive(Clone, Copy)]
+pub struct Commands<'a> {
+    pub bytes: &'a [u8],
+    /// The number of replies to all commands.
+    pub replies: usize,
+    /// Whether any of them may write, or depends on earlier writes, so that replicas must confirm it.
+    pub may_write: bool,
+}
+
+/// The replicas that must confirm a write, and the time that they have.
+#[derive(Debug, Clone, Copy)]
+pub struct Wait {
+    pub replicas: u32,
+    pub timeout: Duration,
+}
+
+/// Fewer replicas than required have confirmed a write in time.
+#[derive(Debug, Clone, Copy)]
+pub struct Unconfirmed {
+    /// The number that have.
+    pub confirmed: u32,
+    pub required: Wait,
 }
 
 /// Moves the bytes of a connection.
@@ -149,9 +184,7 @@ impl Driver {
         self.writing.clear();
         self.writing.shrink_to(KEPT_BYTES);
         self.written = 0;
-        let mut queue = self.queue.lock();
-        std::mem::swap(&mut self.writing, &mut queue.unsent);
-        queue.unsent_callers = 0;
+        self.queue.lock().take_unsent(&mut self.writing);
         !self.writing.is_empty()
     }
 
@@ -186,6 +219,8 @@ pub enum Unanswered {
     Late,
     /// The connection broke. The commands may have been carried out.
     Broken(Arc<RedisError>),
+    /// These are the replies, but too few replicas confirmed the writes, which a failover may lose.
+    Unconfirmed(Vec<Reply>, Unconfirmed),
     /// The connection had already broken before any of the commands was written.
     NotSent,
     /// There is no connection, so the commands were not sent.
@@ -201,6 +236,14 @@ struct Queue {
     callers: VecDeque<Caller>,
     /// Number of callers, from the end, whose commands are in `unsent`.
     unsent_callers: usize,
+    /// Replicas that must confirm writes. `None` if they need not.
+    wait: Option<Wait>,
+    /// Whether a WAIT must follow the commands in `unsent`.
+    has_unsent_writes: bool,
+    /// The WAIT whose reply has not arrived yet. It is behind all commands that were sent.
+    waiting: Option<Wait>,
+    /// Number of callers, from the start, whose replies have all arrived, but who wait for the reply to that WAIT.
+    held_callers: usize,
     /// The earliest deadline of all callers, or a time before it. [`Queue::expire`] must be called then.
     earliest: Option<Instant>,
     /// Wakes the driver. The first caller in a turn takes it.
@@ -213,35 +256,71 @@ struct Caller {
     expected: usize,
     replies: Vec<Reply>,
     deadline: Instant,
+    /// Whether replicas must confirm the commands before the caller is answered.
+    is_held: bool,
     /// `None` once the deadline has passed. The replies have yet to arrive.
     answer: Option<oneshot::Sender<Answer>>,
 }
 
 impl Queue {
-    /// Adds commands, which have this number of replies in total. Returns `None` if the connection has ended.
-    fn push(&mut self, commands: &[u8], expected: usize, deadline: Instant) -> Option<oneshot::Receiver<Answer>> {
+    /// Adds commands. Returns `None` if the connection has ended.
+    fn push(&mut self, commands: Commands<'_>, deadline: Instant) -> Option<oneshot::Receiver<Answer>> {
         if self.is_closed {
             return None;
         }
         let (sender, answer) = oneshot::channel();
-        self.unsent.extend_from_slice(commands);
-        let caller = Caller { expected, replies: Vec::with_capacity(expected), deadline, answer: Some(sender) };
-        self.callers.push_back(caller);
+        self.unsent.extend_from_slice(commands.bytes);
+        let (expected, is_held) = (commands.replies, commands.may_write && self.wait.is_some());
+        let replies = Vec::with_capacity(expected);
+        self.callers.push_back(Caller { expected, replies, deadline, is_held, answer: Some(sender) });
+        self.has_unsent_writes |= is_held;
         self.unsent_callers += 1;
         self.earliest = self.earliest.into_iter().chain([deadline]).min();
         Some(answer)
     }
 
-    /// Passes a reply to the first caller.
-    fn take_reply(&mut self, reply: Reply) {
-        let Some(first) = self.callers.front_mut() else { return };
-        first.replies.push(reply);
-        if first.replies.len() >= first.expected
-            && let Some(mut answered) = self.callers.pop_front()
-        {
-            let replies = std::mem::take(&mut answered.replies);
-            answered.give(Ok(replies));
+    /// Moves the commands to be written next into `writing`, which is empty. It stays empty while a WAIT is unanswered.
+    fn take_unsent(&mut self, writing: &mut Vec<u8>) {
+        if self.waiting.is_some() {
+            return;
         }
+        std::mem::swap(writing, &mut self.unsent);
+        self.unsent_callers = 0;
+        if std::mem::take(&mut self.has_unsent_writes)
+            && let Some(wait) = self.wait
+        {
+            wait.write(writing);
+            self.waiting = Some(wait);
+        }
+    }
+
+    /// Passes a reply to the first caller whose replies are not complete. The reply after all of them is that to the WAIT.
+    fn take_reply(&mut self, reply: Reply) {
+        let Some(wait) = self.waiting else {
+            if self.callers.front_mut().is_some_and(|first| first.take(reply))
+                && let Some(mut answered) = self.callers.pop_front()
+            {
+                answered.give_replies(None);
+            }
+            return;
+        };
+        if self.held_callers + self.unsent_callers < self.callers.len() {
+            if let Some(caller) = self.callers.get_mut(self.held_callers)
+                && caller.take(reply)
+            {
+                self.held_callers += 1;
+                if !caller.is_held {
+                    caller.give_replies(None);
+                }
+            }
+            return;
+        }
+        self.waiting = None;
+        // A server that has become a replica answers with an error.
+        let confirmed = reply.decode("the reply to WAIT is not a number").unwrap_or(0);
+        let unconfirmed = (confirmed < wait.replicas).then_some(Unconfirmed { confirmed, required: wait });
+        let held = std::mem::take(&mut self.held_callers);
+        self.callers.drain(..held).for_each(|mut caller| caller.give_replies(unconfirmed));
     }
 
     /// Answers callers whose deadline has passed.
@@ -264,11 +343,32 @@ impl Queue {
 }
 
 impl Caller {
+    /// Adds a reply. Returns whether it is the last one.
+    fn take(&mut self, reply: Reply) -> bool {
+        self.replies.push(reply);
+        self.replies.len() >= self.expected
+    }
+
+    fn give_replies(&mut self, unconfirmed: Option<Unconfirmed>) {
+        let replies = std::mem::take(&mut self.replies);
+        self.give(match unconfirmed {
+            None => Ok(replies),
+            Some(unconfirmed) => Err(Unanswered::Unconfirmed(replies, unconfirmed)),
+        });
+    }
+
     fn give(&mut self, answer: Answer) {
         if let Some(sender) = self.answer.take() {
             // The caller may be gone.
             let _ = sender.send(answer);
         }
+    }
+}
+
+impl Wait {
+    fn write(self, out: &mut Vec<u8>) {
+        let [replicas, millis] = [u128::from(self.replicas), self.timeout.as_millis()].map(|number| number.to_string());
+        Call::command(&[b"WAIT", replicas.as_bytes(), millis.as_bytes()]).write(false, out);
     }
 }
 
@@ -291,9 +391,8 @@ impl LastReply {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use futures_util::future::join;
+    use futures_util::future::{join, join_all};
+    use futures_util::poll;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
     use super::*;
@@ -305,6 +404,14 @@ mod tests {
     fn connect() -> (Connection, DuplexStream) {
         let (ours, theirs) = duplex(1 << 20);
         (Connection::open(Box::pin(ours), Default::default()), theirs)
+    }
+
+    fn reads(bytes: &[u8], replies: usize) -> Commands<'_> {
+        Commands { bytes, replies, may_write: false }
+    }
+
+    fn writes(bytes: &[u8]) -> Commands<'_> {
+        Commands { bytes, replies: 1, may_write: true }
     }
 
     fn soon() -> Instant {
@@ -325,7 +432,7 @@ mod tests {
     #[tokio::test]
     async fn commands_of_one_turn_are_written_at_once_and_each_caller_gets_its_own_replies() {
         let (connection, mut redis) = connect();
-        let asked = join(connection.ask(b"one;", 1, soon()), connection.ask(b"two;three;", 2, soon()));
+        let asked = join(connection.ask(reads(b"one;", 1), soon()), connection.ask(reads(b"two;three;", 2), soon()));
         let answered = async {
             assert_eq!(written(&mut redis).await, "one;two;three;");
             // The replies arrive in pieces.
@@ -342,21 +449,21 @@ mod tests {
     #[tokio::test]
     async fn late_reply_does_not_answer_the_next_caller() {
         let (connection, mut redis) = connect();
-        let late = connection.ask(b"one;", 1, Instant::now() + Duration::from_millis(5)).await;
+        let late = connection.ask(reads(b"one;", 1), Instant::now() + Duration::from_millis(5)).await;
         assert!(matches!(late, Err(Unanswered::Late)), "{late:?}");
         let answered = async {
             assert_eq!(written(&mut redis).await, "one;");
             assert_eq!(written(&mut redis).await, "two;");
             redis.write_all(b":1\r\n:2\r\n").await.unwrap();
         };
-        assert_eq!(text(join(connection.ask(b"two;", 1, soon()), answered).await.0), ":2\r\n");
+        assert_eq!(text(join(connection.ask(reads(b"two;", 1), soon()), answered).await.0), ":2\r\n");
     }
 
     #[tokio::test]
     async fn earlier_deadline_is_kept_while_a_later_one_waits() {
         let (connection, _redis) = connect();
-        let patient = connection.ask(b"one;", 1, soon());
-        let hasty = connection.ask(b"two;", 1, Instant::now() + Duration::from_millis(5));
+        let patient = connection.ask(reads(b"one;", 1), soon());
+        let hasty = connection.ask(reads(b"two;", 1), Instant::now() + Duration::from_millis(5));
         tokio::pin!(patient);
         tokio::select! {
             answer = &mut patient => panic!("{answer:?}"),
@@ -372,9 +479,9 @@ mod tests {
             assert_eq!(written(&mut redis).await, "one;");
             drop(redis);
         };
-        let (written, ()) = join(connection.ask(b"one;", 1, soon()), end).await;
+        let (written, ()) = join(connection.ask(reads(b"one;", 1), soon()), end).await;
         assert!(matches!(written, Err(Unanswered::Broken(_))), "{written:?}");
-        let unwritten = connection.ask(b"two;", 1, soon()).await;
+        let unwritten = connection.ask(reads(b"two;", 1), soon()).await;
         assert!(matches!(unwritten, Err(Unanswered::NotSent)), "{unwritten:?}");
     }
 
@@ -383,7 +490,7 @@ mod tests {
         let (connection, redis) = connect();
         // The driver has not run yet, so it finds the end and the command at the same time.
         drop(redis);
-        let answer = connection.ask(b"one;", 1, soon()).await;
+        let answer = connection.ask(reads(b"one;", 1), soon()).await;
         assert!(matches!(answer, Err(Unanswered::NotSent)), "{answer:?}");
     }
 
@@ -391,7 +498,7 @@ mod tests {
     async fn bytes_that_no_redis_sends_end_the_connection() {
         let (connection, mut redis) = connect();
         redis.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
-        let answer = connection.ask(b"one;", 1, soon()).await;
+        let answer = connection.ask(reads(b"one;", 1), soon()).await;
         assert!(matches!(answer, Err(Unanswered::NotSent | Unanswered::Broken(_))), "{answer:?}");
         assert!(connection.queue.lock().is_closed);
     }
@@ -406,13 +513,105 @@ mod tests {
     #[tokio::test]
     async fn reply_to_a_caller_that_left_is_dropped() {
         let (connection, mut redis) = connect();
-        let mut gone = Box::pin(connection.ask(b"one;", 1, soon()));
-        assert!(futures_util::poll!(&mut gone).is_pending());
+        let mut gone = Box::pin(connection.ask(reads(b"one;", 1), soon()));
+        assert!(poll!(&mut gone).is_pending());
         drop(gone);
         let answered = async {
             assert_eq!(written(&mut redis).await, "one;two;");
             redis.write_all(b":1\r\n:2\r\n").await.unwrap();
         };
-        assert_eq!(text(join(connection.ask(b"two;", 1, soon()), answered).await.0), ":2\r\n");
+        assert_eq!(text(join(connection.ask(reads(b"two;", 1), soon()), answered).await.0), ":2\r\n");
+    }
+
+    const WAIT: &str = "*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$2\r\n70\r\n";
+
+    /// Returns a connection whose writes two replicas must confirm within 70 ms.
+    fn connect_with_replicas() -> (Connection, DuplexStream) {
+        let (connection, redis) = connect();
+        connection.require(Wait { replicas: 2, timeout: Duration::from_millis(70) });
+        (connection, redis)
+    }
+
+    #[tokio::test]
+    async fn one_wait_follows_all_commands_of_a_turn_and_holds_the_answers_to_writes() {
+        let (connection, mut redis) = connect_with_replicas();
+        let mut one = pin!(connection.ask(writes(b"one;"), soon()));
+        let mut read = pin!(connection.ask(reads(b"read;", 1), soon()));
+        let mut two = pin!(connection.ask(writes(b"two;"), soon()));
+        assert!(poll!(&mut one).is_pending() && poll!(&mut read).is_pending() && poll!(&mut two).is_pending());
+        assert_eq!(written(&mut redis).await, format!("one;read;two;{WAIT}"));
+        redis.write_all(b":1\r\n:5\r\n:2\r\n").await.unwrap();
+        assert_eq!(text(read.await), ":5\r\n", "a read needs no replica");
+        assert!(poll!(&mut one).is_pending() && poll!(&mut two).is_pending());
+        redis.write_all(b":2\r\n").await.unwrap();
+        let (one, two) = join(one, two).await;
+        assert_eq!([text(one), text(two)], [":1\r\n", ":2\r\n"]);
+        let queue = connection.queue.lock();
+        assert!(queue.callers.is_empty() && queue.held_callers == 0);
+    }
+
+    #[tokio::test]
+    async fn too_few_replicas_leave_the_callers_of_one_write_unconfirmed_and_none_of_the_next() {
+        let (connection, mut redis) = connect_with_replicas();
+        for reply in [":1\r\n", "-UNBLOCKED this is a replica now\r\n"] {
+            let first = join(connection.ask(writes(b"one;"), soon()), connection.ask(writes(b"two;"), soon()));
+            let answered = async {
+                assert_eq!(written(&mut redis).await, format!("one;two;{WAIT}"));
+                // Commands that come while the WAIT is unanswered share the next one.
+                let mut next = Vec::new();
+                for bytes in [b"three;", b"four;;"] {
+                    let mut ask = Box::pin(connection.ask(writes(bytes), soon()));
+                    assert!(poll!(&mut ask).is_pending());
+                    next.push(ask);
+                }
+                redis.write_all(b":1\r\n-READONLY no\r\n").await.unwrap();
+                tokio::task::yield_now().await;
+                redis.write_all(reply.as_bytes()).await.unwrap();
+                assert_eq!(written(&mut redis).await, format!("three;four;;{WAIT}"));
+                redis.write_all(b":3\r\n:4\r\n:2\r\n").await.unwrap();
+                let next = join_all(next).await.into_iter().map(text);
+                assert_eq!(next.collect::<String>(), ":3\r\n:4\r\n");
+            };
+            let ((one, two), ()) = join(first, answered).await;
+            for (answer, reply) in [(one, ":1\r\n"), (two, "-READONLY no\r\n")] {
+                let Err(Unanswered::Unconfirmed(replies, unconfirmed)) = answer else { panic!("{answer:?}") };
+                assert_eq!(text(Ok(replies)), reply);
+                assert!(unconfirmed.confirmed < 2 && unconfirmed.required.replicas == 2, "{unconfirmed:?}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn reads_and_connections_without_replicas_need_no_wait() {
+        let (connection, mut redis) = connect();
+        let (with_replicas, mut other) = connect_with_replicas();
+        let asks = join(connection.ask(writes(b"one;"), soon()), with_replicas.ask(reads(b"read;", 1), soon()));
+        let answered = async {
+            for (redis, commands) in [(&mut redis, "one;"), (&mut other, "read;")] {
+                assert_eq!(written(redis).await, commands);
+                redis.write_all(b":1\r\n").await.unwrap();
+            }
+        };
+        let ((one, read), ()) = join(asks, answered).await;
+        assert_eq!([text(one), text(read)], [":1\r\n", ":1\r\n"]);
+    }
+
+    #[tokio::test]
+    async fn held_caller_whose_deadline_passes_is_late_and_the_connection_goes_on() {
+        let (connection, mut redis) = connect_with_replicas();
+        let late = connection.ask(writes(b"one;"), Instant::now() + Duration::from_millis(5));
+        let answered = async {
+            assert_eq!(written(&mut redis).await, format!("one;{WAIT}"));
+            redis.write_all(b":1\r\n").await.unwrap();
+        };
+        let (late, ()) = join(late, answered).await;
+        assert!(matches!(late, Err(Unanswered::Late)), "{late:?}");
+        let next = connection.ask(writes(b"two;"), soon());
+        let answered = async {
+            redis.write_all(b":2\r\n").await.unwrap();
+            assert_eq!(written(&mut redis).await, format!("two;{WAIT}"));
+            redis.write_all(b":2\r\n:2\r\n").await.unwrap();
+        };
+        assert_eq!(text(join(next, answered).await.0), ":2\r\n");
     }
 }

@@ -13,6 +13,7 @@ use bytes::BytesMut;
 use redis::cluster_routing::Slot;
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, ServerErrorKind, Value};
 
+use self::connection::{Unconfirmed, Wait};
 use divvy_store::{StoreError, invalid_cursor};
 
 /// A call of a script, or any other command.
@@ -43,6 +44,11 @@ impl Call {
     pub fn command_on_key(words: &[&[u8]]) -> Self {
         let keys = words.get(1).map(|key| key.to_vec()).into_iter().collect();
         Self { keys, ..Self::command(words) }
+    }
+
+    /// Returns whether the call may change something. Scripts may.
+    pub fn may_write(&self) -> bool {
+        self.script.is_some() || self.arguments.first().is_some_and(|word| word == b"SET")
     }
 
     pub fn slot(&self) -> Slot {
@@ -198,6 +204,8 @@ pub enum Failure {
     Suspended(Arc<Failure>),
     /// Redis refused the call, or the connection broke. In the second case, the call may have been carried out.
     Redis(Arc<RedisError>),
+    /// Redis carried the call out, but too few replicas confirmed it in time. A failover may lose it.
+    Unconfirmed(Unconfirmed),
     /// A failure at this node of a cluster.
     AtNode(Arc<str>, Arc<Failure>),
     /// No node of the cluster has the key's slot.
@@ -248,7 +256,7 @@ impl Failure {
     /// Returns whether Redis could not be reached, or refuses every hit. Otherwise, only this call failed.
     fn is_outage(&self) -> bool {
         match self.cause() {
-            Self::Timeout(_) | Self::Unreachable(_) | Self::Suspended(_) | Self::NoNode => true,
+            Self::Timeout(_) | Self::Unreachable(_) | Self::Unconfirmed(_) | Self::Suspended(_) | Self::NoNode => true,
             Self::Redis(_) => {
                 self.is_broken_connection() || self.code().is_some_and(|code| !OF_ONE_CALL.contains(&code))
             }
@@ -283,6 +291,10 @@ impl Failure {
     fn text(&self, name: &str) -> String {
         match self {
             Self::Timeout(time) => format!("Redis at {name} did not answer within {} ms", time.as_millis()),
+            Self::Unconfirmed(Unconfirmed { confirmed, required: Wait { replicas, timeout } }) => format!(
+                "{confirmed} of {replicas} replicas of Redis at {name} confirmed a change within {} ms",
+                timeout.as_millis()
+            ),
             Self::Overloaded => format!("Redis at {name} is overloaded: too many hits are waiting for it"),
             Self::Unreachable(error) => format!("cannot connect to Redis at {name}: {error}"),
             Self::Suspended(failure) => failure.text(name),

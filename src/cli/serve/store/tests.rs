@@ -74,6 +74,12 @@ fn flags_of_another_store_are_rejected() {
         ("--store redis --redis-cert c.pem", "--redis-key <FILE>"),
         ("--store redis --redis-sentinel-auth pw", "--redis-sentinel-master <NAME>"),
         ("--store redis --redis-timeout 0", "must be from 1ms to"),
+        (
+            "--redis-min-replicas-ack all",
+            "--redis-min-replicas-ack (or its DIVVY_ variable) is for the redis store, but",
+        ),
+        ("--store redis --redis-min-replicas-ack 0", "must be a whole number from 1 to 1000, or all"),
+        ("--store redis --redis-ack-timeout 50ms", "--redis-min-replicas-ack <N|all>"),
     ];
     for (flags, expected) in refused {
         let error = choose(flags, &[]).unwrap_err();
