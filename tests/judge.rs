@@ -41,8 +41,6 @@ use crate::support::{RedisCluster, RedisServer, free_port, on_redis, seed, setti
 const FAST: Pace = Pace { group: 8, turns: 4, pause: Duration::ZERO };
 /// Long enough for several kills or cuts.
 const SLOW: Pace = Pace { group: 8, turns: 4, pause: Duration::from_millis(20) };
-/// Long enough for a failover.
-const LONG: Pace = Pace { group: 40, turns: 4, pause: Duration::from_millis(20) };
 /// Long enough for several windows of [`Kind::Brief`].
 const BRIEF: Pace = Pace { group: 8, turns: 8, pause: Duration::from_millis(40) };
 
@@ -146,7 +144,7 @@ fn memory_with_kills() {
     let mut rng = Rng::seed_from_u64(court.seed);
     while histories.len() < judged() {
         court.signals = Signals::default();
-        let length = Duration::from_millis(rng.random_range(50..500));
+        let length = Duration::from_millis(rng.random_range(200..800));
         thread::scope(|scope| {
             scope.spawn(|| {
                 thread::sleep(length);
@@ -265,13 +263,22 @@ fn cluster() {
     });
 }
 
+/// Histories during one failover.
+const FOR_A_FAILOVER: usize = 120;
+
+/// Returns a pace at which histories last for seconds, however many there are.
+fn long_pace() -> Pace {
+    let group = judged().min(FOR_A_FAILOVER).div_ceil(3);
+    Pace { group, turns: 4, pause: Duration::from_secs(4) / (4 * group as u32) }
+}
+
 fn flags_for_failovers() -> String {
     setting("DIVVY_TEST_JUDGED_FLAGS", String::new())
 }
 
 fn two_that_fail_over(flags: &[&str]) -> [Host; 2] {
     let more = flags_for_failovers();
-    two(&[flags, &more.split_whitespace().collect::<Vec<_>>()].concat())
+    two(&[flags, &["--redis-timeout", "300"], &more.split_whitespace().collect::<Vec<_>>()].concat())
 }
 
 /// Judges histories of new setups, without a fault, and during a failover of each. Redis replicates without waiting, so a
@@ -283,9 +290,10 @@ fn judge_failovers<F: FnMut(&mut Rng) + Send>(name: &str, setup: impl Fn() -> ([
     while histories.len() < judged() {
         let (hosts, mut lose_master) = setup();
         if histories.is_empty() {
-            Court::new(name, &hosts, FAST).judge_calm();
+            let court = Court::new(name, &hosts, FAST);
+            court.verdict(Instant::now(), &court.course().record(judged()));
         }
-        let court = court.insert(Court::new(&kind, &hosts, LONG));
+        let court = court.insert(Court::new(&kind, &hosts, long_pace()));
         court.loss = if waits { Loss::Unacknowledged } else { Loss::Latest };
         histories.extend(court.record_failover(&mut lose_master));
     }
@@ -305,7 +313,7 @@ impl Court<'_> {
                 until(|| self.servers.iter().all(|server| answers(*server)));
                 self.signals.is_broken.store(false, SeqCst);
             });
-            self.course().record(120)
+            self.course().record(judged().min(FOR_A_FAILOVER))
         });
         let failover = Operation {
             client: 0,

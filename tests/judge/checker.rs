@@ -132,7 +132,7 @@ fn reduce(model: &Model, operations: &[Operation]) -> Option<Refusal> {
                 continue;
             }
         }
-        if part[place].reply.is_some() {
+        if part[place].reply.is_some() && !names_a_reservation(&part[place]) {
             let mut weaker = part.clone();
             weaker[place] = weaker[place].unanswered();
             if is_refused(&weaker) {
@@ -160,6 +160,11 @@ fn possible_answers(model: &Model, operations: &[Operation], place: usize) -> Ve
 fn until(operations: &[Operation], end: u64) -> Vec<Operation> {
     let called = operations.iter().filter(|one| one.called <= end);
     called.map(|one| if one.returned <= end { one.clone() } else { one.unanswered() }).collect()
+}
+
+/// Returns whether other operations depend on an id in the answer.
+fn names_a_reservation(operation: &Operation) -> bool {
+    matches!(operation.reply, Some(Reply::Reserved { id: Some(_), .. }))
 }
 
 fn changed_nothing(operation: &Operation) -> bool {

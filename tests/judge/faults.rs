@@ -47,8 +47,9 @@ impl Host {
     }
 
     pub fn kill(&self) {
-        let server = self.server.lock().unwrap().take();
-        server.map(Server::kill);
+        if let Some(server) = self.server.lock().unwrap().take() {
+            server.kill();
+        }
     }
 
     pub fn restart(&self) {

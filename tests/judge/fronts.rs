@@ -204,6 +204,9 @@ fn id_option(kind: char, number: Option<u8>) -> String {
 
 /// Reads a reply of RESP; `None` for an error.
 fn parse(counter: &Counter, request: Request, reply: &str, known: &Known) -> Option<Reply> {
+    if reply.starts_with('-') {
+        return None;
+    }
     let words: Vec<_> = reply.trim_matches(['[', ']']).split(' ').collect();
     let number = |place: usize| words.get(place)?.parse::<i64>().ok();
     let unsigned = |place: usize| u64::try_from(number(place)?).ok();
@@ -315,7 +318,6 @@ fn over_grpc(client: &Http2Client, counter: &Counter, request: Request) -> Optio
         domain: "judge".into(),
         descriptors: vec![descriptor(&counter.name)],
         hits_addend: cost as u32,
-        ..RateLimitRequest::default()
     };
     let response = client.try_send(call(Rpc::EnvoyShouldRateLimit.name(), "", &message))?;
     let answer = response.body.get(5..).and_then(|body| RateLimitResponse::decode(body).ok());

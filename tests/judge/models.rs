@@ -96,9 +96,16 @@ impl Model {
         if operation.request == Request::Failover {
             let mut states = vec![(state.clone(), Reply::Done)];
             for (place, earlier) in state.past.iter().enumerate() {
-                states.push((State { now: earlier.clone(), past: state.past[..place].to_vec() }, Reply::Done));
+                let now = earlier.after(&state.now);
+                states.push((State { now, past: state.past[..place].to_vec() }, Reply::Done));
             }
             return states;
+        }
+        if let Request::Commit { id, .. } | Request::Release { id } | Request::Renew { id } = operation.request
+            && state.now.reservations.iter().all(|one| one.id != Some(id))
+        {
+            // Its id came with the answer to a reservation.
+            return Vec::new();
         }
         let counters = match self {
             Self::Credits(credits) => credits.at(&state.now, operation),
@@ -207,10 +214,9 @@ impl Credits {
             Request::Reserve { amount, name } => self.reserve(counter, amount, name, operation.reply),
             Request::Commit { id, cost } => self.commit(counter, id, cost),
             Request::Release { id } => {
-                let held = counter.find_held(id);
-                let was_held = held.is_some();
-                held.map(|held| held.stage = Stage::Over);
-                Reply::WasHeld(was_held)
+                let Some(held) = counter.find_held(id) else { return Reply::WasHeld(false) };
+                held.stage = Stage::Over;
+                Reply::WasHeld(true)
             }
             Request::Renew { id } => Reply::WasHeld(counter.find_held(id).is_some()),
             Request::Reset => {
@@ -246,21 +252,33 @@ impl Credits {
 
     fn commit(&self, counter: &mut Counter, id: ReservationId, cost: u64) -> Reply {
         let place = counter.reservations.iter().position(|one| one.id == Some(id));
-        let stage = place.map(|place| counter.reservations[place].stage);
-        if let Some(Stage::Committed { balance, .. }) = stage {
-            return Reply::Committed { balance, status: Status::Repeated };
-        }
-        let was_held = stage == Some(Stage::Held);
-        let status = if was_held { Status::Settled } else { Status::Late };
-        place.map(|place| counter.reservations[place].stage = Stage::Over);
+        let place = place.expect("checked before");
+        let stage = std::mem::replace(&mut counter.reservations[place].stage, Stage::Over);
+        let status = match stage {
+            Stage::Committed { balance, .. } => {
+                counter.reservations[place].stage = stage;
+                return Reply::Committed { balance, status: Status::Repeated };
+            }
+            Stage::Held => Status::Settled,
+            Stage::Over => Status::Late,
+        };
         counter.used += if self.leases { 0 } else { cost };
         let balance = self.balance(counter);
-        place.map(|place| counter.reservations[place].stage = Stage::Committed { balance, is_known: !self.leases });
+        counter.reservations[place].stage = Stage::Committed { balance, is_known: !self.leases };
         Reply::Committed { balance, status }
     }
 }
 
 impl Counter {
+    /// Returns these contents again. Reservations made since then are over, and clients still have their ids.
+    fn after(&self, later: &Self) -> Self {
+        let mut again = self.clone();
+        let is_lost = |one: &&Reservation| one.id.is_some() && self.reservations.iter().all(|known| known.id != one.id);
+        let lost = later.reservations.iter().filter(is_lost).map(|lost| Reservation { stage: Stage::Over, ..*lost });
+        again.reservations.extend(lost);
+        again
+    }
+
     fn find_held(&mut self, id: ReservationId) -> Option<&mut Reservation> {
         self.reservations.iter_mut().find(|one| one.id == Some(id) && one.stage == Stage::Held)
     }

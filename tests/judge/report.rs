@@ -17,7 +17,11 @@ pub fn judge(model: &Model, history: &History) -> Option<String> {
         Finding::Linearizable if promises.is_empty() => return None,
         Finding::Linearizable => format!("counter {}:\n{}", history.name, timeline(&history.operations, None)),
         Finding::Undecided => {
-            format!("counter {}: the search was given up\n{}", history.name, timeline(&history.operations, None))
+            format!(
+                "counter {}: the search was given up, because too many orders are possible\n{}",
+                history.name,
+                timeline(&history.operations, None)
+            )
         }
         Finding::Refused(refusal) => explain(model, history, &refusal),
     };
@@ -58,7 +62,7 @@ fn timeline(operations: &[Operation], culprit: Option<usize>) -> String {
         let answer = match one.reply {
             Some(reply) => reply.to_string(),
             None if one.request == Request::Failover => String::new(),
-            None => one.error.clone().unwrap_or_else(|| "(any answer)".to_owned()),
+            None => one.error.as_deref().unwrap_or("(any answer)").trim_end().to_owned(),
         };
         let mark = if culprit == Some(place) { '*' } else { ' ' };
         let at = (one.called - begin) as f64 / 1e6;

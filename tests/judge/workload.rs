@@ -73,7 +73,7 @@ const CLIENTS: usize = 3;
 /// Most requests of a client in a turn.
 const BURST: usize = 3;
 /// A client that got no answer waits for this long.
-const BACK_OFF: Duration = Duration::from_millis(40);
+const BACK_OFF: Duration = Duration::from_millis(20);
 /// A history with more unknown results than this gets no further requests, because the search would take too long.
 const MOST_UNKNOWN: usize = 10;
 
@@ -171,8 +171,9 @@ impl Course<'_> {
                 // All clients are at one history, which makes its requests overlap.
                 barrier.wait();
                 for _ in 0..rng.random_range(1..=BURST) {
-                    if !self.signals.stop.load(SeqCst) && subject.unknown.load(SeqCst) <= MOST_UNKNOWN {
-                        self.send(number, &mut clients, subject, rng);
+                    let is_over = self.signals.stop.load(SeqCst) || subject.unknown.load(SeqCst) > MOST_UNKNOWN;
+                    if is_over || !self.send(number, &mut clients, subject, rng) {
+                        break;
                     }
                 }
                 thread::sleep(self.pace.pause.mul_f64(rng.random()));
@@ -180,7 +181,8 @@ impl Course<'_> {
         }
     }
 
-    fn send(&self, client: usize, clients: &mut [Client], subject: &Subject, rng: &mut Rng) {
+    /// Sends a request, and records it. Returns whether it was answered.
+    fn send(&self, client: usize, clients: &mut [Client], subject: &Subject, rng: &mut Rng) -> bool {
         let request = subject.draw(rng);
         let fronts: Vec<_> =
             self.fronts.iter().filter(|front| has(**front, subject.counter.commands, request)).collect();
@@ -192,14 +194,25 @@ impl Course<'_> {
         let (returned, reply, error) = match sent {
             Sent::Answered(reply) => (returned, Some(reply), None),
             Sent::Unknown(error) => (u64::MAX, None, Some(error)),
-            Sent::Never => return thread::sleep(BACK_OFF / 4),
+            Sent::Never => (u64::MAX, None, None),
         };
-        let place = format!("{front:?} {}", server + 1);
-        subject.operations.lock().unwrap().push(Operation { client, place, request, called, returned, reply, error });
+        if reply.is_some() || error.is_some() {
+            let place = format!("{front:?} {}", server + 1);
+            subject.operations.lock().unwrap().push(Operation {
+                client,
+                place,
+                request,
+                called,
+                returned,
+                reply,
+                error,
+            });
+        }
         if reply.is_none() {
             subject.unknown.fetch_add(1, SeqCst);
             thread::sleep(BACK_OFF);
         }
+        reply.is_some()
     }
 
     fn subject(&self) -> Subject {
