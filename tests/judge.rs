@@ -35,7 +35,7 @@ use self::report::judge;
 use self::workload::{ALL_FRONTS, Course, Kind, Pace, Signals, TIMELESS};
 use crate::calendar::divvy_ahead;
 use crate::support::sentinel::{MASTER, SENTINEL_PASSWORD, Sentinels};
-use crate::support::{RedisCluster, RedisServer, free_port, on_redis, seed, setting, until};
+use crate::support::{RedisCluster, RedisServer, eventually, free_port, on_redis, seed, setting};
 
 /// Without faults.
 const FAST: Pace = Pace { group: 8, turns: 4, pause: Duration::ZERO };
@@ -310,8 +310,9 @@ impl Court<'_> {
                 self.signals.is_broken.store(true, SeqCst);
                 lost_at = now();
                 lose_master(&mut rng);
-                until(|| self.servers.iter().all(|server| answers(*server)));
+                let is_well = eventually(|| self.servers.iter().all(|server| answers(*server)));
                 self.signals.is_broken.store(false, SeqCst);
+                assert!(is_well, "{}: no recovery", self.name);
             });
             self.course().record(judged().min(FOR_A_FAILOVER))
         });
@@ -337,6 +338,10 @@ fn answers(server: Addresses) -> bool {
     let (mut client, known) = (Client::new(server), Known::default());
     (0..30).all(|actor| {
         let counter = Counter::probe(actor);
-        matches!(client.send(Front::Resp, &counter, Request::Peek { cost: 1 }, &known), Sent::Answered(_))
+        let r = client.send(Front::Resp, &counter, Request::Peek { cost: 1 }, &known);
+        if !matches!(r, Sent::Answered(_)) {
+            println!("probe {} {r:?} {}", counter.name, server.resp);
+        }
+        matches!(r, Sent::Answered(_))
     })
 }

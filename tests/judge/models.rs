@@ -50,8 +50,9 @@ pub enum Model {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct State {
     now: Counter,
-    /// Earlier contents that a failover may bring back.
+    /// Earlier contents that the failover may bring back. A history has one at most.
     past: Vec<Counter>,
+    has_failed_over: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -84,6 +85,8 @@ enum Stage {
         is_known: bool,
     },
     Over,
+    /// Its name belongs to another one.
+    Replaced,
 }
 
 impl Model {
@@ -94,12 +97,10 @@ impl Model {
             Self::Refills(refills) => refills.loss,
         };
         if operation.request == Request::Failover {
-            let mut states = vec![(state.clone(), Reply::Done)];
-            for (place, earlier) in state.past.iter().enumerate() {
-                let now = earlier.after(&state.now);
-                states.push((State { now, past: state.past[..place].to_vec() }, Reply::Done));
-            }
-            return states;
+            let now = |earlier: &Counter| earlier.after(&state.now);
+            let contents = std::iter::once(state.now.clone()).chain(state.past.iter().map(now));
+            let after = |now| State { now, past: Vec::new(), has_failed_over: true };
+            return contents.map(|now| (after(now), Reply::Done)).collect();
         }
         if let Request::Commit { id, .. } | Request::Release { id } | Request::Renew { id } = operation.request
             && state.now.reservations.iter().all(|one| one.id != Some(id))
@@ -117,13 +118,13 @@ impl Model {
                 Self::Refills(refills) => refills.answer(&mut counter, operation.request),
             };
             let mut past = state.past.clone();
-            if loss != Loss::Nothing && counter != state.now {
+            if loss != Loss::Nothing && !state.has_failed_over && counter != state.now {
                 past.push(state.now.clone());
                 if loss == Loss::Unacknowledged && operation.reply.is_some() {
                     past.clear();
                 }
             }
-            (State { now: counter, past }, reply)
+            (State { now: counter, past, ..*state }, reply)
         };
         counters.into_iter().map(apply).collect()
     }
@@ -243,9 +244,8 @@ impl Credits {
         if self.balance(counter) < amount as i64 {
             return Reply::Reserved { allowed: false, left: self.balance(counter).max(0) as u64, id: None };
         }
-        // The old id of a name is forgotten.
         let same = counter.reservations.iter_mut().filter(|one| name.is_some() && one.name == name);
-        same.for_each(|one| one.stage = Stage::Over);
+        same.for_each(|one| one.stage = Stage::Replaced);
         counter.reservations.push(Reservation { name, id, amount, stage: Stage::Held });
         Reply::Reserved { allowed: true, left: self.balance(counter).max(0) as u64, id }
     }
@@ -260,11 +260,13 @@ impl Credits {
                 return Reply::Committed { balance, status: Status::Repeated };
             }
             Stage::Held => Status::Settled,
-            Stage::Over => Status::Late,
+            Stage::Over | Stage::Replaced => Status::Late,
         };
         counter.used += if self.leases { 0 } else { cost };
         let balance = self.balance(counter);
-        counter.reservations[place].stage = Stage::Committed { balance, is_known: !self.leases };
+        let is_forgotten = stage == Stage::Replaced;
+        let committed = Stage::Committed { balance, is_known: !self.leases };
+        counter.reservations[place].stage = if is_forgotten { stage } else { committed };
         Reply::Committed { balance, status }
     }
 }

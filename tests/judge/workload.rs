@@ -76,6 +76,8 @@ const BURST: usize = 3;
 const BACK_OFF: Duration = Duration::from_millis(20);
 /// A history with more unknown results than this gets no further requests, because the search would take too long.
 const MOST_UNKNOWN: usize = 10;
+/// A history with this many gets none until all is well again.
+const UNKNOWN_WHILE_BROKEN: usize = 3;
 
 /// Servers, and what clients do there.
 pub struct Course<'a> {
@@ -93,7 +95,7 @@ pub struct Course<'a> {
 pub struct Signals {
     /// Ends all histories.
     pub stop: AtomicBool,
-    /// The last turns wait until this is false.
+    /// The second half of the turns waits until this is false.
     pub is_broken: AtomicBool,
 }
 
@@ -162,7 +164,7 @@ impl Course<'_> {
         let mut rngs: Vec<_> =
             subjects.iter().map(|one| Rng::seed_from_u64(self.seed ^ (one.number << 8) ^ number as u64)).collect();
         for turn in 0..self.pace.turns {
-            if turn + 1 == self.pace.turns {
+            if turn == self.pace.turns / 2 {
                 while self.signals.is_broken.load(SeqCst) && !self.signals.stop.load(SeqCst) {
                     thread::sleep(Duration::from_millis(5));
                 }
@@ -171,8 +173,13 @@ impl Course<'_> {
                 // All clients are at one history, which makes its requests overlap.
                 barrier.wait();
                 for _ in 0..rng.random_range(1..=BURST) {
-                    let is_over = self.signals.stop.load(SeqCst) || subject.unknown.load(SeqCst) > MOST_UNKNOWN;
-                    if is_over || !self.send(number, &mut clients, subject, rng) {
+                    let unknown = subject.unknown.load(SeqCst);
+                    let waits = self.signals.is_broken.load(SeqCst) && unknown >= UNKNOWN_WHILE_BROKEN;
+                    if waits
+                        || self.signals.stop.load(SeqCst)
+                        || unknown > MOST_UNKNOWN
+                        || !self.send(number, &mut clients, subject, rng)
+                    {
                         break;
                     }
                 }
