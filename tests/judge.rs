@@ -1,6 +1,6 @@
 //! A judge from outside: clients of all fronts record histories of their operations, and each counter's history must be
-//! explained by one order of the operations, in which every answer is what the documentation says. Sums over a history must
-//! keep within the limit, too. The judge knows nothing about divvy's code, and finds bugs that are planted into a small
+//! explained by one order of the operations: each answer is what the documentation says at its place. Sums over a history must
+//! keep within the limit, too. The judge uses none of divvy's code, and finds bugs that are planted into a small
 //! limiter.
 //!
 //! `DIVVY_TEST_JUDGED` sets the number of histories of each kind (default 24), `DIVVY_TEST_SEED` the requests, and
@@ -76,7 +76,7 @@ impl<'a> Court<'a> {
         }
     }
 
-    /// Judges histories in which nothing failed.
+    /// Judges histories without faults. No request may fail.
     fn judge_calm(&self) {
         let unknown = self.verdict(Instant::now(), &self.course().record(judged()));
         assert_eq!(unknown, 0, "{}: requests failed without a fault", self.name);
@@ -205,7 +205,7 @@ fn redis_with_skewed_clocks() {
     brief.judge_calm();
 }
 
-/// Each server has its own way to Redis. What is on its way when it fails may still arrive.
+/// Each server has its own way to Redis. Bytes that are on that way when it fails may still arrive.
 #[test]
 fn redis_with_partitions() {
     let redis = RedisServer::start();
@@ -338,10 +338,6 @@ fn answers(server: Addresses) -> bool {
     let (mut client, known) = (Client::new(server), Known::default());
     (0..30).all(|actor| {
         let counter = Counter::probe(actor);
-        let r = client.send(Front::Resp, &counter, Request::Peek { cost: 1 }, &known);
-        if !matches!(r, Sent::Answered(_)) {
-            println!("probe {} {r:?} {}", counter.name, server.resp);
-        }
-        matches!(r, Sent::Answered(_))
+        matches!(client.send(Front::Resp, &counter, Request::Peek { cost: 1 }, &known), Sent::Answered(_))
     })
 }

@@ -13,7 +13,7 @@ const PATIENCE: usize = 1_000_000;
 /// Most configurations that the search in a part of a refused history visits. Without some answers, there are many more.
 const PATIENCE_FOR_PARTS: usize = 5_000;
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
     Linearizable,

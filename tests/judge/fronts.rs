@@ -32,13 +32,13 @@ pub enum Front {
 /// The commands that reach a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Commands {
-    /// Those on rules.
+    /// The commands on rules.
     Rules,
     /// Hits by `CL.THROTTLE`.
     Throttle,
     /// Hits and refunds by `INCREX`.
     Increx,
-    /// `RL.REDUCE`, with a bucket of this size that gets `tokens` back every so many seconds.
+    /// `RL.REDUCE`, with a bucket that gets `tokens` back each `every` seconds.
     Reduce { every: u64, tokens: u64 },
 }
 
@@ -83,7 +83,7 @@ impl Known {
     }
 }
 
-/// What came of sending a request.
+/// The result of sending a request.
 #[derive(Debug)]
 pub enum Sent {
     Answered(Reply),

@@ -1,10 +1,10 @@
-//! What clients asked, what they were answered, and when.
+//! Histories: the requests of clients, their answers, and the times of both.
 
 use std::fmt;
 use std::sync::LazyLock;
 use std::time::Instant;
 
-/// A request about one counter. A key is the number of an idempotency key, and a name that of a reservation's `ID`.
+/// A request about one counter. A key is the number of an idempotency key, and a name is the number of a reservation's `ID`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Request {
     Hit {
@@ -46,7 +46,7 @@ pub enum Request {
     Failover,
 }
 
-/// Number of a reservation's id, in the order in which the clients of a history learned them.
+/// Number of a reservation's id. The clients of a history number the ids as they learn them.
 pub type ReservationId = usize;
 
 /// The result of a commit.
@@ -60,12 +60,12 @@ pub enum Status {
 /// An answer without its times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reply {
-    /// To a hit or a peek.
+    /// The answer to a hit or a peek.
     Verdict {
         allowed: bool,
         left: u64,
     },
-    /// To a charge or a refund.
+    /// The answer to a charge or a refund.
     Balance(i64),
     Reserved {
         allowed: bool,
@@ -76,15 +76,15 @@ pub enum Reply {
         balance: i64,
         status: Status,
     },
-    /// To a release or a renewal: whether anything was set aside.
+    /// The answer to a release or a renewal: whether anything was set aside.
     WasHeld(bool),
-    /// To `RL.REDUCE`: the tokens before it.
+    /// The answer to `RL.REDUCE`: the tokens before it.
     Tokens(u64),
-    /// To a reset.
+    /// The answer to a reset.
     Done,
 }
 
-/// A request, and what came of it. Times are nanoseconds of one monotonic clock.
+/// A request and its result. Times are nanoseconds of one monotonic clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
     pub client: usize,

@@ -1,4 +1,4 @@
-//! What divvy's documentation promises about one counter, one request at a time. Written from docs/rules.md,
+//! Models of one counter, one request at a time, as divvy's documentation describes it. They were written from docs/rules.md,
 //! docs/reservations.md and docs/resp.md alone, and independent of divvy's code.
 
 use super::history::{Operation, Reply, Request, ReservationId, Status};
@@ -6,7 +6,7 @@ use super::history::{Operation, Reply, Request, ReservationId, Status};
 /// Difference between a window's end and the clocks of clients, processes and Redis that is tolerated, in nanoseconds.
 pub const TOLERANCE: u64 = 100_000_000;
 
-/// What a crash of the store may undo.
+/// The changes that a crash of the store may undo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Loss {
     /// Nothing that was acknowledged.
@@ -17,7 +17,7 @@ pub enum Loss {
     Latest,
 }
 
-/// A counter that gives nothing back by itself during a history, or a fixed window.
+/// A counter that gives no credit back during a history unless a client does, or a fixed window.
 #[derive(Debug, Clone, Copy)]
 pub struct Credits {
     pub limit: u64,
@@ -129,7 +129,7 @@ impl Model {
         counters.into_iter().map(apply).collect()
     }
 
-    /// Returns the states in which the operation can leave this state with the answer that it got.
+    /// Returns the states after the operation, as far as its answer allows them.
     pub fn step(&self, state: &State, operation: &Operation) -> Vec<State> {
         let states = self.apply(state, operation).into_iter();
         let fits = |(state, answer): (State, Reply)| match operation.reply {
@@ -151,7 +151,7 @@ fn agrees(answer: Reply, reply: Reply) -> bool {
     }
 }
 
-/// What is left after a retried reservation: the documentation does not say when.
+/// Stands for the credits left in the answer to a retried reservation. The documentation does not say when they were left.
 const ANY: u64 = u64::MAX;
 
 impl Credits {

@@ -1,4 +1,4 @@
-//! What a limit promises regardless of the order of operations: sums over a history, without a search. They also hold where
+//! Promises of a limit that do not depend on the order of operations: sums over a history, without a search. They also hold where
 //! a failover may lose changes, as far as its bound goes.
 
 use std::collections::HashMap;

@@ -23,7 +23,7 @@ pub fn judge(model: &Model, history: &History) -> Option<String> {
                 timeline(&history.operations, None)
             )
         }
-        Finding::Refused(refusal) => explain(model, history, &refusal),
+        Finding::Refused(refusal) => explain(history, &refusal),
     };
     for promise in promises {
         let _ = writeln!(text, "  broken promise: {promise}");
@@ -31,7 +31,7 @@ pub fn judge(model: &Model, history: &History) -> Option<String> {
     Some(text)
 }
 
-fn explain(model: &Model, history: &History, refusal: &Refusal) -> String {
+fn explain(history: &History, refusal: &Refusal) -> String {
     let culprit = &refusal.operations[refusal.culprit];
     let answer = culprit.reply.map(|reply| reply.to_string()).unwrap_or_default();
     let possible: Vec<_> = refusal.possible.iter().map(|reply| format!("`{reply}`")).collect();
@@ -40,7 +40,7 @@ fn explain(model: &Model, history: &History, refusal: &Refusal) -> String {
         possible => format!("an order of the operations can explain only {}", possible.join(" or ")),
     };
     format!(
-        "counter {}: no order of {} of its {} operations explains their answers ({model:?})\n{}  why: `{}` was answered `{answer}`, and {possible}\n",
+        "counter {}: no order of {} of its {} operations explains their answers\n{}  why: `{}` was answered `{answer}`, and {possible}\n",
         history.name,
         refusal.operations.len(),
         history.operations.len(),

@@ -29,7 +29,7 @@ pub const RULES: &str = "
 [default] creditLimit=0
 ";
 
-/// A kind of counter. All but the last two give nothing back by themselves while a history lasts.
+/// A kind of counter. Only the last two give credits back while a history lasts, unless a client does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Fixed,
@@ -47,7 +47,7 @@ pub enum Kind {
     Brief,
 }
 
-/// Those whose answers do not depend on a clock.
+/// The kinds whose answers do not depend on the clock.
 pub const TIMELESS: [Kind; 10] = {
     use Kind::{
         Concurrency, Debt, Fixed, Increx, LeakyBucket, Reduce, SlidingLog, SlidingWindow, Throttle, TokenBucket,
@@ -90,7 +90,7 @@ pub struct Course<'a> {
     pub signals: &'a Signals,
 }
 
-/// What a fault tells the clients.
+/// Signals of a fault to the clients.
 #[derive(Debug, Default)]
 pub struct Signals {
     /// Ends all histories.
@@ -99,7 +99,7 @@ pub struct Signals {
     pub is_broken: AtomicBool,
 }
 
-/// What clients do to a counter.
+/// The requests that clients send about a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flavor {
     /// They take, and look.
