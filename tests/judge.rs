@@ -32,7 +32,7 @@ use self::fronts::{Addresses, Client, Counter, Front, Known, Sent};
 use self::history::{History, Operation, Request, now};
 use self::models::{Loss, Model};
 use self::report::judge;
-use self::workload::{ALL_FRONTS, Course, Kind, Pace, Signals, TIMELESS};
+use self::workload::{ALL_FRONTS, Course, Kind, Pace, Signals, TIMED, TIMELESS};
 use crate::calendar::divvy_ahead;
 use crate::support::sentinel::{MASTER, SENTINEL_PASSWORD, Sentinels};
 use crate::support::{RedisCluster, RedisServer, eventually, free_port, on_redis, seed, setting};
@@ -41,7 +41,7 @@ use crate::support::{RedisCluster, RedisServer, eventually, free_port, on_redis,
 const FAST: Pace = Pace { group: 8, turns: 4, pause: Duration::ZERO };
 /// Long enough for several kills or cuts.
 const SLOW: Pace = Pace { group: 8, turns: 4, pause: Duration::from_millis(20) };
-/// Long enough for several windows of [`Kind::Brief`].
+/// Long enough for several windows of the kinds in [`TIMED`].
 const BRIEF: Pace = Pace { group: 8, turns: 8, pause: Duration::from_millis(40) };
 
 /// Flags of a server that shares its Redis: a remembered denial may be a second old when another server gives credit back.
@@ -131,7 +131,7 @@ fn memory() {
     let hosts = [Host::start(&["--store", "memory"])];
     Court::new("memory", &hosts, FAST).judge_calm();
     let mut brief = Court::new("memory, short windows", &hosts, BRIEF);
-    brief.kinds = &[Kind::Brief];
+    brief.kinds = &TIMED;
     brief.judge_calm();
 }
 
@@ -163,7 +163,7 @@ fn rocksdb() {
     let hosts = [Host::start(&["--data-dir", "DIR/data"])];
     Court::new("RocksDB", &hosts, FAST).judge_calm();
     let mut brief = Court::new("RocksDB, short windows", &hosts, BRIEF);
-    brief.kinds = &[Kind::Brief];
+    brief.kinds = &TIMED;
     brief.judge_calm();
     Court::new("RocksDB, kills", &hosts, SLOW).judge_during(|rng| kill_one(&hosts, rng));
 }
@@ -176,7 +176,7 @@ fn redis() {
     let hosts = two(&on_redis(&redis.url()));
     Court::new("Redis", &hosts, FAST).judge_calm();
     let mut brief = Court::new("Redis, short windows", &hosts, BRIEF);
-    brief.kinds = &[Kind::Brief];
+    brief.kinds = &TIMED;
     brief.judge_calm();
     Court::new("Redis, kills", &hosts, SLOW).judge_during(|rng| kill_one(&hosts, rng));
 }
@@ -201,7 +201,7 @@ fn redis_with_skewed_clocks() {
     let hosts = skewed.map(|command| Host::start_as(command, Ipv4Addr::LOCALHOST, &flags));
     Court::new("Redis, skewed clocks", &hosts, FAST).judge_calm();
     let mut brief = Court::new("Redis, skewed clocks, short windows", &hosts, BRIEF);
-    brief.kinds = &[Kind::Brief];
+    brief.kinds = &TIMED;
     brief.judge_calm();
 }
 

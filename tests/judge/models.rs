@@ -39,11 +39,24 @@ pub struct Refills {
     pub loss: Loss,
 }
 
+/// A counter that gives credits back all the time: only sums over times are judged, and no order of operations.
+#[derive(Debug, Clone, Copy)]
+pub struct Flow {
+    /// In a span of any length, hits take at most `burst`, and `credits` for each interval of `every` nanoseconds begun.
+    pub burst: u64,
+    pub credits: u64,
+    pub every: u64,
+    /// Without a hit, `limit` credits are left after this time, in nanoseconds.
+    pub limit: u64,
+    pub full_after: u64,
+}
+
 /// A model of a counter.
 #[derive(Debug, Clone, Copy)]
 pub enum Model {
     Credits(Credits),
     Refills(Refills),
+    Flow(Flow),
 }
 
 /// A counter, as far as answers depend on it.
@@ -95,6 +108,7 @@ impl Model {
         let loss = match self {
             Self::Credits(credits) => credits.loss,
             Self::Refills(refills) => refills.loss,
+            Self::Flow(_) => return Vec::new(),
         };
         if operation.request == Request::Failover {
             let now = |earlier: &Counter| earlier.after(&state.now);
@@ -111,11 +125,13 @@ impl Model {
         let counters = match self {
             Self::Credits(credits) => credits.at(&state.now, operation),
             Self::Refills(refills) => refills.at(&state.now, operation.request),
+            Self::Flow(_) => Vec::new(),
         };
         let apply = |mut counter: Counter| {
             let reply = match self {
                 Self::Credits(credits) => credits.answer(&mut counter, operation),
                 Self::Refills(refills) => refills.answer(&mut counter, operation.request),
+                Self::Flow(_) => Reply::Done,
             };
             let mut past = state.past.clone();
             if loss != Loss::Nothing && !state.has_failed_over && counter != state.now {

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::history::{Operation, Reply, Request};
-use super::models::{Credits, Model, Refills, TOLERANCE};
+use super::models::{Credits, Flow, Model, Refills, TOLERANCE};
 
 /// Returns a sentence for each promise that the history breaks.
 pub fn broken(model: &Model, operations: &[Operation]) -> Vec<String> {
@@ -19,6 +19,9 @@ pub fn broken(model: &Model, operations: &[Operation]) -> Vec<String> {
         .flatten()
         .collect(),
         Model::Refills(refills) => too_many_tokens(refills, operations).into_iter().collect(),
+        Model::Flow(flow) => {
+            [too_much_in_a_span(flow, operations), denied_when_full(flow, operations)].into_iter().flatten().collect()
+        }
     }
 }
 
@@ -182,4 +185,63 @@ fn too_many_tokens(refills: &Refills, operations: &[Operation]) -> Option<String
     let lives = 1 + operations.iter().filter(|one| one.request == Request::Failover).count() as u64;
     let bound = (refills.max + (last.saturating_sub(first) / refills.every + 1) * refills.tokens) * lives;
     (granted > bound).then(|| format!("{granted} tokens were granted, and at most {bound} could be"))
+}
+
+/// Hits that were granted within a span exceed its bound.
+fn too_much_in_a_span(flow: &Flow, operations: &[Operation]) -> Option<String> {
+    let is_granted = |one: &&Operation| matches!(one.reply, Some(Reply::Verdict { allowed: true, .. }));
+    let granted: Vec<_> = operations.iter().filter(is_granted).collect();
+    let spans = granted.iter().flat_map(|first| granted.iter().map(|last| (first.called, last.returned)));
+    spans.filter(|(begin, end)| begin <= end).find_map(|(begin, end)| {
+        let within = granted.iter().filter(|one| one.called >= begin && one.returned <= end);
+        let taken: u64 = within.map(|one| most_taken(one)).sum();
+        let length = end - begin;
+        let bound = flow.burst + flow.credits * ((length + 2 * TOLERANCE) / flow.every + 1);
+        (taken > bound).then(|| {
+            format!("{taken} credits were granted within {} ms, and at most {bound} could be", length / 1_000_000)
+        })
+    })
+}
+
+/// A denial although few hits can have taken anything since all credits were back.
+fn denied_when_full(flow: &Flow, operations: &[Operation]) -> Option<String> {
+    operations.iter().find_map(|denial| {
+        let (Request::Hit { cost, .. } | Request::Peek { cost }, Some(Reply::Verdict { allowed: false, .. })) =
+            (denial.request, denial.reply)
+        else {
+            return None;
+        };
+        let since = denial.called.saturating_sub(flow.full_after + TOLERANCE);
+        let recent = operations.iter().filter(|one| one.called <= denial.returned && one.returned >= since);
+        let taken: u64 = recent.map(most_taken).sum();
+        (taken + cost <= flow.limit).then(|| {
+            format!(
+                "`{}` was denied, and operations can have taken at most {taken} of {} lately",
+                denial.request, flow.limit
+            )
+        })
+    })
+}
+
+#[test]
+fn sums_over_times_find_too_many_grants_and_early_denials() {
+    let second = 1_000_000_000;
+    let flow = Model::Flow(Flow { burst: 2, credits: 1, every: second, limit: 2, full_after: 2 * second });
+    let hit = |moment: u64, allowed| Operation {
+        client: 0,
+        place: String::new(),
+        request: Request::Hit { cost: 1, key: None },
+        called: moment * second / 10,
+        returned: moment * second / 10 + 1,
+        reply: Some(Reply::Verdict { allowed, left: 0 }),
+        error: None,
+    };
+    let [fine, many, early] = [
+        vec![hit(0, true), hit(1, true), hit(2, false), hit(11, true), hit(35, true)],
+        vec![hit(0, true), hit(1, true), hit(2, true), hit(3, true)],
+        vec![hit(0, true), hit(1, true), hit(35, false)],
+    ];
+    assert_eq!(broken(&flow, &fine), Vec::<String>::new());
+    assert_eq!(broken(&flow, &many), ["4 credits were granted within 300 ms, and at most 3 could be"]);
+    assert_eq!(broken(&flow, &early), ["`hit 1` was denied, and operations can have taken at most 0 of 2 lately"]);
 }

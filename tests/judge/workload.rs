@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::fronts::{Addresses, Client, Commands, Counter, Front, Known, Sent, has};
 use super::history::{History, Operation, Request, now};
-use super::models::{Credits, Loss, Model, Refills};
+use super::models::{Credits, Flow, Loss, Model, Refills};
 
 /// Credits of every counter.
 pub const LIMIT: u64 = 8;
@@ -26,10 +26,13 @@ pub const RULES: &str = "
 [kind=debt user=*] creditLimit=8 resetSeconds=36000 overrun=debt actorField=user
 [kind=concurrency user=*] creditLimit=8 resetSeconds=600 algorithm=concurrency actorField=user
 [kind=brief user=*] creditLimit=8 resetSeconds=0.4 actorField=user
+[kind=refilling user=*] creditLimit=8 resetSeconds=1 algorithm=token-bucket refillCredits=2 refillSeconds=0.2 actorField=user
+[kind=leaking user=*] creditLimit=10 resetSeconds=1 algorithm=leaky-bucket burst=8 actorField=user
+[kind=rolling user=*] creditLimit=8 resetSeconds=0.4 algorithm=sliding-log actorField=user
 [default] creditLimit=0
 ";
 
-/// A kind of counter. Only the last two give credits back while a history lasts, unless a client does.
+/// A kind of counter. Only the last five give credits back while a history lasts, unless a client does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Fixed,
@@ -45,6 +48,10 @@ pub enum Kind {
     Reduce,
     /// A fixed window that ends several times during a history.
     Brief,
+    /// A token bucket, a leaky bucket and a sliding log that give credits back all the time.
+    Refilling,
+    Leaking,
+    Rolling,
 }
 
 /// The kinds whose answers do not depend on the clock.
@@ -54,6 +61,8 @@ pub const TIMELESS: [Kind; 10] = {
     };
     [Fixed, SlidingWindow, SlidingLog, TokenBucket, LeakyBucket, Debt, Concurrency, Throttle, Increx, Reduce]
 };
+/// The kinds that give credits back while a history lasts.
+pub const TIMED: [Kind; 4] = [Kind::Brief, Kind::Refilling, Kind::Leaking, Kind::Rolling];
 pub const ALL_FRONTS: [Front; 4] = [Front::Line, Front::Resp, Front::Http, Front::Grpc];
 
 /// How many histories overlap, and how long they last.
@@ -226,7 +235,8 @@ impl Course<'_> {
         let number = NUMBER.fetch_add(1, SeqCst) as u64;
         let mut rng = Rng::seed_from_u64(self.seed ^ number);
         let kind = self.kinds[rng.random_range(0..self.kinds.len())];
-        let flavor = [Flavor::Plain, Flavor::Retries, Flavor::Full, Flavor::Full][rng.random_range(0..4)];
+        let flavors = [Flavor::Plain, Flavor::Retries, Flavor::Full, Flavor::Full];
+        let flavor = if kind.flow().is_some() { Flavor::Plain } else { flavors[rng.random_range(0..4)] };
         Subject {
             number,
             kind,
@@ -242,6 +252,9 @@ impl Course<'_> {
         if kind == Kind::Reduce {
             return Model::Refills(Refills { max: LIMIT, every: 10, tokens: 2, loss: self.loss });
         }
+        if let Some(flow) = kind.flow() {
+            return Model::Flow(flow);
+        }
         Model::Credits(Credits {
             limit: LIMIT,
             window: (kind == Kind::Brief).then_some(BRIEF * 1_000_000),
@@ -253,6 +266,17 @@ impl Course<'_> {
 }
 
 impl Kind {
+    /// Returns the flow of credits by the rule, if it gives them back all the time.
+    fn flow(self) -> Option<Flow> {
+        let ms = 1_000_000;
+        Some(match self {
+            Self::Refilling => Flow { burst: LIMIT, credits: 2, every: 200 * ms, limit: LIMIT, full_after: 1_000 * ms },
+            Self::Leaking => Flow { burst: LIMIT, credits: 1, every: 100 * ms, limit: LIMIT, full_after: 800 * ms },
+            Self::Rolling => Flow { burst: 0, credits: LIMIT, every: 400 * ms, limit: LIMIT, full_after: 400 * ms },
+            _ => return None,
+        })
+    }
+
     fn counter(self, number: u64) -> Counter {
         let rule = match self {
             Self::Fixed => "fixed",
@@ -263,6 +287,9 @@ impl Kind {
             Self::Debt => "debt",
             Self::Concurrency => "concurrency",
             Self::Brief => "brief",
+            Self::Refilling => "refilling",
+            Self::Leaking => "leaking",
+            Self::Rolling => "rolling",
             Self::Throttle | Self::Increx | Self::Reduce => "",
         };
         let commands = match self {
