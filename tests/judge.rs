@@ -236,31 +236,69 @@ fn redis_with_an_unplugged_cable() {
         .judge_during(|rng| namespace.unplug(Duration::from_millis(rng.random_range(1..400))));
 }
 
+/// Redis servers that fail over.
+enum Masters {
+    Sentinel(Sentinels),
+    /// A cluster, and the place of the master that was lost.
+    Cluster(RedisCluster, usize),
+}
+
+impl Masters {
+    /// Starts two divvys on these Redis servers.
+    fn serve(&self) -> [Host; 2] {
+        let by_sentinel = ["--redis-sentinel-master", MASTER, "--redis-sentinel-auth", SENTINEL_PASSWORD];
+        let (urls, sentinel) = match self {
+            Self::Sentinel(sentinels) => (sentinels.urls(), &by_sentinel[..]),
+            Self::Cluster(cluster, _) => (cluster.urls().join(","), &[][..]),
+        };
+        let more = flags_for_failovers();
+        let more: Vec<_> = more.split_whitespace().collect();
+        two(&[&["--redis-url", &urls, "--redis-timeout", "300"], sentinel, &more].concat())
+    }
+
+    fn lose(&mut self, rng: &mut Rng) {
+        match self {
+            Self::Sentinel(sentinels) => sentinels.master.kill(),
+            Self::Cluster(cluster, lost) => {
+                *lost = rng.random_range(0..3);
+                let master = &mut cluster.nodes[*lost];
+                if rng.random() { master.kill() } else { master.signal("-STOP") }
+            }
+        }
+    }
+
+    fn has_failed_over(&self) -> bool {
+        match self {
+            Self::Sentinel(sentinels) => sentinels.ask_replica(&["ROLE"]).starts_with("master"),
+            Self::Cluster(cluster, lost) => {
+                let other = &cluster.nodes[(lost + 1) % 3];
+                let nodes = other.cli(&["CLUSTER", "NODES"]);
+                nodes.lines().filter(|line| line.contains("master") && !line.contains("fail")).count() == 3
+            }
+        }
+    }
+
+    /// Makes the lost master a replica of its successor, without which no replica can confirm a change.
+    fn bring_back(&mut self) {
+        match self {
+            Self::Sentinel(sentinels) => sentinels.master.restart(),
+            Self::Cluster(cluster, lost) => {
+                let master = &mut cluster.nodes[*lost];
+                master.kill();
+                master.restart();
+            }
+        }
+    }
+}
+
 #[test]
 fn sentinels() {
-    judge_failovers("Sentinel", || {
-        let mut sentinels = Sentinels::start();
-        let by_sentinel = ["--redis-sentinel-master", MASTER, "--redis-sentinel-auth", SENTINEL_PASSWORD];
-        let urls = sentinels.urls();
-        let hosts = two_that_fail_over(&[&["--redis-url", &urls], &by_sentinel[..]].concat());
-        (hosts, move |_: &mut Rng| {
-            // All of the setup lives as long as the closure.
-            let sentinels = &mut sentinels;
-            sentinels.master.kill();
-        })
-    });
+    judge_failovers("Sentinel", || Masters::Sentinel(Sentinels::start()));
 }
 
 #[test]
 fn cluster() {
-    judge_failovers("Cluster", || {
-        let mut cluster = RedisCluster::start();
-        let hosts = two_that_fail_over(&["--redis-url", &cluster.urls().join(",")]);
-        (hosts, move |rng: &mut Rng| {
-            let master = &mut cluster.nodes[rng.random_range(0..3)];
-            if rng.random() { master.kill() } else { master.signal("-STOP") }
-        })
-    });
+    judge_failovers("Cluster", || Masters::Cluster(RedisCluster::start(), 0));
 }
 
 /// Histories during one failover.
@@ -276,32 +314,31 @@ fn flags_for_failovers() -> String {
     setting("DIVVY_TEST_JUDGED_FLAGS", String::new())
 }
 
-fn two_that_fail_over(flags: &[&str]) -> [Host; 2] {
-    let more = flags_for_failovers();
-    two(&[flags, &["--redis-timeout", "300"], &more.split_whitespace().collect::<Vec<_>>()].concat())
+fn replicas_confirm() -> bool {
+    flags_for_failovers().contains("--redis-min-replicas-ack")
 }
 
 /// Judges histories of new setups, without a fault, and during a failover of each. Redis replicates without waiting, so a
 /// failover may undo the last changes.
-fn judge_failovers<F: FnMut(&mut Rng) + Send>(name: &str, setup: impl Fn() -> ([Host; 2], F)) {
-    let waits = flags_for_failovers().contains("--redis-min-replicas-ack");
+fn judge_failovers(name: &str, setup: impl Fn() -> Masters) {
     let (begin, mut histories, mut court) = (Instant::now(), Vec::new(), None);
     let kind = format!("{name}, failovers");
     while histories.len() < judged() {
-        let (hosts, mut lose_master) = setup();
+        let mut masters = setup();
+        let hosts = masters.serve();
         if histories.is_empty() {
             let court = Court::new(name, &hosts, FAST);
             court.verdict(Instant::now(), &court.course().record(judged()));
         }
         let court = court.insert(Court::new(&kind, &hosts, long_pace()));
-        court.loss = if waits { Loss::Unacknowledged } else { Loss::Latest };
-        histories.extend(court.record_failover(&mut lose_master));
+        court.loss = if replicas_confirm() { Loss::Unacknowledged } else { Loss::Latest };
+        histories.extend(court.record_failover(&mut masters));
     }
     court.map(|court| court.verdict(begin, &histories));
 }
 
 impl Court<'_> {
-    fn record_failover(&self, lose_master: &mut (impl FnMut(&mut Rng) + Send)) -> Vec<(Model, History)> {
+    fn record_failover(&self, masters: &mut Masters) -> Vec<(Model, History)> {
         let mut rng = Rng::seed_from_u64(self.seed ^ now());
         let mut lost_at = 0;
         let mut histories = thread::scope(|scope| {
@@ -309,8 +346,12 @@ impl Court<'_> {
                 thread::sleep(Duration::from_millis(rng.random_range(100..1000)));
                 self.signals.is_broken.store(true, SeqCst);
                 lost_at = now();
-                lose_master(&mut rng);
-                let is_well = eventually(|| self.servers.iter().all(|server| answers(*server)));
+                masters.lose(&mut rng);
+                let mut is_well = eventually(|| masters.has_failed_over());
+                if replicas_confirm() {
+                    masters.bring_back();
+                }
+                is_well &= eventually(|| self.servers.iter().all(|server| answers(*server)));
                 self.signals.is_broken.store(false, SeqCst);
                 assert!(is_well, "{}: no recovery", self.name);
             });
@@ -338,6 +379,6 @@ fn answers(server: Addresses) -> bool {
     let (mut client, known) = (Client::new(server), Known::default());
     (0..30).all(|actor| {
         let counter = Counter::probe(actor);
-        matches!(client.send(Front::Resp, &counter, Request::Peek { cost: 1 }, &known), Sent::Answered(_))
+        matches!(client.send(Front::Resp, &counter, Request::Hit { cost: 1, key: None }, &known), Sent::Answered(_))
     })
 }

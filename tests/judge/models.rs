@@ -176,8 +176,19 @@ impl Credits {
         self.limit as i64 - counter.used as i64 - held.sum::<u64>() as i64
     }
 
-    /// Returns the contents that the counter may have when the operation reaches it: its window may have ended.
+    /// Returns the contents that the counter may have when the operation reaches it: its window may have ended, and a late commit
+    /// under a name that was used again may be remembered or not.
     fn at(&self, counter: &Counter, operation: &Operation) -> Vec<Counter> {
+        if let Request::Commit { id, .. } = operation.request {
+            let mut contents = vec![counter.clone()];
+            let is_replaced = |one: &&mut Reservation| one.id == Some(id) && one.stage == Stage::Replaced;
+            let mut other = counter.clone();
+            if let Some(replaced) = other.reservations.iter_mut().find(is_replaced) {
+                replaced.stage = Stage::Over;
+                contents.push(other);
+            }
+            return contents;
+        }
         let (Some(length), Some((earliest, latest))) = (self.window, counter.begun) else {
             return vec![counter.clone()];
         };
