@@ -34,7 +34,7 @@ use self::models::{Loss, Model};
 use self::report::judge;
 use self::workload::{ALL_FRONTS, Course, Kind, Pace, Signals, TIMED, TIMELESS};
 use crate::calendar::divvy_ahead;
-use crate::support::sentinel::{MASTER, SENTINEL_PASSWORD, Sentinels};
+use crate::support::sentinel::{MASTER, PASSWORD, SENTINEL_PASSWORD, Sentinels};
 use crate::support::{RedisCluster, RedisServer, eventually, free_port, on_redis, seed, setting};
 
 /// Without faults.
@@ -239,8 +239,8 @@ fn redis_with_an_unplugged_cable() {
 /// Redis servers that fail over.
 enum Masters {
     Sentinel(Sentinels),
-    /// A cluster, and the place of the master that was lost.
-    Cluster(RedisCluster, usize),
+    /// A cluster, with the ports of the master that was lost and of its replica.
+    Cluster(RedisCluster, [u16; 2]),
 }
 
 impl Masters {
@@ -260,30 +260,33 @@ impl Masters {
         match self {
             Self::Sentinel(sentinels) => sentinels.master.kill(),
             Self::Cluster(cluster, lost) => {
-                *lost = rng.random_range(0..3);
-                let master = &mut cluster.nodes[*lost];
+                let port = cluster.nodes[rng.random_range(0..3)].port;
+                *lost = [port, cluster.replica_of(port).port];
+                let master = cluster.node(port);
                 if rng.random() { master.kill() } else { master.signal("-STOP") }
             }
         }
     }
 
-    fn has_failed_over(&self) -> bool {
+    /// Sends a command to the replica of the lost master.
+    fn ask_successor(&mut self, words: &[&str]) -> String {
         match self {
-            Self::Sentinel(sentinels) => sentinels.ask_replica(&["ROLE"]).starts_with("master"),
-            Self::Cluster(cluster, lost) => {
-                let other = &cluster.nodes[(lost + 1) % 3];
-                let nodes = other.cli(&["CLUSTER", "NODES"]);
-                nodes.lines().filter(|line| line.contains("master") && !line.contains("fail")).count() == 3
-            }
+            Self::Sentinel(sentinels) => sentinels.ask_replica(words),
+            Self::Cluster(cluster, [_, replica]) => cluster.node(*replica).cli(words),
         }
     }
 
     /// Makes the lost master a replica of its successor, without which no replica can confirm a change.
     fn bring_back(&mut self) {
+        self.ask_successor(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
         match self {
-            Self::Sentinel(sentinels) => sentinels.master.restart(),
-            Self::Cluster(cluster, lost) => {
-                let master = &mut cluster.nodes[*lost];
+            Self::Sentinel(sentinels) => {
+                sentinels.master.restart();
+                let follow = format!("AUTH {PASSWORD}\nREPLICAOF 127.0.0.1 {}\n", sentinels.replica.port);
+                sentinels.master.pipe(&follow);
+            }
+            Self::Cluster(cluster, [master, _]) => {
+                let master = cluster.node(*master);
                 master.kill();
                 master.restart();
             }
@@ -298,7 +301,7 @@ fn sentinels() {
 
 #[test]
 fn cluster() {
-    judge_failovers("Cluster", || Masters::Cluster(RedisCluster::start(), 0));
+    judge_failovers("Cluster", || Masters::Cluster(RedisCluster::start(), [0; 2]));
 }
 
 /// Histories during one failover.
@@ -347,7 +350,7 @@ impl Court<'_> {
                 self.signals.is_broken.store(true, SeqCst);
                 lost_at = now();
                 masters.lose(&mut rng);
-                let mut is_well = eventually(|| masters.has_failed_over());
+                let mut is_well = eventually(|| masters.ask_successor(&["ROLE"]).starts_with("master"));
                 if replicas_confirm() {
                     masters.bring_back();
                 }
