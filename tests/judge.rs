@@ -238,7 +238,7 @@ fn redis_with_an_unplugged_cable() {
 
 /// Redis servers that fail over.
 enum Masters {
-    Sentinel(Sentinels),
+    Sentinel(Box<Sentinels>),
     /// A cluster, with the ports of the master that was lost and of its replica.
     Cluster(RedisCluster, [u16; 2]),
 }
@@ -296,7 +296,7 @@ impl Masters {
 
 #[test]
 fn sentinels() {
-    judge_failovers("Sentinel", || Masters::Sentinel(Sentinels::start()));
+    judge_failovers("Sentinel", || Masters::Sentinel(Box::new(Sentinels::start())));
 }
 
 #[test]
