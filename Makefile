@@ -18,6 +18,7 @@ TEST_SLOW_STORM_SECONDS ?= 60
 TEST_SLOW_USAGE_KILLS ?= 400
 TEST_SLOW_LEASE_KILLS ?= 100
 TEST_SLOW_OPERATIONS ?= 1000000
+TEST_SLOW_JUDGED ?= 1000
 TEST_SLOW_OUTAGES ?= 2
 TEST_SLOW_FAILOVERS ?= 100
 TEST_SLOW_TOP_HITS ?= 20000000
@@ -138,7 +139,7 @@ model: libraries ## Check the commit path on a model checker, thousands of sched
 
 .PHONY: test-slow
 test-slow: SCHEDULES = $(TEST_SLOW_SCHEDULES)
-test-slow: test-setup model kills power-cuts outages failovers storms attacks top calendars ## The long campaigns: kills, power cuts, failing disks, storms, fuzzing
+test-slow: test-setup model kills judge power-cuts outages failovers storms attacks top calendars ## The long campaigns: kills, power cuts, failing disks, storms, fuzzing
 	@$(MAKE) --no-print-directory fuzz
 
 .PHONY: fuzz
@@ -147,12 +148,14 @@ fuzz: libraries ## Run each fuzz target for FUZZ_SECONDS
 
 # One after the other, each alone on the machine, and with its output.
 CAMPAIGN = $(if $(TEST_SEED),DIVVY_TEST_SEED=$(TEST_SEED)) $(CARGO_TEST) --test main --
-.PHONY: kills power-cuts outages failovers storms attacks top calendars
+.PHONY: kills judge power-cuts outages failovers storms attacks top calendars
 kills:
 	DIVVY_TEST_KILLS=$(TEST_SLOW_KILLS) DIVVY_TEST_KILL_LANES=$(TEST_SLOW_KILL_LANES) $(CAMPAIGN) --nocapture kill::
 	DIVVY_TEST_USAGE_KILLS=$(TEST_SLOW_USAGE_KILLS) $(CAMPAIGN) --nocapture kills::usage
 	DIVVY_TEST_LEASE_KILLS=$(TEST_SLOW_LEASE_KILLS) $(CAMPAIGN) --nocapture kills::leases
 	DIVVY_TEST_OPERATIONS=$(TEST_SLOW_OPERATIONS) $(CAMPAIGN) --nocapture conformance::campaign
+judge:
+	DIVVY_TEST_JUDGED=$(TEST_SLOW_JUDGED) $(CAMPAIGN) --nocapture judge::
 power-cuts:
 	DIVVY_TEST_POWER_DISKS=$(TEST_SLOW_POWER_DISKS) $(CAMPAIGN) --nocapture power::cuts::
 	DIVVY_TEST_POWER_DISKS=$(TEST_SLOW_POWER_DISKS) DIVVY_TEST_POWER_NAMES=loose $(CAMPAIGN) --nocapture power::cuts::

@@ -87,6 +87,13 @@ pub fn divvy_at_unix_time(seconds: u64) -> Command {
     command
 }
 
+/// Returns a divvy whose clock is ahead by this many seconds.
+pub fn divvy_ahead(seconds: i64) -> Command {
+    let mut command = divvy_at("0", &libraries()[0]);
+    command.env("FAKETIME", format!("{seconds:+}"));
+    command
+}
+
 #[test]
 fn server_uses_the_time_of_libfaketime() {
     let rules = RulesFile::ini(RULES);

@@ -63,6 +63,7 @@ mod full {
     pub mod http;
     pub mod idempotency;
     pub mod init;
+    pub mod judge;
     pub mod kill;
     pub mod kills;
     pub mod kuadrant;

@@ -58,7 +58,11 @@ pub struct HttpClient {
 
 impl HttpClient {
     pub fn connect(address: SocketAddr) -> Self {
-        Self { stream: BufReader::new(connect(address)) }
+        Self::over(connect(address))
+    }
+
+    pub fn over(stream: TcpStream) -> Self {
+        Self { stream: BufReader::new(stream) }
     }
 
     pub fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> Response {
@@ -85,16 +89,34 @@ impl HttpClient {
         self.read_response()
     }
 
+    /// Sends a request as [`HttpClient::ask`] does; `None` if the server is gone.
+    pub fn try_ask(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Display,
+    ) -> Option<Response> {
+        self.stream.get_mut().write_all(&encode(method, path, headers, body.to_string().as_bytes())).ok()?;
+        self.try_read_response().ok()
+    }
+
     pub fn send(&mut self, bytes: &[u8]) {
         self.stream.get_mut().write_all(bytes).unwrap();
     }
 
     pub fn read_response(&mut self) -> Response {
-        let (status, head) = self.read_head();
+        self.try_read_response().unwrap()
+    }
+
+    fn try_read_response(&mut self) -> std::io::Result<Response> {
+        let (status, head) = self.try_read_head()?;
         let mut response = Response { status, head, body: String::new() };
         let length = response.header("content-length").map_or(0, |length| length.parse().unwrap());
-        self.stream.by_ref().take(length).read_to_string(&mut response.body).unwrap();
-        response
+        let mut body = vec![0; length];
+        self.stream.read_exact(&mut body)?;
+        response.body = String::from_utf8(body).unwrap();
+        Ok(response)
     }
 
     /// Waits for the server to close the connection. Returns false if it sends something instead.
@@ -106,11 +128,12 @@ impl HttpClient {
     }
 
     /// Returns the status and the whole head of the next response.
-    pub fn read_head(&mut self) -> (u16, String) {
+    fn try_read_head(&mut self) -> std::io::Result<(u16, String)> {
         let mut head = String::new();
-        while self.stream.read_line(&mut head).unwrap() > "\r\n".len() {}
+        while self.stream.read_line(&mut head)? > "\r\n".len() {}
         let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
-        (status.unwrap_or_else(|| panic!("no HTTP response: {head:?}")), head)
+        let status = status.ok_or_else(|| std::io::Error::other(format!("no HTTP response: {head:?}")))?;
+        Ok((status, head))
     }
 }
 

@@ -39,21 +39,30 @@ impl Http2Client {
         Self::connect_with_window(address, 65_535)
     }
 
+    /// Connects; `None` if there is no server.
+    pub fn try_connect(address: SocketAddr) -> Option<Self> {
+        Self::over(super::try_connect(address).ok()?, 65_535)
+    }
+
     /// Connects a client that lets the server send this many bytes ahead on each stream.
     pub fn connect_with_window(address: SocketAddr, window: u32) -> Self {
+        Self::over(super::connect(address), window).unwrap()
+    }
+
+    fn over(stream: std::net::TcpStream, window: u32) -> Option<Self> {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        stream.set_nonblocking(true).unwrap();
         let requests = runtime.block_on(async {
-            let stream = TcpStream::connect(address).await.unwrap();
-            stream.set_nodelay(true).unwrap();
+            let stream = TcpStream::from_std(stream).unwrap();
             let mut builder = h2::client::Builder::new();
             builder.initial_window_size(window);
             // A busy client may read hundreds of replies at once.
             builder.data_frame_budget(usize::MAX);
-            let (requests, connection) = builder.handshake(stream).await.unwrap();
+            let (requests, connection) = builder.handshake(stream).await.ok()?;
             tokio::spawn(connection);
-            requests
-        });
-        Self { runtime, requests }
+            Some(requests)
+        })?;
+        Some(Self { runtime, requests })
     }
 
     /// Sends all requests at once, and returns the responses in the order of the requests.
@@ -85,7 +94,7 @@ impl Http2Client {
     /// Then sends the rest, and returns the responses.
     pub fn send_late(&self, requests: Vec<Request<Bytes>>, between: impl FnOnce()) -> Vec<Http2Response> {
         let begun = self.runtime.block_on(join_all(requests.into_iter().map(async |request| {
-            let mut begun = begin(self.requests.clone(), request).await;
+            let mut begun = begin(self.requests.clone(), request).await.unwrap();
             let half = begun.rest.split_to(begun.rest.len() / 2);
             begun.sender.send_data(half, false).unwrap();
             begun
@@ -93,11 +102,17 @@ impl Http2Client {
         // The server reads the frames of a connection in their order.
         self.send(json("GET", "/healthz", "", ""));
         between();
-        self.runtime.block_on(join_all(begun.into_iter().map(finish)))
+        let responses = self.runtime.block_on(join_all(begun.into_iter().map(finish)));
+        responses.into_iter().map(Result::unwrap).collect()
     }
 
     pub fn send(&self, request: Request<Bytes>) -> Http2Response {
         self.send_all(vec![request]).remove(0)
+    }
+
+    /// Sends a request; `None` if the server is gone.
+    pub fn try_send(&self, request: Request<Bytes>) -> Option<Http2Response> {
+        self.runtime.block_on(try_send(self.requests.clone(), request)).ok()
     }
 }
 
@@ -110,32 +125,36 @@ struct Begun {
 }
 
 async fn send(requests: SendRequest<Bytes>, request: Request<Bytes>) -> Http2Response {
-    finish(begin(requests, request).await).await
+    try_send(requests, request).await.unwrap()
 }
 
-async fn begin(requests: SendRequest<Bytes>, request: Request<Bytes>) -> Begun {
+async fn try_send(requests: SendRequest<Bytes>, request: Request<Bytes>) -> Result<Http2Response, h2::Error> {
+    finish(begin(requests, request).await?).await
+}
+
+async fn begin(requests: SendRequest<Bytes>, request: Request<Bytes>) -> Result<Begun, h2::Error> {
     let (head, rest) = request.into_parts();
-    let mut requests = requests.ready().await.unwrap();
-    let (response, sender) = requests.send_request(Request::from_parts(head, ()), false).unwrap();
-    Begun { response, sender, rest }
+    let mut requests = requests.ready().await?;
+    let (response, sender) = requests.send_request(Request::from_parts(head, ()), false)?;
+    Ok(Begun { response, sender, rest })
 }
 
-async fn finish(Begun { response, mut sender, rest }: Begun) -> Http2Response {
-    sender.send_data(rest, true).unwrap();
-    let (head, mut body) = response.await.unwrap().into_parts();
+async fn finish(Begun { response, mut sender, rest }: Begun) -> Result<Http2Response, h2::Error> {
+    sender.send_data(rest, true)?;
+    let (head, mut body) = response.await?.into_parts();
     let mut bytes = Vec::new();
     while let Some(data) = body.data().await {
-        let data = data.unwrap();
-        body.flow_control().release_capacity(data.len()).unwrap();
+        let data = data?;
+        body.flow_control().release_capacity(data.len())?;
         bytes.extend_from_slice(&data);
     }
-    let trailers = body.trailers().await.unwrap().unwrap_or_default();
+    let trailers = body.trailers().await?.unwrap_or_default();
     let field = |name: &str| {
         let value = trailers.get(name).or_else(|| head.headers.get(name))?;
         Some(value.to_str().unwrap().to_owned())
     };
     let (grpc_status, grpc_message) = (field("grpc-status"), field("grpc-message"));
-    Http2Response { status: head.status.as_u16(), grpc_status, grpc_message, body: bytes }
+    Ok(Http2Response { status: head.status.as_u16(), grpc_status, grpc_message, body: bytes })
 }
 
 /// Returns a request with a JSON body.

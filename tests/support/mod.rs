@@ -250,7 +250,11 @@ pub struct LineClient {
 
 impl LineClient {
     pub fn connect(address: SocketAddr) -> Self {
-        Self { stream: BufReader::new(connect(address)) }
+        Self::over(connect(address))
+    }
+
+    pub fn over(stream: TcpStream) -> Self {
+        Self { stream: BufReader::new(stream) }
     }
 
     pub fn send(&mut self, bytes: &[u8]) {
@@ -275,6 +279,14 @@ impl LineClient {
         let mut line = String::new();
         self.stream.read_line(&mut line).ok()?;
         parse_verdict(&line)
+    }
+
+    /// Sends a line, and returns the next one; `None` if the server is gone.
+    pub fn ask(&mut self, line: &str) -> Option<String> {
+        self.stream.get_mut().write_all(line.as_bytes()).ok()?;
+        let mut answer = String::new();
+        self.stream.read_line(&mut answer).ok()?;
+        answer.ends_with('\n').then_some(answer)
     }
 
     pub fn hit(&mut self, pairs: &str) -> (bool, u64, u64) {
@@ -323,11 +335,16 @@ pub fn resp(server: &Server, command: &str) -> String {
 }
 
 pub fn connect(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
-    stream.set_nodelay(true).unwrap();
-    stream
+    try_connect(address).unwrap()
+}
+
+/// Connects; an error if there is no server.
+pub fn try_connect(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 /// A RESP client on raw sockets. Sends arrays of bulk strings, and returns whole replies as text.
@@ -337,7 +354,11 @@ pub struct RespClient {
 
 impl RespClient {
     pub fn connect(address: SocketAddr) -> Self {
-        Self { stream: BufReader::new(connect(address)) }
+        Self::over(connect(address))
+    }
+
+    pub fn over(stream: TcpStream) -> Self {
+        Self { stream: BufReader::new(stream) }
     }
 
     pub fn stream(&self) -> &TcpStream {

@@ -302,7 +302,7 @@ impl Proxy {
 }
 
 /// Passes bytes on while `may_pass` is true, and then closes both connections.
-fn pass_on(mut from: TcpStream, mut to: TcpStream, mut may_pass: impl FnMut() -> bool) {
+pub fn pass_on(mut from: TcpStream, mut to: TcpStream, mut may_pass: impl FnMut() -> bool) {
     let mut bytes = [0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut bytes) {
         if !may_pass() {
