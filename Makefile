@@ -23,6 +23,8 @@ TEST_SLOW_OUTAGES ?= 2
 TEST_SLOW_FAILOVERS ?= 100
 TEST_SLOW_TOP_HITS ?= 20000000
 TEST_SLOW_OUTAGE_SECONDS ?= 60
+TEST_SLOW_SHARE_REQUESTS ?= 4
+TEST_SLOW_SHARE_WORLDS ?= 10000
 TEST_SEED ?=
 # Which tests `make test` runs, all by default, and how many of the slowest it prints
 ONLY ?=
@@ -139,7 +141,7 @@ model: libraries ## Check the commit path on a model checker, thousands of sched
 
 .PHONY: test-slow
 test-slow: SCHEDULES = $(TEST_SLOW_SCHEDULES)
-test-slow: test-setup model kills judge power-cuts outages failovers storms attacks top calendars ## The long campaigns: kills, power cuts, failing disks, storms, fuzzing
+test-slow: test-setup model kills judge power-cuts outages failovers storms attacks shares top calendars ## The long campaigns: kills, power cuts, failing disks, storms, fuzzing
 	@$(MAKE) --no-print-directory fuzz
 
 .PHONY: fuzz
@@ -148,7 +150,7 @@ fuzz: libraries ## Run each fuzz target for FUZZ_SECONDS
 
 # One after the other, each alone on the machine, and with its output.
 CAMPAIGN = $(if $(TEST_SEED),DIVVY_TEST_SEED=$(TEST_SEED)) $(CARGO_TEST) --test main --
-.PHONY: kills judge power-cuts outages failovers storms attacks top calendars
+.PHONY: kills judge power-cuts outages failovers storms attacks shares top calendars
 kills:
 	DIVVY_TEST_KILLS=$(TEST_SLOW_KILLS) DIVVY_TEST_KILL_LANES=$(TEST_SLOW_KILL_LANES) $(CAMPAIGN) --nocapture kill::
 	DIVVY_TEST_USAGE_KILLS=$(TEST_SLOW_USAGE_KILLS) $(CAMPAIGN) --nocapture kills::usage
@@ -165,6 +167,8 @@ failovers:
 	DIVVY_TEST_FAILOVERS=$(TEST_SLOW_FAILOVERS) $(CAMPAIGN) --nocapture --test-threads 1 redis_replication::failover
 storms:
 	DIVVY_TEST_STORM_SECONDS=$(TEST_SLOW_STORM_SECONDS) $(CAMPAIGN) --nocapture storms::
+shares:
+	DIVVY_TEST_SHARE_REQUESTS=$(TEST_SLOW_SHARE_REQUESTS) DIVVY_TEST_SHARE_WORLDS=$(TEST_SLOW_SHARE_WORLDS) $(CARGO_TEST) --package divvy-store --lib -- --nocapture shares::
 attacks:
 	DIVVY_TEST_EXHAUSTION=full $(CAMPAIGN) --nocapture exhaustion::attacks_at_full_scale_are_answered_in_bounded_memory
 calendars:

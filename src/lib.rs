@@ -19,7 +19,7 @@
 //! | [`access`] | users and tokens: the access file, the key file, logins, the categories and the scope of each user; in [`audit`] a line for each change by an operator | sockets, the changes themselves |
 //! | [`limiter`] | planning of requests by the rules; reports from the store's outcomes; rankings of the actors of each rule; limits, blocks and allows of single actors, by operators and by rules that keep denying them; [`store`], the closed set of stores | protocols, files |
 //! | `redis`, `rocks` | the stores on Redis and on RocksDB, the only crate that needs it | rules |
-//! | `store` | the contract of stores of counters; keys and values as bytes, bounds, the store in memory, and layers in front of a distant store: known denials, and the answer if it fails | rules |
+//! | `store` | the contract of stores of counters; keys and values as bytes, bounds, the store in memory, and layers in front of a distant store: shares of hot counters, known denials, and the answer if it fails | rules |
 //! | `telemetry` | [`metrics`], counters and timings, one topic per file, and [`logging`] | the events themselves |
 //! | `core` | what is decided without sockets and stores: [`rules`] and their files ([`config`]), the [`algorithm`]s, [`calendar`]s and the [`clock`] | I/O, except the files that operators name |
 //! | `sys` | the calls that need `unsafe`, which is forbidden in all other crates | |

@@ -102,6 +102,11 @@ fn trouble(store: &str, flags: &[(String, u64)]) -> Option<String> {
     let dir = tempfile::tempdir().unwrap();
     let mut args = base(store, dir.path().to_str().unwrap());
     args.extend(flags.iter().map(|(name, value)| format!("{name}={value}")));
+    // One flag has a meaning only with another.
+    let has = |flag: &str| flags.iter().any(|(name, _)| name == flag);
+    if has("--redis-ack-timeout") && !has("--redis-min-replicas-ack") {
+        args.push("--redis-min-replicas-ack=1".to_owned());
+    }
     let mut command = divvy();
     let log = Log::of(&mut command);
     let Ok(server) = Server::try_start_as(&mut command, &args.iter().map(String::as_str).collect::<Vec<_>>()) else {

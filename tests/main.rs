@@ -98,6 +98,7 @@ mod full {
     pub mod reservations;
     pub mod rocks;
     pub mod rule_blocks;
+    pub mod shares;
     pub mod sockets;
     pub mod stacks;
     pub mod statsd;

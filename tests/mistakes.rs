@@ -121,10 +121,13 @@ const LINES: &[(&str, &str)] = &[
         "it is in use: is another divvy running? Stop it, or choose another address with --listen",
     ),
     (
-        "serve --store memory --listen none --http-listen 127.0.0.1:0,{http}",
+        "serve --store memory --listen none --resp-listen none --grpc-listen none --http-listen 127.0.0.1:0,{http}",
         "it is in use: is another divvy running? Stop it, or choose another address with --http-listen",
     ),
-    ("serve --store memory --listen none --http-listen 127.0.0.1:0,none", "--http-listen has `none` and an address"),
+    (
+        "serve --store memory --listen none --resp-listen none --grpc-listen none --http-listen 127.0.0.1:0,none",
+        "--http-listen has `none` and an address",
+    ),
     ("convert {rules} {dir}/rules.txt", "name it *.ini or *.json"),
     ("convert {rules} {rules}", "add --force to overwrite it"),
     ("hit --server redis://localhost a=1", "must be the address of HTTP: HOST:PORT, http://"),

@@ -104,6 +104,87 @@ pub async fn debt_makes_the_balance_negative_and_is_refunded(opened: StoreFixtur
     }
 }
 
+/// Takes a share of at most `extra` credits, and half of what is left. Returns its credits, its length and its end.
+async fn share(opened: &StoreFixture, key: &str, limit: Limit, extra: u32) -> (u64, Option<u64>, Timestamp) {
+    let share = Action::Ask(Ask::Share { cost: 0, extra, parts: 2 });
+    let outcome = opened.one(at(0), key, limit, share).await;
+    assert!(outcome.allowed, "{limit:?}");
+    (outcome.before - outcome.left, outcome.retry_ns, outcome.session)
+}
+
+pub async fn share_of_a_window_is_taken_ahead_and_returned_once(opened: StoreFixture) {
+    for (place, limit) in [limit(100, 600), calendar(100, Unit::Year, "UTC", "00:00")].into_iter().enumerate() {
+        let (limit, key) = (dated(limit, at(0)), &*format!("share {place}"));
+        let give_back = |credits, until| Action::Ask(Ask::Return { credits, until });
+        opened.follow(limit, &[(0, key, take(20), allowed(80))]).await;
+        let (credits, life_ns, ends) = share(&opened, key, limit, 50).await;
+        assert!(credits == 40 && life_ns.is_some_and(|life_ns| life_ns > 500 * SECOND), "{limit:?}: {life_ns:?}");
+        let steps = [
+            (0, key, give_back(15, ends), allowed(55)),
+            // It belongs to another window, before or after this one.
+            (0, key, give_back(15, ends.plus(600 * SECOND)), allowed(55)),
+            (0, key, give_back(15, ends.minus(600 * SECOND)), allowed(55)),
+            (0, key, give_back(9, ends), allowed(64)),
+            (0, key, give_back(1_000, ends), allowed(100)),
+            // The bucket is like a fresh one, which has no window to give back to.
+            (0, key, give_back(1, ends), allowed(100)),
+            (0, key, take(90), allowed(10)),
+        ];
+        opened.follow(limit, &steps).await;
+        assert_eq!(share(&opened, key, limit, 9).await.0, 5);
+        opened.follow(limit, &[(0, key, take(5), allowed(0))]).await;
+        assert_eq!(share(&opened, key, limit, 9).await, (0, None, Timestamp::EPOCH));
+        if opened.buckets == Buckets::ByPassedTime && place == 0 {
+            let next = [(600, key, take(30), allowed(70)), (601, key, give_back(5, ends), allowed(70))];
+            opened.follow(limit, &next).await;
+        }
+    }
+}
+
+pub async fn share_of_a_bucket_lasts_until_it_could_be_full(opened: StoreFixture) {
+    for (place, limit) in
+        [tokens(100, 1, 1), Limit::new(Kind::LeakyBucket, 100, 1, SECOND).unwrap()].into_iter().enumerate()
+    {
+        let key = &*format!("share of a bucket {place}");
+        assert_eq!(share(&opened, key, limit, 50).await.0, 0, "a full one gives none");
+        opened.follow(limit, &[(0, key, take(40), allowed(60))]).await;
+        let (credits, life_ns, ends) = share(&opened, key, limit, 50).await;
+        assert_eq!((credits, life_ns), (30, Some(40 * SECOND)), "{limit:?}");
+        if opened.buckets == Buckets::ByPassedTime {
+            assert_eq!(ends, at(40), "{limit:?}");
+            let give_back = |credits| Action::Ask(Ask::Return { credits, until: ends });
+            let steps = [
+                // It takes nothing back: it could be full before other shares end.
+                (10, key, give_back(10), allowed(40)),
+                (40, key, give_back(1), allowed(70)),
+            ];
+            opened.follow(limit, &steps).await;
+        }
+    }
+    for kind in [Kind::SlidingWindow, Kind::SlidingLog] {
+        let (limit, key) = (Limit::new(kind, 100, 100, 60 * SECOND).unwrap(), &*format!("share {kind:?}"));
+        opened.follow(limit, &[(0, key, take(40), allowed(60))]).await;
+        assert_eq!(share(&opened, key, limit, 50).await.0, 0, "{kind:?}");
+    }
+}
+
+/// Reserved credits stay apart, and a window with reservations has shares as before.
+pub async fn share_leaves_reserved_credits_alone(opened: StoreFixture) {
+    let (limit, key) = (limit(100, 600), "share next to a reservation");
+    let reserve = Action::Reservation(ReservationAsk::Reserve { credits: 60, ttl_seconds: 60 });
+    let once = |credits, until| Action::Idempotent { ask: Ask::Return { credits, until }, fingerprint: 1 };
+    opened.follow(limit, &[(0, "share next to a reservation#r", reserve, allowed(40))]).await;
+    let (credits, _, ends) = share(&opened, key, limit, 50).await;
+    assert_eq!(credits, 20);
+    let steps = [
+        (0, key, take(21), denied(20)),
+        (0, "share next to a reservation#o", once(15, ends), allowed(35)),
+        (0, "share next to a reservation#o", once(15, ends), repeated(35)),
+        (0, key, take(35), allowed(0)),
+    ];
+    opened.follow(limit, &steps).await;
+}
+
 /// A rule's counter whose actor has limits of its own, which end.
 pub async fn usage_under_another_limit_is_no_debt(opened: StoreFixture) {
     if opened.buckets != Buckets::ByPassedTime {

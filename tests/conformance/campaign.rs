@@ -28,6 +28,10 @@ fn batches() -> impl Strategy<Value = (u64, Vec<Operation>)> {
         2 => (0u64..9).prop_map(|cost| Action::Ask(Ask::Charge { cost })),
         2 => (0u64..9).prop_map(|cost| Action::Ask(Ask::Tally { cost })),
         4 => (0u64..9).prop_map(|cost| Action::Ask(Ask::Refund { cost })),
+        2 => (0u32..9, 1u16..4).prop_map(|(extra, parts)| Action::Ask(Ask::Share { cost: 0, extra, parts })),
+        2 => (0u32..9, 0u64..90).prop_map(|(credits, seconds)| {
+            Action::Ask(Ask::Return { credits, until: Timestamp::from_nanos(seconds * SECOND) })
+        }),
         1 => Just(Action::Forget),
         16 => about_reservation(Buckets::ByPassedTime).prop_map(Action::Reservation),
         12 => once(),
@@ -71,6 +75,12 @@ fn any_number_of_operations_agrees_with_the_algorithms_alone(mut opened: StoreFi
         let name = |(bucket, (which, credits), action, id): Operation| {
             let limit = limits(opened.buckets)[which];
             let limit = credits.map_or(limit, |credits| resized(limit, credits));
+            let action = match action {
+                Action::Ask(Ask::Return { credits, until }) => {
+                    Action::Ask(Ask::Return { credits, until: now.plus(until.as_nanos()) })
+                }
+                action => action,
+            };
             named(format!("{{campaign}}:{bucket}:{which}"), limit, action, id)
         };
         let asked: Vec<_> = asked.into_iter().map(name).collect();

@@ -63,7 +63,7 @@ pub struct Model {
 impl Model {
     fn set(&mut self, bucket: &str, limit: &Limit, ask: Ask, state: Option<State>, now: Timestamp) {
         // A refund may have returned all credits.
-        let is_full = |state: &State| matches!(ask, Ask::Refund { .. }) && limit.lifetime_ns(state, now) == 0;
+        let is_full = |state: &State| ask.gives_back() && limit.lifetime_ns(state, now) == 0;
         match state {
             Some(state) if is_full(&state) => drop(self.buckets.remove(bucket)),
             Some(state) => drop(self.buckets.insert(bucket.to_owned(), state)),

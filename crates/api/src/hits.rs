@@ -144,6 +144,51 @@ const RENEWED: Shape = Named(
 const RELEASED: Shape =
     Named("Released", &Map(&[member("released", Flag, "Whether anything was reserved until now.")]));
 
+const NEW_SHARE: Shape = Named(
+    "NewShare",
+    &Map(&[
+        OPERATION,
+        member(
+            "want",
+            Range(1, u64::MAX),
+            "The most credits that the client can use, such as those of the last second.",
+        ),
+    ]),
+);
+const SHARE: Shape = Named(
+    "Share",
+    &Map(&[
+        member("credits", Range(0, u32::MAX as u64), "Credits of the share, at most an eighth of what is left."),
+        member(
+            "milliseconds",
+            Number,
+            "How long they may be granted, counted from the moment when the request was sent. An allowance for clocks that differ is \
+             subtracted.",
+        ),
+        member("id", Maybe(&RESERVATION_ID), "The id for returning the share. null if it has no credits."),
+        REMAINING,
+        RESET,
+        ANSWERING,
+    ]),
+);
+const RETURN: Shape = Named(
+    "UnusedCredits",
+    &Map(&[member("credits", Range(1, u64::MAX), "The credits to give back, at most those of the share.")]),
+);
+const RETURNED: Shape = Named(
+    "Returned",
+    &Map(&[member(
+        "returned",
+        Flag,
+        "Whether credits came back. If not, the share is over, or nothing was used since a reset.",
+    )]),
+);
+const NO_SHARE: Reply = Reply::error(
+    "409",
+    "NoShare",
+    "Several rules must allow the operation, or its rule gives no shares: it counts no credits, may exceed its limit, or denies with \
+     others.",
+);
 const IDEMPOTENCY_KEY: Member = optional(
     "Idempotency-Key",
     Pattern(r#"^("[ !#-\[\]-~]{1,255}"|[!#-+\--~]{1,255})$"#),
@@ -311,6 +356,30 @@ pub(super) static ROUTES: &[Route] = &[
             OTHER_REQUEST,
         ],
         ..KEYED
+    },
+    Route {
+        path: "/v1/shares",
+        id: "share",
+        summary: "Take a share of a counter, to grant its credits without further requests",
+        about: "The credits are taken from the counter. A client grants them until `milliseconds` after it sent the request, by a clock \
+                that no program sets, and gives back what it has not granted. So the limit is never exceeded.",
+        body: Some(NEW_SHARE),
+        replies: &[
+            Reply::json("200", "The share, perhaps of 0 credits. Then send hits.", SHARE),
+            Reply::json("429", "Denied: the actor is blocked.", ANSWER).with(LIMITS_AND_RETRY),
+            NO_SHARE,
+        ],
+        ..POST
+    },
+    Route {
+        path: "/v1/shares/{id}/return",
+        id: "returnShare",
+        summary: "Give back unused credits of a share",
+        about: "A repeated request has the answer of the first, and no further effect.",
+        in_path: &[member("id", RESERVATION_ID, "The `id` in the answer to the request for the share.")],
+        body: Some(RETURN),
+        replies: &[Reply::json("200", "Whether credits came back.", RETURNED), NO_RESERVATION],
+        ..POST
     },
     Route {
         path: "/v1/reservations",

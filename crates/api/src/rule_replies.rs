@@ -156,6 +156,11 @@ const RULE: Shape = Named(
         ),
         optional("annotateAt", Range(1, 99), "The percentage of the limit beyond which answers have a note."),
         optional("quotaGroup", LABEL, "The group of rules that deny only if all of them are exceeded."),
+        optional(
+            "share",
+            OneOf(&[Word(&["auto"]), Range(1, 1_000_000_000)]),
+            "The most credits that a server takes ahead from a counter in Redis, to grant them on its own.",
+        ),
         optional("holdField", Text, "The field with a gateway's name for the lease of a request."),
         optional("counter", LABEL, "The name of the counter, which all rules with this name share."),
         optional("blockAfter", Range(1, MAX_BLOCK_AFTER), "Denials within `blockWindow` that block the actor."),

@@ -34,6 +34,12 @@ impl Clock {
     pub fn now(&self) -> Timestamp {
         self.0.now()
     }
+
+    /// Returns nanoseconds since a fixed moment during the life of the process. They never run backwards, no program sets
+    /// them, and they go on while the machine is suspended.
+    pub fn monotonic_ns(&self) -> u64 {
+        self.0.source.monotonic()
+    }
 }
 
 /// Nanoseconds in one second.

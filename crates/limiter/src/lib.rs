@@ -40,7 +40,7 @@ pub use self::refusal::{
 use self::register::Register;
 pub use self::register::memory::{DEFAULT_MAX_ACTOR_LIMITS, DEFAULT_MAX_OVERRIDES};
 pub use self::register::owner::ALL_RULES;
-pub use self::report::{Report, Reserved, Settled, Standing, Verdict, lasting_seconds};
+pub use self::report::{GivenShare, Report, Reserved, Settled, Standing, Verdict, lasting_seconds};
 use self::turn::Lane;
 pub use self::turn::{Answers, Asked};
 pub use crate::store::StoreError;

@@ -8,6 +8,7 @@ pub mod effects;
 mod entries;
 mod reservation;
 mod rules;
+mod share;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ pub use self::builder::PlanBuilder;
 pub use self::entries::{Payload, Together};
 pub(crate) use self::reservation::NamedRecord;
 pub use self::reservation::{DEFAULT_MAX_RESERVATION_TTL, ReservationId, Reserve};
+pub(crate) use self::share::share_id;
 use crate::active_rules::ActiveRules;
 use crate::refusal::{MAX_CLIENT_ID, Refusal};
 use crate::report::Report;

@@ -53,7 +53,7 @@ pub enum Refusal {
     )]
     CountsEvents(String),
     /// A reservation of no credits.
-    #[error("a reservation needs at least 1 credit")]
+    #[error("a reservation or a share needs at least 1 credit")]
     NoCredits,
     /// A reservation with a TTL of 0, or beyond the server's maximum.
     #[error("TTL {ttl_seconds} is not from 1 s to the maximum of {max} s")]
@@ -118,6 +118,14 @@ pub enum Refusal {
     /// The rule that answers does not count costs.
     #[error("nothing was charged: the rule [{0}], which answers this operation, counts no costs")]
     NothingToCharge(String),
+    /// A request for a share of a counter that gives none.
+    #[error(
+        "the rule [{0}] gives no shares: its algorithm or its `overrun` does not allow that, or it counts nothing, or denies with others"
+    )]
+    GivesNoShare(String),
+    /// A request for a share of several counters.
+    #[error("several rules must allow this operation, and a share is of one counter: send hits")]
+    SharesTogether,
     /// A saturating increment would change a counter by more than 64 bits hold. The text is Valkey's.
     #[error("applied increment would overflow")]
     LongIncrement,
@@ -136,9 +144,12 @@ impl LimiterError for Refusal {
             | Self::LongReservation
             | Self::LongIncrement
             | Self::BadIdempotencyKey => ErrorClass::BadRequest,
-            Self::CountsDenials(_) | Self::CountsEvents(_) | Self::NothingToCharge(_) | Self::TakesLeases(_) => {
-                ErrorClass::UnsuitableRule
-            }
+            Self::GivesNoShare(_)
+            | Self::SharesTogether
+            | Self::CountsDenials(_)
+            | Self::CountsEvents(_)
+            | Self::NothingToCharge(_)
+            | Self::TakesLeases(_) => ErrorClass::UnsuitableRule,
             Self::NoHoldField(_) | Self::BadHold { .. } | Self::LeasesTogether(_) => ErrorClass::UnnamedLease,
             Self::BadReservationId(_) | Self::NoReservation => ErrorClass::NotFound,
             Self::DifferentReservation | Self::DifferentRequest => ErrorClass::ReusedName,

@@ -8,9 +8,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::active_rules::ActiveRules;
-use super::plan::{Block, DEFAULT_MAX_RESERVATION_TTL, Member, Plan, Purpose, Request, ReservationId, Source, Veto};
+use super::plan::{
+    Block, DEFAULT_MAX_RESERVATION_TTL, Member, Plan, Purpose, Request, ReservationId, Source, Veto, share_id,
+};
 use super::refusal::Refusal;
-use crate::store::StoreError;
+use crate::store::{StoreError, usable_share_ns};
 use divvy_core::algorithm::{Limit, Outcome, OutcomeSource, Resolution};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_core::rules::Rule;
@@ -424,7 +426,20 @@ pub struct Reserved {
     pub is_repeated: bool,
 }
 
-/// The answer to a commit, a release or a renewal.
+/// The answer to a request for a share.
+#[derive(Debug, Clone)]
+pub struct GivenShare {
+    /// The verdict of the rule that answers. Its credits are those that are left besides the share.
+    pub verdict: Verdict,
+    /// Credits of the share, perhaps 0.
+    pub credits: u32,
+    /// How long they may be granted, from the moment when the request was sent (nanoseconds).
+    pub usable_ns: u64,
+    /// The id for returning the share.
+    pub id: Option<ReservationId>,
+}
+
+/// The answer to a commit, a release or a renewal, or to the return of a share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settled {
     /// The verdict of the rule that leaves the least in proportion.
@@ -435,6 +450,8 @@ pub struct Settled {
     pub ends_ns: Option<u64>,
     /// Whether the reservation has any records, and so any rules with counters.
     pub is_counted: bool,
+    /// Whether a counter holds more credits than before.
+    gave_back: bool,
 }
 
 impl Settled {
@@ -450,6 +467,11 @@ impl Settled {
     /// Returns whether credits were freed.
     pub fn is_released(&self) -> bool {
         self.resolution == Resolution::Done && self.is_counted
+    }
+
+    /// Returns whether credits of a share came back, now or when it was returned before.
+    pub fn is_returned(&self) -> bool {
+        self.gave_back
     }
 
     /// Returns the whole seconds until a renewed reservation ends, at least 1. If nothing is counted, nothing ends, and
@@ -502,6 +524,27 @@ impl Report<'_> {
         Ok(self.denying().is_empty().then(|| self.id_of(self.all_members())))
     }
 
+    /// Returns the answer to request `index`, for a share.
+    ///
+    /// # Errors
+    /// Same as [`Report::verdict`].
+    pub fn share(self, index: usize) -> Result<GivenShare, Refusal> {
+        let verdict = self.verdict(index)?;
+        let none = GivenShare { verdict, credits: 0, usable_ns: 0, id: None };
+        let members = self.plan.members_of(self.requests.get(index))?;
+        let Some((member, entry)) = members.iter().find_map(|member| Some((member, member.source.entry()?))) else {
+            return Ok(none);
+        };
+        let Outcome { before, left, retry_ns, session, .. } = self.entry(entry)?;
+        let credits = u32::try_from(before.saturating_sub(left)).unwrap_or(u32::MAX);
+        let (Some(life_ns), Some(key), true) = (retry_ns, self.plan.batch.key_at(entry), credits > 0) else {
+            return Ok(none);
+        };
+        let rule = self.active_rules().map_or(0, |active| active.fingerprint(member.rule));
+        let id = Some(share_id(rule, key, credits, [session.minus(life_ns), session]));
+        Ok(GivenShare { verdict, credits, usable_ns: usable_share_ns(life_ns), id })
+    }
+
     fn id_of(self, members: &[Member]) -> ReservationId {
         ReservationId::new(self.plan.records(members, |entry| self.entry(entry).ok()?.run))
     }
@@ -528,9 +571,10 @@ impl Report<'_> {
             _ => return Err(Refusal::NoRules),
         };
         let records = self.plan.settled.get(range).unwrap_or_default();
-        let (mut least, mut resolution, mut ends_ns) = (None, None, None);
+        let (mut least, mut resolution, mut ends_ns, mut gave_back) = (None, None, None, false);
         for entry in records.iter().filter_map(|record| record.entry) {
             let outcome = self.entry(entry)?;
+            gave_back |= outcome.left > outcome.before;
             let verdict = Verdict::from(outcome);
             let capacity = self.plan.batch.entry(entry).map_or(1, |entry| entry.limit.capacity());
             let leaves_less =
@@ -549,6 +593,7 @@ impl Report<'_> {
             resolution: resolution.unwrap_or(if records.is_empty() { Resolution::Done } else { Resolution::Gone }),
             ends_ns,
             is_counted: !records.is_empty(),
+            gave_back,
         })
     }
 

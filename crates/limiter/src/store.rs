@@ -75,6 +75,14 @@ impl Backend {
         }
     }
 
+    /// Gives back what this server's shares of counters do not need. Servers whose store is shared call it every
+    /// [`SHARE_TICK_NS`].
+    pub async fn tend_shares(&self) {
+        if let Backend::Redis(store) = self {
+            store.tend_shares().await;
+        }
+    }
+
     /// Checks the settings of a store that answers. A store that does not is no error.
     ///
     /// # Errors

@@ -5,7 +5,7 @@
 //! - [`CounterBudget`] and [`RecordBudgets`]: bounds on counters, reservations and idempotency keys
 //! - [`group`]: decisions about entries that take effect together
 //! - [`MemoryStore`]: the store in memory
-//! - [`LayeredStore`]: a fallback and a cache of denials in front of a distant store
+//! - [`LayeredStore`]: shares of hot counters, a cache of denials and a fallback in front of a distant store
 //!
 //! The stores on RocksDB and Redis are crates of their own. A store gets keys, limits, costs and times. It never sees a rule or a
 //! socket, and asks no clock for a decision: the times come with the batch.
@@ -31,7 +31,9 @@ use std::path::PathBuf;
 
 pub use self::bounds::*;
 pub use self::contract::*;
-pub use self::layers::{DEFAULT_DENIAL_CACHE, FailurePolicy, LOCAL_BUCKETS, LayeredStore};
+pub use self::layers::{
+    DEFAULT_DENIAL_CACHE, FailurePolicy, LOCAL_BUCKETS, LayeredStore, SHARE_TICK_NS, usable_share_ns,
+};
 pub use self::memory::MemoryStore;
 pub use self::seal::{SEAL_BYTES, Seal, SealKey, unknown_seal_key};
 use divvy_core::clock::Clock;

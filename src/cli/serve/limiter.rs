@@ -13,7 +13,7 @@ use divvy_core::algorithm::reservation::LONGEST_SECONDS;
 use divvy_core::units::{self, Bytes, Time};
 use divvy_limiter::{
     DEFAULT_MAX_ACTOR_LIMITS, DEFAULT_MAX_OVERRIDES, DEFAULT_MAX_RESERVATION_TTL, DEFAULT_TOP_MEMORY, Limiter,
-    StoreError,
+    StoreError, store::SHARE_TICK_NS,
 };
 use divvy_server::keep_running;
 use divvy_telemetry::logging::Escaped;
@@ -84,6 +84,7 @@ pub async fn start(limiter: &Arc<Limiter>, draining: &CancellationToken) -> anyh
     if is_shared {
         let is_behind = read_seal(limiter, false).await;
         spawn(Task::Seal, limiter, draining, move |limiter| follow_seal(limiter, is_behind));
+        spawn(Task::Shares, limiter, draining, tend_shares);
     }
     Ok(())
 }
@@ -132,6 +133,15 @@ async fn count_denials(limiter: Arc<Limiter>) {
             () = limiter.wait_for_denials() => limiter.count_denials(false).await,
             _ = ticks.tick() => limiter.count_denials(true).await,
         }
+    }
+}
+
+/// Gives back what this server's shares do not need.
+async fn tend_shares(limiter: Arc<Limiter>) {
+    let mut ticks = ticks(Duration::from_nanos(SHARE_TICK_NS));
+    loop {
+        ticks.tick().await;
+        limiter.store().tend_shares().await;
     }
 }
 

@@ -100,6 +100,7 @@ impl<'a> Simulation<'a> {
             Settlement::Renew { ttl_seconds } => {
                 report.settled(0).map(|settled| Answer::of_change(settled.lasts_seconds(ttl_seconds).is_some()))
             }
+            Settlement::Return { .. } => report.settled(0).map(|settled| Answer::of_change(settled.is_returned())),
         };
         answer.map_err(|refusal| describe_error(&refusal))
     }

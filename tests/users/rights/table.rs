@@ -29,6 +29,8 @@ const OPERATIONS: &[(Category, &str, &str)] = &[
     (Hit, "DIVVY.COMMIT {id} COST 1", r#"POST /v1/reservations/{id}/commit {"cost":1}"#),
     (Hit, "DIVVY.RENEW {id}", r#"POST /v1/reservations/{id}/renew {"ttl":9}"#),
     (Hit, "DIVVY.RELEASE {id}", "DELETE /v1/reservations/{id}"),
+    (Hit, "DIVVY.SHARE {pairs} WANT 5", r#"POST /v1/shares {"operation":{json},"want":5}"#),
+    (Hit, "DIVVY.RETURN {id} CREDITS 1", r#"POST /v1/shares/{id}/return {"credits":1}"#),
     (Hit, "RL.REDUCE {actor} 10 60", ""),
     (Hit, "RL.PREDUCE {actor} 10 60", ""),
     (Hit, "RL.SESSIONIZE {actor} 10 60", ""),

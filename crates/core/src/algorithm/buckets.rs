@@ -174,6 +174,10 @@ impl Algorithm for TokenBucket {
         saturating((u128::from(state.mark.as_nanos()) + refilling_ns).saturating_sub(u128::from(at.as_nanos())))
     }
 
+    fn share_end(&self, state: &TokenBucketState, at: Timestamp) -> Option<Timestamp> {
+        Some(at.plus(self.wait_ns(state, self.capacity.get(), at)))
+    }
+
     fn session(&self, state: &TokenBucketState) -> Timestamp {
         state.session
     }
@@ -197,6 +201,8 @@ impl Algorithm for TokenBucket {
             | Ask::Count { .. }
             | Ask::Charge { .. }
             | Ask::Tally { .. }
+            | Ask::Share { .. }
+            | Ask::Return { .. }
             | Ask::Refund { .. }
             | Ask::Add { .. } => return decide::decide(self, stored.copied(), ask, at),
         };
@@ -317,6 +323,10 @@ impl Algorithm for LeakyBucket {
     fn wait_ns(&self, state: &LeakyBucketState, credits: u64, _at: Timestamp) -> u64 {
         let level_then = self.drops(self.capacity.get().saturating_sub(credits));
         saturating(self.level(state).saturating_sub(level_then).div_ceil(u128::from(self.count.get())))
+    }
+
+    fn share_end(&self, state: &LeakyBucketState, at: Timestamp) -> Option<Timestamp> {
+        Some(at.plus(self.wait_ns(state, self.capacity.get(), at)))
     }
 
     fn credits_at_reset(&self, _left: u64) -> u64 {

@@ -3,7 +3,7 @@
 
 use std::num::{NonZeroU32, NonZeroU64};
 
-use crate::clock::{MAX_STANDSTILL_NS, Timestamp};
+use crate::clock::{MAX_STANDSTILL_NS, NANOS_PER_SECOND, Timestamp};
 
 /// How far a bucket's time may be ahead of an ask's. Beyond that, the clock was set back. Asks are dated when they are
 /// read, so one may overtake another on its way to the bucket. If a clock is set back by less, time stands still until
@@ -60,6 +60,12 @@ pub(super) trait Algorithm: Sized {
     /// Returns the end of the window, if all credits come back at once then. Otherwise returns `None`.
     fn window_end(&self, _state: &Self::State) -> Option<Timestamp> {
         None
+    }
+
+    /// Returns the time until which credits that are taken from `state` at `at` may be used without exceeding the limit, if
+    /// there is one: see [`Ask::Share`]. `state` was advanced to `at`.
+    fn share_end(&self, state: &Self::State, _at: Timestamp) -> Option<Timestamp> {
+        self.window_end(state)
     }
 
     /// Returns the end of the window if credits of it are used, and others are reserved. The reserved ones may come back before.
@@ -123,20 +129,29 @@ pub(super) fn decide<A: Algorithm>(
     let Present { mut state, at, pulled_back } = present(limit, stored, at);
     let before = if matches!(ask, Ask::Show) { limit.reserved(&state) } else { limit.left(&state, at) };
     let mut changed = pulled_back;
-    if let Ask::Refund { cost } = ask {
+    let returned = match ask {
+        Ask::Refund { cost } => cost,
+        Ask::Return { credits, until } if limit.window_end(&state) == Some(until) => credits.into(),
+        _ => 0,
+    };
+    if returned > 0 {
         let used = state.clone();
-        limit.give_back(&mut state, cost);
+        limit.give_back(&mut state, returned);
         changed |= state != used;
     }
     let is_allowed = ask.wanted() <= before;
+    let share = share(limit, &state, ask, before, at);
     let taken = match ask {
         Ask::Take { cost } | Ask::Overdraw { cost } if is_allowed => cost,
+        Ask::Share { cost, .. } if is_allowed => cost + share.map_or(0, |(extra, _)| extra),
         Ask::Charge { cost } | Ask::Tally { cost } => cost,
         Ask::Count { cost } | Ask::Drain { cost, .. } | Ask::Replay { cost, .. } => cost.min(before),
         Ask::Look { .. }
         | Ask::Show
         | Ask::Take { .. }
         | Ask::Overdraw { .. }
+        | Ask::Share { .. }
+        | Ask::Return { .. }
         | Ask::Refund { .. }
         | Ask::Add { .. } => 0,
     };
@@ -144,8 +159,19 @@ pub(super) fn decide<A: Algorithm>(
         limit.take(&mut state, taken, at);
         changed = true;
     }
-    let outcome = outcome(limit, &state, ask, before, at);
+    let mut outcome = outcome(limit, &state, ask, before, at);
+    if let Some((_, ends)) = share {
+        (outcome.session, outcome.retry_ns) = (ends, Some(ends.since(at)));
+    }
     (outcome, changed.then_some(state))
+}
+
+/// Returns the credits that an ask takes ahead, and the end of this share. `None` if it takes nothing ahead.
+fn share<A: Algorithm>(limit: &A, state: &A::State, ask: Ask, before: u64, at: Timestamp) -> Option<(u64, Timestamp)> {
+    let Ask::Share { cost, extra, parts } = ask else { return None };
+    let extra = u64::from(extra).min(before.checked_sub(cost)? / u64::from(parts.max(1)));
+    let ends = limit.share_end(state, at).filter(|ends| ends.since(at) >= SHORTEST_SHARE_NS)?;
+    (extra > 0).then_some((extra, ends))
 }
 
 /// Reports on `state` after the ask, at `at`. `before` is the credits that were left before the ask.
@@ -216,6 +242,9 @@ impl CountBasis {
         self.used(used)
     }
 }
+
+/// The shortest share. Credits that could be used only for a shorter time are not taken ahead: too many of them would be lost.
+pub const SHORTEST_SHARE_NS: u64 = NANOS_PER_SECOND / 2;
 
 /// Maximum credits of a sliding log, which remembers the time of each (eight bytes).
 pub const MAX_LOG_CREDITS: u64 = 1_000;
@@ -294,6 +323,30 @@ pub enum Ask {
         /// Credits to give back.
         cost: u64,
     },
+    /// Takes `cost` credits as [`Ask::Take`] does, and if that is granted, up to `extra` more: a share, which the caller may
+    /// grant on its own until [`Outcome::session`]. The share is what the ask took beyond its cost.
+    ///
+    /// A share never exceeds a limit, because its credits are used while the bucket still lacks them:
+    /// - In a window, until the window ends.
+    /// - In a bucket that refills, as long as it could not have become full without the ask: nothing flows over that was
+    ///   taken, and not yet used. A full bucket, or one with reservations, gives no share. A bucket takes nothing back, because
+    ///   it would then be full before other shares end.
+    /// - In a sliding window or log, a credit that was taken early would also come back early. They give no share.
+    Share {
+        /// Credits that must be left.
+        cost: u64,
+        /// Most credits of the share.
+        extra: u32,
+        /// The share is at most this part of what is left: a half, a third, and so on.
+        parts: u16,
+    },
+    /// Gives back unused `credits` of a share that ends at `until`, if that is the end of the present window. It is always allowed.
+    Return {
+        /// Credits to give back.
+        credits: u32,
+        /// The end of the share, as [`Ask::Share`] reported it.
+        until: Timestamp,
+    },
     /// Takes up to `cost` credits, as many as there are. It is granted if there was at least one.
     ///
     /// `strict` matters only to token buckets. There, a take that leaves no token starts the refill interval again,
@@ -327,24 +380,31 @@ impl Ask {
             | Ask::Take { cost }
             | Ask::Overdraw { cost }
             | Ask::Charge { cost }
+            | Ask::Share { cost, .. }
             | Ask::Tally { cost } => cost,
             // Only commands with a limit of their own drain a bucket, or add to a counter.
             Ask::Look { .. }
             | Ask::Show
             | Ask::Refund { .. }
+            | Ask::Return { .. }
             | Ask::Drain { .. }
             | Ask::Replay { .. }
             | Ask::Add { .. } => 0,
         }
     }
 
+    /// Returns whether the ask may give credits back.
+    pub fn gives_back(self) -> bool {
+        matches!(self, Ask::Refund { .. } | Ask::Return { .. })
+    }
+
     /// Returns the credits that must be left for this ask to be granted, or would be granted if it was denied.
     pub fn wanted(self) -> u64 {
         match self {
             Ask::Tally { cost } => cost.max(1),
-            Ask::Look { cost } | Ask::Take { cost } => cost,
+            Ask::Look { cost } | Ask::Take { cost } | Ask::Share { cost, .. } => cost,
             Ask::Overdraw { .. } | Ask::Charge { .. } | Ask::Drain { .. } | Ask::Replay { .. } => 1,
-            Ask::Show | Ask::Count { .. } | Ask::Refund { .. } | Ask::Add { .. } => 0,
+            Ask::Show | Ask::Count { .. } | Ask::Refund { .. } | Ask::Return { .. } | Ask::Add { .. } => 0,
         }
     }
 }
@@ -367,10 +427,11 @@ pub struct Outcome {
     /// that gives all credits back at once, until it ends, even if reserved credits come back before.
     pub reset_ns: u64,
     /// Nanoseconds until the same ask would be granted if no other ask comes first, and not a nanosecond earlier.
-    /// `None` if it was granted, or never will be because it costs more than the bucket can hold.
+    /// `None` if it was granted, or never will be because it costs more than the bucket can hold. For a share, nanoseconds until
+    /// it ends.
     pub retry_ns: Option<u64>,
     /// For token buckets, the time when the caller's current session began. For an ask that made, renewed or found a
-    /// reservation, the time when the reservation ends. Otherwise [`Timestamp::EPOCH`].
+    /// reservation, or took a share, the time when that ends. Otherwise [`Timestamp::EPOCH`].
     pub session: Timestamp,
     /// The run of the reservation that an ask made or found.
     pub run: Option<Run>,
@@ -388,6 +449,8 @@ pub enum OutcomeSource {
     Store,
     /// This server, which remembered that a window of its distant store has nothing left.
     DenialCache,
+    /// This server, from its share of a counter of its distant store.
+    Share,
     /// The policy for failures of a distant store, or for a full one.
     FailurePolicy,
 }

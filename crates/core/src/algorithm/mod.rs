@@ -29,7 +29,9 @@ mod windows;
 
 pub use buckets::{Concurrency, ConcurrencyState, LeakyBucket, LeakyBucketState, TokenBucket, TokenBucketState};
 pub use counter::{Counter, Expiry};
-pub use decide::{Ask, CountBasis, InvalidLimit, MAX_LOG_CREDITS, Outcome, OutcomeSource, Resolution, Run};
+pub use decide::{
+    Ask, CountBasis, InvalidLimit, MAX_LOG_CREDITS, Outcome, OutcomeSource, Resolution, Run, SHORTEST_SHARE_NS,
+};
 pub use limit::{Decision, Kind, Limit, ReservedState, State};
 pub use record::{Record, RecordChange};
 pub use reservation::{ReservationAsk, run_of};

@@ -1,5 +1,6 @@
 //! Whole files: the reports on broken files, the content of the examples, and lossless writing.
 
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -73,7 +74,7 @@ pub fn assert_golden(path: &str, found: &str) {
 #[test]
 fn files_have_the_reports_next_to_them() {
     let files = golden_files("golden", &["ini", "json"]);
-    assert_eq!(files.len(), 27);
+    assert_eq!(files.len(), 28);
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config/golden");
     for (name, _) in files {
         assert_golden(&format!("golden/{name}.report"), &report_on(&directory.join(&name)));
@@ -247,6 +248,12 @@ fn valid_rules() -> impl Strategy<Value = Vec<Rule>> {
         hold_field: comment
             .clone()
             .filter(|field| settings.algorithm() == Kind::Concurrency && !actor_fields.contains(field)),
+        share: match settings.algorithm() {
+            Kind::FixedWindow if !debt && !canary && settings.credit_limit < 1_000_000_000 => {
+                NonZeroU32::new(settings.credit_limit as u32)
+            }
+            _ => None,
+        },
         match_policy: if canary { MatchPolicy::Canary } else { MatchPolicy::Stop },
         comment,
         ..Rule::default()
@@ -263,6 +270,7 @@ fn valid_rules() -> impl Strategy<Value = Vec<Rule>> {
             rule.label = (index % 2 == 0).then(|| format!("label-{index}"));
             let may_have_counter = rule.settings.algorithm() != Kind::SlidingLog;
             rule.counter = (index % 3 == 0 && may_have_counter).then(|| format!("counter-{index}"));
+            rule.share = rule.share.filter(|_| rule.counter.is_none());
             if index % 2 == 1 && rule.overrun == Overrun::Debt {
                 rule.quota_group = Some("group".to_owned());
                 rule.overrun = Overrun::Count;

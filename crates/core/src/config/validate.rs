@@ -1,6 +1,7 @@
 //! Validates one rule of a document, its settings and its operation. Each problem has its line.
 
 use std::collections::HashSet;
+use std::num::NonZeroU32;
 
 use jiff::civil::Time;
 
@@ -11,14 +12,14 @@ use super::{Problems, ini};
 use crate::algorithm::Kind;
 use crate::calendar::{self, Calendar, Unit};
 use crate::rules::setting_name::{
-    ACTOR_FIELD, ALGORITHM, ANNOTATE_AT, BLOCK_AFTER, BLOCK_FACTOR, BLOCK_FORGET, BLOCK_MAX, BLOCK_SECONDS,
+    ACTOR_FIELD, ALGORITHM, ANNOTATE_AT, AUTO, BLOCK_AFTER, BLOCK_FACTOR, BLOCK_FORGET, BLOCK_MAX, BLOCK_SECONDS,
     BLOCK_WINDOW, BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, LIMIT, LIST, MATCH_POLICY,
-    NETWORKS, OVERRUN, PER, QUOTA_GROUP, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE, UNLIMITED,
-    UTC, WINDOW,
+    NETWORKS, OVERRUN, PER, QUOTA_GROUP, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, SHARE, TIMEZONE,
+    UNLIMITED, UTC, WINDOW,
 };
 use crate::rules::{
-    Condition, MAX_BLOCK_AFTER, MAX_BLOCK_FACTOR, MAX_RESET_SECONDS, MatchPolicy, Overrun, Pattern, Penalty, Quota,
-    QuotaError, Rule, Seconds, Settings,
+    AUTO_SHARE, Condition, MAX_BLOCK_AFTER, MAX_BLOCK_FACTOR, MAX_RESET_SECONDS, MatchPolicy, Overrun, Pattern,
+    Penalty, Quota, QuotaError, Rule, Seconds, Settings, calls_for_shares,
 };
 
 /// Returns the rule that `raw` describes; `None` if its operation or one of its conditions could not be read.
@@ -42,6 +43,7 @@ pub(super) fn rule(raw: &RawRule, lists: &mut Lists, problems: &mut Problems) ->
         overrun: checker.overrun(settings),
         annotate_at: checker.annotate_at(settings),
         quota_group: checker.quota_group(settings),
+        share: checker.share(settings),
         hold_field: checker.hold_field(settings, &actor_fields),
         actor_fields,
         counter: checker.counter(settings),
@@ -59,6 +61,11 @@ pub(super) fn rule(raw: &RawRule, lists: &mut Lists, problems: &mut Problems) ->
     rule.match_policy = checker.match_policy(rule.default_match_policy());
     is_complete.then_some(rule)
 }
+
+/// Most credits of a share that a file can set.
+const MAX_SHARE: u64 = 1_000_000_000;
+/// Shares are worthwhile if a call brings at least this many credits.
+const WORTHWHILE: u64 = 10;
 
 /// Parts of patterns of other programs that ordinary text rarely contains.
 const FOREIGN_PARTS: [&str; 14] =
@@ -290,6 +297,49 @@ impl Checker<'_> {
         self.refuse_for_canary(ANNOTATE_AT);
         self.warn_without_counter(ANNOTATE_AT, settings);
         u8::try_from(percent).ok()
+    }
+
+    /// Returns the most credits of a server's share. Reports rules whose credits no server can take ahead without exceeding the
+    /// limit, or without taking them from the others.
+    fn share(&mut self, settings: Settings) -> Option<NonZeroU32> {
+        let share = if self.is_set_to(SHARE, AUTO) {
+            AUTO_SHARE
+        } else {
+            let most = self.number_within(SHARE, "`auto`, or the most credits of a share", WHOLE, 1..=MAX_SHARE)?;
+            NonZeroU32::new(u32::try_from(most).ok()?)?
+        };
+        let algorithm = settings.algorithm();
+        if let Kind::SlidingWindow | Kind::SlidingLog | Kind::Concurrency = algorithm {
+            let what =
+                format!("`{SHARE}` takes credits ahead, which would come back too early with {}", algorithm.name());
+            self.error(SHARE, what, "remove it, or set `algorithm = fixed-window`, token-bucket or leaky-bucket");
+        }
+        for key in self.given(&[OVERRUN, QUOTA_GROUP, COUNTER]) {
+            if !self.is_set_to(key, Overrun::Refuse.name()) {
+                let what = format!("`{SHARE}` contradicts `{key}`: a server could not tell what a hit may take");
+                self.error(SHARE, what, "remove one of them");
+            }
+        }
+        for policy in [MatchPolicy::And, MatchPolicy::Canary].map(MatchPolicy::name) {
+            if self.is_set_to(MATCH_POLICY, policy) {
+                let what = format!(
+                    "`{SHARE}` has no effect with `{MATCH_POLICY} = {policy}`: Redis decides such rules together"
+                );
+                self.error(SHARE, what, "remove one of them");
+            }
+        }
+        if let Ok(Quota::Limited(limit)) = settings.quota() {
+            let (credits, calls) = (limit.capacity(), calls_for_shares(limit.capacity(), share));
+            if calls.saturating_mul(WORTHWHILE) > credits {
+                let what =
+                    format!("shares save little here: three servers ask about {calls} times for {credits} credits");
+                let fix = if share == AUTO_SHARE { "remove it" } else { "write `share = auto`, or remove it" };
+                self.warning(SHARE, what, fix);
+            }
+        }
+        self.unsupported(SHARE, "asks Redis for each hit");
+        self.warn_without_counter(SHARE, settings);
+        Some(share)
     }
 
     /// Returns the request field that names a gateway's leases.

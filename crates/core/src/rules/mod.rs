@@ -37,7 +37,8 @@ pub use quota::{
     Seconds, Settings,
 };
 pub use rule::{
-    BadCost, Identity, MAX_STACK, MatchPolicy, NamedSetting, Overrun, Rhythm, Rule, SettingValue, header, setting_name,
+    AUTO_SHARE, BadCost, Identity, MAX_STACK, MatchPolicy, NamedSetting, Overrun, Rhythm, Rule, SettingValue,
+    calls_for_shares, header, setting_name,
 };
 pub use ruleset::{DEFAULT_RULE, Matches, RuleSet, Scratch};
 pub use scope::{ResolvedScope, Scope};

@@ -14,10 +14,10 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use self::setting_name::{
-    ACTOR_FIELD, ACTOR_PREFIX, ALGORITHM, ANNOTATE_AT, BLOCK_AFTER, BLOCK_FACTOR, BLOCK_FORGET, BLOCK_MAX,
+    ACTOR_FIELD, ACTOR_PREFIX, ALGORITHM, ANNOTATE_AT, AUTO, BLOCK_AFTER, BLOCK_FACTOR, BLOCK_FORGET, BLOCK_MAX,
     BLOCK_SECONDS, BLOCK_WINDOW, BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, LIMIT, LIST,
     MATCH_POLICY, MIDNIGHT, NETWORKS, OVERRUN, QUOTA_GROUP, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS,
-    TIMEZONE, UNLIMITED, UTC, WINDOW,
+    SHARE, TIMEZONE, UNLIMITED, UTC, WINDOW,
 };
 use super::operation::DOMAIN;
 use super::{
@@ -60,6 +60,7 @@ pub mod setting_name {
         OVERRUN = "overrun",
         ANNOTATE_AT = "annotateAt",
         QUOTA_GROUP = "quotaGroup",
+        SHARE = "share",
         HOLD_FIELD = "holdField",
         COUNTER = "counter",
         BLOCK_AFTER = "blockAfter",
@@ -73,6 +74,8 @@ pub mod setting_name {
         COMMENT = "comment",
     }
 
+    /// The value of `share`, in place of a number of credits.
+    pub(crate) const AUTO: &str = "auto";
     /// The value of `limit`, in place of a number of credits.
     pub(crate) const UNLIMITED: &str = "none";
     /// The default time zone of a calendar.
@@ -115,6 +118,9 @@ named_values! {
     }
 }
 
+/// The share of a rule with `share = auto`.
+pub const AUTO_SHARE: NonZeroU32 = NonZeroU32::MAX;
+
 /// Maximum number of rules that must allow one request together.
 pub const MAX_STACK: usize = 16;
 
@@ -146,6 +152,9 @@ pub struct Rule {
     /// The quota group. Each of its rules counts a hit, as with [`Overrun::Count`], and the group denies the hit only if all of them
     /// would that the hit matches.
     pub quota_group: Option<String>,
+    /// The most credits that a server may take ahead from a counter in Redis, to grant them on its own. [`AUTO_SHARE`] if its hits
+    /// decide.
+    pub share: Option<NonZeroU32>,
     /// For concurrency limits, the request field that names the lease of a gateway's request.
     pub hold_field: Option<String>,
     /// The name under which usage is kept, so that other rules may share it and the limit may change.
@@ -327,7 +336,15 @@ impl Rule {
         };
         let group = self.quota_group.as_ref().map(|group| format!("in the quota group {group}"));
         let annotated = self.annotate_at.map(|percent| format!("with a note beyond {percent} %"));
-        cost.into_iter().chain(overrun).chain(group).chain(annotated)
+        cost.into_iter().chain(overrun).chain(group).chain(annotated).chain(self.share_words())
+    }
+
+    /// Describes the shares of servers, and what they cost and save.
+    fn share_words(&self) -> Option<String> {
+        let (share, Quota::Limited(limit)) = (self.share?, self.quota) else { return None };
+        let size = if share == AUTO_SHARE { "as they are needed".to_owned() } else { format!("of up to {share}") };
+        let (credits, calls) = (limit.capacity(), calls_for_shares(limit.capacity(), share));
+        Some(format!("in shares {size}, with about {calls} calls of three servers for {credits} credits"))
     }
 
     /// Returns the credits that `operation` takes from this rule: the `given` cost, or else the value of the rule's
@@ -433,6 +450,7 @@ impl Rule {
             ),
             (ANNOTATE_AT, self.annotate_at.and_then(|percent| number(&percent)), false),
             (QUOTA_GROUP, text(&self.quota_group), false),
+            (SHARE, self.share.and_then(|share| if share == AUTO_SHARE { word(AUTO) } else { number(&share) }), false),
             (HOLD_FIELD, text(&self.hold_field), false),
             (COUNTER, text(&self.counter), false),
             (BLOCK_AFTER, of_penalty(|penalty| penalty.after), false),
@@ -447,6 +465,20 @@ impl Rule {
         ];
         given.into_iter().filter_map(|(name, value, is_default)| Some(NamedSetting { name, value: value?, is_default }))
     }
+}
+
+/// Returns how often three servers ask the store until `credits` are used up, if their hits are equally frequent, and the calls of hits
+/// are many more. Each share is at most a sixth of what is left, so the last credits are granted one by one.
+pub fn calls_for_shares(credits: u64, most: NonZeroU32) -> u64 {
+    const PARTS: u64 = 6;
+    let (mut left, mut calls) = (credits, 0);
+    while left > 0 {
+        let share = (left / PARTS).min(most.get().into());
+        // Many shares of one size take as many calls.
+        let same = if share == u64::from(most.get()) { (left - share * PARTS) / share } else { 0 }.max(1);
+        (left, calls) = (left.saturating_sub((share + 1) * same), calls + same);
+    }
+    calls
 }
 
 impl fmt::Display for Rule {

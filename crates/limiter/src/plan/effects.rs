@@ -30,6 +30,8 @@ pub enum Intent {
     Leave,
     /// Sets credits aside.
     Reserve,
+    /// Takes credits ahead, for the client to grant on its own.
+    Share,
 }
 
 impl Intent {
@@ -167,6 +169,13 @@ fn credit_treatment(intent: Intent, rule: RuleKind, cost: u64, modes: Modes) -> 
         Intent::Reserve if counts_requests || is_canary => Treatment::Ask(hit(cost)),
         Intent::Reserve if counter == Counter::Log => Treatment::Refused(Refusal::CountsEvents),
         Intent::Reserve => Treatment::Reserve { credits: cost },
+        Intent::Share if is_canary => Treatment::Absent(Ask::Refund { cost: 0 }),
+        Intent::Share if counter != Counter::Credits || overrun != Overrun::Refuse => {
+            Treatment::Refused(Refusal::GivesNoShare)
+        }
+        Intent::Share => {
+            Treatment::Ask(Ask::Share { cost: 0, extra: u32::try_from(cost).unwrap_or(u32::MAX), parts: PARTS })
+        }
     }
 }
 
@@ -179,9 +188,10 @@ fn lease_treatment(intent: Intent, is_canary: bool, are_named: bool, cost: Cost,
         Intent::Peek => Treatment::Ask(look(cost.credits)),
         Intent::Reserve => take,
         // A canary never denies a request.
-        Intent::Hit if is_canary => absent,
+        Intent::Hit | Intent::Share if is_canary => absent,
         Intent::Hit if cost.is_none => Treatment::Ask(look(0)),
         Intent::Hit => Treatment::Refused(Refusal::TakesLeases),
+        Intent::Share => Treatment::Refused(Refusal::GivesNoShare),
         Intent::Charge | Intent::Refund => absent,
         Intent::EnterOrCharge if modes.charges => absent,
         Intent::Enter | Intent::EnterOrCharge | Intent::Leave if is_canary && !are_named => absent,
@@ -192,7 +202,10 @@ fn lease_treatment(intent: Intent, is_canary: bool, are_named: bool, cost: Cost,
     }
 }
 
-/// A settlement or a renewal of a reservation.
+/// A client's share is at most this part of what is left. Several clients and servers may take shares, and a client may die.
+const PARTS: u16 = 8;
+
+/// A settlement or a renewal of a reservation, or the end of a share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settlement {
     /// Counts the used credits, and frees the rest.
@@ -207,6 +220,11 @@ pub enum Settlement {
         /// New TTL.
         ttl_seconds: Option<u32>,
     },
+    /// Gives back unused credits of a share. It takes effect once.
+    Return {
+        /// Credits to give back.
+        credits: u64,
+    },
 }
 
 impl Settlement {
@@ -214,7 +232,7 @@ impl Settlement {
     /// `is_in_force` says whether a rule in force has the counter, and `run` which reservation of the name is meant.
     pub fn ask(self, limit: &Limit, is_in_force: bool, run: Option<Run>) -> Option<ReservationAsk> {
         Some(match (self, limit) {
-            (_, Limit::SlidingLog(_)) => return None,
+            (_, Limit::SlidingLog(_)) | (Self::Return { .. }, _) => return None,
             // Without the reservation, the cost is charged, if a rule counts it.
             (Self::Commit { cost }, _) => ReservationAsk::Commit { cost, charges: is_in_force, run },
             (Self::Release, _) => ReservationAsk::Release { run },

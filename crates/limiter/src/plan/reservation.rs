@@ -16,11 +16,12 @@ use base64_simd::URL_SAFE_NO_PAD;
 use super::builder::PlanBuilder;
 use super::effects::{Intent, Settlement};
 use super::entries::IdempotencyKey;
+use super::share::read_share;
 use super::{Request, SettledRecord, Terms, is_client_id, write_client_record_id};
 use crate::active_rules::ActiveRules;
 use crate::refusal::{BadReservationId, MAX_ID_TEXT, MAX_TOGETHER, Refusal};
 use crate::store::{SEAL_BYTES, SealKey, generation, key, record_key, unknown_seal_key};
-use divvy_core::algorithm::{Limit, Run};
+use divvy_core::algorithm::{Ask, Limit, Run};
 use divvy_core::calendar::Calendar;
 use divvy_core::clock::Timestamp;
 use divvy_core::rules::{MAX_STACK, Operation};
@@ -98,7 +99,7 @@ impl PlanBuilder {
 }
 
 /// Returns a record id that is unique among all reservations on all servers.
-fn new_record_id() -> [u8; 17] {
+pub(super) fn new_record_id() -> [u8; 17] {
     use std::hash::{BuildHasher, RandomState};
     static SERVER: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
     let mut id = [b's'; 17];
@@ -150,11 +151,26 @@ impl PlanBuilder {
                 settled.push(SettledRecord { entry: None, rule });
                 continue;
             };
-            let Some(ask) = settlement.ask(&limit, rule.is_some(), run) else { continue };
             let write_key = |out: &mut Vec<u8>| {
                 out.extend_from_slice(bucket);
                 Some(limit)
             };
+            match (settlement, read_share(record_id, batch.now())) {
+                (Settlement::Return { credits }, Some((until, most))) => {
+                    let credits = u32::try_from(credits).unwrap_or(u32::MAX).min(most);
+                    if credits == 0 {
+                        settled.push(SettledRecord { entry: None, rule });
+                        continue;
+                    }
+                    let entry = batch.push_idempotent(Ask::Return { credits, until }, (record_id, 0), write_key);
+                    settled.push(SettledRecord { entry, rule });
+                    continue;
+                }
+                // The id of a share commits nothing, and the id of a reservation returns nothing.
+                (Settlement::Return { .. }, None) | (_, Some(_)) => continue,
+                (_, None) => {}
+            }
+            let Some(ask) = settlement.ask(&limit, rule.is_some(), run) else { continue };
             settled.push(SettledRecord { entry: batch.push_reservation(ask, record_id, write_key), rule });
         }
         let records = first..settled.len();

@@ -12,7 +12,7 @@ use super::entries::{Entries, Together};
 use super::{
     Block, FixedActors, Group, Member, Part, Plan, Purpose, Source, Terms, Veto, is_client_id, write_client_record_id,
 };
-use crate::active_rules::{ActiveRules, RuleCounter};
+use crate::active_rules::{ActiveRules, CounterNames, RuleCounter};
 use crate::refusal::Refusal;
 use crate::register::overrides::Applicable;
 use crate::store::Action;
@@ -110,6 +110,7 @@ impl PlanBuilder {
                 Err(Refusal::NothingToCharge(rule.to_string()))
             }
             Some((part, rule)) if answering == 0 => context.ask(part, rule, members),
+            _ if answering > 1 && intent == Intent::Share => Err(Refusal::SharesTogether),
             _ if answering > MAX_STACK => Err(Refusal::TooManyRules),
             _ => context.ask_stack(stack, first, members),
         }
@@ -231,7 +232,7 @@ impl Context<'_> {
         // it needs no call.
         if let Some(counter) = self.active.counter(index).filter(|_| is_alone && is_plain) {
             let may_override = Cell::new(false);
-            let entry = entries.batch.push_if(action, self.now, |key| {
+            let entry = entries.batch.push_if(self.may_share(action, rule), self.now, |key| {
                 let start = counter.write_actor(self.operation, key);
                 let actor = key.get(start..).unwrap_or_default();
                 may_override.set(counter.may_override(actor));
@@ -243,6 +244,17 @@ impl Context<'_> {
             }
         }
         self.ask_with_care(part, rule, members)
+    }
+
+    /// Returns the action of a hit that is alone. If the rule has shares, and its counter is in Redis, it may use this server's share.
+    #[inline]
+    fn may_share(&self, action: Action, rule: &Rule) -> Action {
+        match (rule.share, action) {
+            (Some(most), Action::Ask(Ask::Take { cost })) if self.active.counter_names != CounterNames::Usual => {
+                Action::Ask(Ask::Share { cost, extra: most.get(), parts: 1 })
+            }
+            _ => action,
+        }
     }
 
     /// Does the same as [`Context::ask`], for every request and every actor.
@@ -263,6 +275,8 @@ impl Context<'_> {
             (Some(_), _) => self.count_allowed(part, rule, entries),
             (None, None) => (action, fixed(rule)),
             (None, Some(counter)) => {
+                let is_alone = entries.group.is_none() && entries.key.is_none();
+                let action = if is_alone { self.may_share(action, rule) } else { action };
                 let write_key = |key: &mut Vec<u8>| self.write_key(counter, action, key);
                 let entry = self.add_entry(action, rule, is_canary, write_key, entries)?;
                 (action, entry.map_or(NOTHING, Source::Entry))
@@ -387,7 +401,7 @@ impl Context<'_> {
             Intent::Charge => Purpose::Charge,
             Intent::Leave if action.is_about_reservation() => Purpose::Release,
             Intent::Refund | Intent::Leave => Purpose::Refund,
-            Intent::Peek | Intent::Forget => Purpose::Other,
+            Intent::Peek | Intent::Forget | Intent::Share => Purpose::Other,
         }
     }
 }

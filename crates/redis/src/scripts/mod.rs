@@ -34,7 +34,7 @@ use divvy_core::algorithm::groups::{MAX_GROUPS, PARTS_OF_TTL, SHORTEST_STEP_MS};
 use divvy_core::algorithm::record::REMEMBERED_NS;
 use divvy_core::algorithm::{
     Ask, CountBasis, Counter, Expiry, Limit, MAX_LOG_CREDITS, Outcome, OutcomeSource, ReservationAsk, Resolution, Run,
-    run_of,
+    SHORTEST_SHARE_NS, run_of,
 };
 use divvy_core::calendar::Calendar;
 use divvy_core::clock::{MAX_STANDSTILL_NS, NANOS_PER_MILLI, Timestamp};
@@ -317,6 +317,8 @@ fn ask_text(ask: Ask, at: &str) -> String {
         Ask::Replay { cost, strict: false } => ("replay", cost),
         Ask::Replay { cost, strict: true } => ("strictreplay", cost),
         Ask::Add { by } => (if by < 0 { "subtract" } else { "add" }, by.unsigned_abs()),
+        Ask::Share { cost, extra, parts } => return format!("share {cost} {at} {extra} {parts}"),
+        Ask::Return { credits, until } => return format!("return {credits} {at} {}", until.as_nanos()),
     };
     format!("{name} {cost} {at}")
 }
@@ -381,6 +383,8 @@ fn read_outcome(entry: &Entry, text: &str) -> Option<Outcome> {
 const GRACE_NS: u64 = MAX_STANDSTILL_NS;
 /// Maximum credits that a rule's fixed window may owe. The sum of this and a limit's credits is exact in Lua's doubles.
 const MAX_OWED: u64 = 1 << 52;
+/// How much the end of a window may differ between two calls, because Redis rounds to milliseconds.
+const END_TOLERANCE_NS: u64 = 10 * NANOS_PER_MILLI;
 /// The number that stands for a counter's value of 0, because the numbers in the scripts are never negative. Even the difference
 /// of two values of 64 bits is above 0 then.
 const ZERO: u128 = 1 << 64;
@@ -473,6 +477,8 @@ fn preamble() -> String {
         ("PARTS_OF_TTL", PARTS_OF_TTL),
         ("SHORTEST_STEP_MS", SHORTEST_STEP_MS),
         // The last nanosecond that fits 64 bits stands for all later times.
+        ("SHORTEST_SHARE_NS", SHORTEST_SHARE_NS),
+        ("END_TOLERANCE_NS", END_TOLERANCE_NS),
         ("LAST_MS", Timestamp::MAX.as_nanos().div_ceil(NANOS_PER_MILLI)),
         ("MAX_LOG_CREDITS", MAX_LOG_CREDITS),
         ("MAX_OWED", MAX_OWED),

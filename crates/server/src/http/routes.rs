@@ -37,6 +37,7 @@ const HIT: &str = "/v1/hit";
 const CHECK: &str = "/v1/check";
 /// The path of reservations, before their ids.
 const RESERVATIONS: &str = "/v1/reservations/";
+const SHARES: &str = "/v1/shares/";
 
 const GET: &str = "GET,HEAD";
 const POST: &str = "POST";
@@ -72,6 +73,9 @@ enum Target<'a> {
     Release(&'a str),
     Commit(&'a str),
     Renew(&'a str),
+    Share,
+    /// Gives back credits of the share with this id.
+    Return(&'a str),
     Operation(&'static Endpoint),
     /// A call of Envoy's Rate Limit Service in JSON.
     Json,
@@ -88,7 +92,8 @@ impl Target<'_> {
     /// Returns whether its requests have a body.
     fn has_body(self) -> bool {
         match self {
-            Self::Ask(_) | Self::Hits | Self::Reserve | Self::Commit(_) | Self::Renew(_) | Self::Json => true,
+            Self::Ask(_) | Self::Hits | Self::Reserve | Self::Commit(_) | Self::Renew(_) => true,
+            Self::Share | Self::Return(_) | Self::Json => true,
             Self::Operation(endpoint) => endpoint.has_body(),
             _ => false,
         }
@@ -261,7 +266,14 @@ impl HttpFront {
         let (api, origin) = (&self.api, attempt.origin);
         if matches!(
             target,
-            Target::Ask(_) | Target::Hits | Target::Reserve | Target::Release(_) | Target::Commit(_) | Target::Renew(_)
+            Target::Ask(_)
+                | Target::Hits
+                | Target::Reserve
+                | Target::Release(_)
+                | Target::Commit(_)
+                | Target::Renew(_)
+                | Target::Share
+                | Target::Return(_)
         ) {
             body::refuse_query(&head.uri)?;
         }
@@ -274,6 +286,8 @@ impl HttpFront {
             Target::Release(id) => api.release(id, origin).await,
             Target::Commit(id) => api.commit(id, head, body, origin).await,
             Target::Renew(id) => api.renew(id, head, body, origin).await,
+            Target::Share => api.share(head, body, origin).await,
+            Target::Return(id) => api.return_share(id, head, body, origin).await,
             Target::Operation(endpoint) => api.operate(endpoint, head, body, attempt).await,
             Target::Description => Ok(of_type(JSON, Reply::Whole(DESCRIPTION.as_slice().into()))),
             Target::Alive => Ok(text(StatusCode::OK, "ok\n")),
@@ -334,6 +348,7 @@ fn find_route<'a>(guards: &'a FrontGuards, metrics_path: &str, method: &Method, 
         "/v1/charge" => correction(Target::Ask(Intent::Charge), POST, RequestKind::Charge),
         "/v1/refund" => correction(Target::Ask(Intent::Refund), POST, RequestKind::Refund),
         "/v1/reservations" => correction(Target::Reserve, POST, RequestKind::Reserve),
+        "/v1/shares" => correction(Target::Share, POST, RequestKind::Share),
         "/openapi.json" => public(Target::Description),
         "/healthz" => public(Target::Alive),
         "/readyz" => public(Target::Ready),
@@ -355,6 +370,11 @@ fn find_route<'a>(guards: &'a FrontGuards, metrics_path: &str, method: &Method, 
                 Some((id, "renew")) if !id.is_empty() => correction(Target::Renew(id), POST, RequestKind::Renew),
                 _ => None,
             }
+        }
+        path if path.starts_with(SHARES) => {
+            let (id, _) =
+                path.strip_prefix(SHARES)?.split_once('/').filter(|(id, rest)| !id.is_empty() && *rest == "return")?;
+            correction(Target::Return(id), POST, RequestKind::Return)
         }
         path => {
             let method = if *method == Method::HEAD { &Method::GET } else { method };

@@ -35,8 +35,10 @@ pub enum Command<'a> {
     Ask(Intent, PricedOperation<'a>),
     /// `DIVVY.RESERVE key=value… AMOUNT n TTL seconds [ID text]`: reserves credits.
     Reserve(Pairs<'a>, Reserve<'a>),
+    /// `DIVVY.SHARE key=value… WANT n`: takes credits ahead.
+    Share(Pairs<'a>, u64),
     /// `DIVVY.COMMIT id COST n`, `DIVVY.RELEASE id` or `DIVVY.RENEW id [TTL seconds]`, with the reservation's id as answered by
-    /// `DIVVY.RESERVE`.
+    /// `DIVVY.RESERVE`. Or `DIVVY.RETURN id CREDITS n`, with the share's id as answered by `DIVVY.SHARE`.
     Settle(&'a [u8], Settlement),
     /// `RL.REDUCE`, `RL.GET` and their variants. The reply has the tokens before the request.
     Tokens(BucketAsk<'a>),
@@ -185,7 +187,9 @@ impl<'a> Command<'a> {
     /// There are too many pairs.
     pub fn check_count(&self, max_pairs: usize) -> Result<(), CommandError> {
         let pairs = match self {
-            Self::Ask(_, PricedOperation { pairs, .. }) | Self::Reserve(pairs, _) => pairs.len(),
+            Self::Ask(_, PricedOperation { pairs, .. }) | Self::Reserve(pairs, _) | Self::Share(pairs, _) => {
+                pairs.len()
+            }
             Self::Operate(endpoint, words)
                 if endpoint.fields.iter().any(|field| matches!(field.kind, Kind::Pairs | Kind::Rule)) =>
             {

@@ -45,6 +45,8 @@ enum Reply {
     Balance,
     /// The verdict on the next request, and the id of its reservation, if any.
     Reserved(Version),
+    /// A share of the counter of the next request: credits, milliseconds, id, credits left, and the seconds until there are more.
+    Share(Version),
     /// The result of a commit, whether a reservation was released, or the seconds that a renewed one lasts.
     Settled(Settlement),
     /// The tokens before the request.
@@ -96,6 +98,12 @@ impl Batch {
                 self.long += builder.id_length(builder.plan().len() - 1);
                 Reply::Reserved(version)
             }
+            Command::Share(pairs, want) => {
+                pairs.read_into(&mut self.operation, max_pairs)?;
+                builder.add_share(&self.operation, want);
+                self.long += builder.share_id_length();
+                Reply::Share(version)
+            }
             Command::Settle(id, settlement) => {
                 match limiter.read_id(id) {
                     Ok(id) => builder.settle(&id, settlement),
@@ -139,7 +147,8 @@ impl Batch {
         for (index, PendingReply { reply, is_muted }) in self.replies.drain(..).enumerate() {
             let start = output.len();
             // Only nulls differ between the versions of the protocol.
-            let version = if let Reply::Reserved(version) = reply { version } else { Version::default() };
+            let version =
+                if let Reply::Reserved(version) | Reply::Share(version) = reply { version } else { Version::default() };
             let mut writer = ReplyWriter::new(output, version);
             if let Err(refusal) = write_reply(limiter, report, index, &reply, &mut writer) {
                 client.count_error(limiter, ErrorKind::Unknown, &refusal);
@@ -186,6 +195,17 @@ fn write_reply(
             let id = reserved.id.map(|id| limiter.write_id(id)).transpose()?;
             write_reserved(&reserved.verdict, id.as_deref(), writer);
         }
+        Reply::Share(_) => {
+            let share = report.share(index)?;
+            let id = share.id.map(|id| limiter.write_id(id)).transpose()?;
+            writer.array(5);
+            writer.unsigned(share.credits.into());
+            writer.unsigned(share.usable_ns / NANOS_PER_MILLI);
+            write_id(id.as_deref(), writer);
+            writer.unsigned(share.verdict.credit);
+            writer.unsigned(ceil_seconds(share.verdict.reset_ns));
+        }
+        Reply::Settled(Settlement::Return { .. }) => writer.unsigned(report.settled(index)?.is_returned().into()),
         Reply::Settled(Settlement::Commit { .. }) => write_committed(&report.committed(index)?, writer),
         Reply::Settled(Settlement::Release) => writer.unsigned(report.settled(index)?.is_released().into()),
         Reply::Settled(Settlement::Renew { ttl_seconds }) => {
@@ -212,6 +232,10 @@ fn write_reserved(verdict: &Verdict, id: Option<&str>, writer: &mut ReplyWriter)
     writer.integer(verdict.allowed.into());
     writer.unsigned(verdict.credit);
     writer.unsigned(ceil_seconds(verdict.reset_ns));
+    write_id(id, writer);
+}
+
+fn write_id(id: Option<&str>, writer: &mut ReplyWriter) {
     match id {
         Some(id) => writer.bulk(id.as_bytes()),
         None => writer.null(),

@@ -372,7 +372,7 @@ impl Action {
     /// Returns whether the action reports what has already happened: a charge, a refund or a release.
     pub fn is_settlement(self) -> bool {
         matches!(self, Self::Reservation(ReservationAsk::Release { .. }))
-            || matches!(self.ask(), Some(Ask::Charge { .. } | Ask::Refund { .. }))
+            || matches!(self.ask(), Some(Ask::Charge { .. } | Ask::Refund { .. } | Ask::Return { .. }))
     }
 
     /// Returns whether the action counts even if it is denied. It is in no group.
@@ -418,7 +418,7 @@ impl Action {
         match self {
             Self::Forget => true,
             Self::Reservation(ask) => matches!(ask, ReservationAsk::Commit { .. } | ReservationAsk::Release { .. }),
-            Self::Ask(ask) | Self::Idempotent { ask, .. } => matches!(ask, Ask::Refund { .. }),
+            Self::Ask(ask) | Self::Idempotent { ask, .. } => ask.gives_back(),
         }
     }
 
@@ -503,7 +503,7 @@ impl Entry {
     fn decide_ask(&self, ask: Ask, state: Option<&State>) -> (Outcome, Change) {
         let Decision { outcome, state } = self.limit.decide(state, ask, self.at);
         // An increment may end a counter, or set it to 0.
-        (outcome, self.change(state, matches!(ask, Ask::Refund { .. } | Ask::Add { .. })))
+        (outcome, self.change(state, ask.gives_back() || matches!(ask, Ask::Add { .. })))
     }
 
     /// Decides the action, given the bucket's state and the record.

@@ -1,4 +1,5 @@
-//! A distant store, with the layers between it and the limiter: a cache of denials, and a fallback for failures.
+//! A distant store, with the layers between it and the limiter: this server's shares of hot counters, a cache of denials, and a
+//! fallback for failures.
 //!
 //! The distant store carries out what was sent to it. Its answer must reach the denial cache, the circuit breaker, the counts of hits
 //! and failures, and the bound on calls in flight. So callers run in tasks that no client ends.
@@ -8,6 +9,7 @@
 //! logged once. An overloaded store is not an outage, and the policy never lets such hits through.
 
 mod denial_cache;
+mod shares;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -15,6 +17,8 @@ use parking_lot::Mutex;
 
 pub use self::denial_cache::DEFAULT_DENIAL_CACHE;
 use self::denial_cache::DenialCache;
+use self::shares::Shares;
+pub use self::shares::{TICK_NS as SHARE_TICK_NS, usable_ns as usable_share_ns};
 use crate::bounds::Bounds;
 use crate::contract::{
     Action, Batch, Changed, Entry, ExceptionChange, ExceptionCursor, ExceptionPage, Listing, Outage, Page, Replaces,
@@ -26,9 +30,10 @@ use divvy_core::clock::{Clock, NANOS_PER_SECOND, Timestamp};
 use divvy_telemetry::logging::{Escaped, LogThrottle};
 use divvy_telemetry::metrics::Metric;
 
-/// A store, its cached denials, and the policy for its failures.
+/// A store, this server's shares of its counters, its cached denials, and the policy for its failures.
 pub struct LayeredStore<S> {
     store: S,
+    shares: Shares,
     denials: DenialCache,
     fallback: Fallback,
 }
@@ -36,7 +41,13 @@ pub struct LayeredStore<S> {
 impl<S: Store + 'static> LayeredStore<S> {
     /// Creates the layers around `store`: a cache of up to `denial_cache` denials, and the policy `on_error`.
     pub fn new(store: S, denial_cache: usize, on_error: FailurePolicy, clock: Clock) -> Self {
-        Self { store, denials: DenialCache::new(denial_cache), fallback: Fallback::new(on_error, clock) }
+        let (shares, denials) = (Shares::new(clock), DenialCache::new(denial_cache));
+        Self { store, shares, denials, fallback: Fallback::new(on_error, clock) }
+    }
+
+    /// Gives back what this server's shares do not need. Servers call it every [`SHARE_TICK_NS`].
+    pub async fn tend_shares(&self) {
+        self.shares.tick(&self.denials, &self.store).await;
     }
 
     /// Returns the store behind the layers.
@@ -47,7 +58,7 @@ impl<S: Store + 'static> LayeredStore<S> {
 
 impl<S: Store + 'static> Store for LayeredStore<S> {
     async fn apply(&self, batch: &mut Batch) {
-        self.denials.apply(batch, &self.store).await;
+        self.shares.apply(batch, &self.denials, &self.store).await;
         self.fallback.answer_failed(batch).await;
     }
 
@@ -79,11 +90,13 @@ impl<S: Store + 'static> Store for LayeredStore<S> {
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        let Self { store, denials, fallback } = self;
-        store.metrics().into_iter().chain([denials.metric()]).chain(fallback.metrics()).collect()
+        let Self { store, shares, denials, fallback } = self;
+        let of_layers = shares.metrics().into_iter().chain([denials.metric()]).chain(fallback.metrics());
+        store.metrics().into_iter().chain(of_layers).collect()
     }
 
     async fn close(&self) -> Result<(), StoreError> {
+        self.shares.return_all((&self.denials, &self.store), self.fallback.clock.now()).await;
         self.store.close().await
     }
 }

@@ -30,6 +30,10 @@ named_values! {
         Release = "release",
         /// Extends a reservation.
         Renew = "renew",
+        /// Takes a share of a counter.
+        Share = "share",
+        /// Gives back unused credits of a share.
+        Return = "return",
         /// Forgets counters of an operation.
         Reset = "reset",
         /// Asks which rules an operation matches.

@@ -55,6 +55,8 @@ named_values! {
         Rules = "rules",
         /// Keeps the key for reservation ids up to date.
         Seal = "seal",
+        /// Gives back unused credits of shares.
+        Shares = "shares",
         /// Reloads the TLS files.
         Tls = "tls",
         /// Follows the management server.

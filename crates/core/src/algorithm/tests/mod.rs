@@ -9,6 +9,7 @@ mod idempotent;
 mod leaky_bucket;
 mod promises;
 mod reservations;
+mod shares;
 mod sliding_log;
 mod sliding_window;
 mod token_bucket;
@@ -143,6 +144,9 @@ fn ask() -> impl Strategy<Value = Ask> {
         (0..15u64).prop_map(|cost| Ask::Charge { cost }),
         (0..15u64).prop_map(|cost| Ask::Tally { cost }),
         (0..15u64).prop_map(|cost| Ask::Refund { cost }),
+        (0..9u64, 0..15u32, 0..4u16).prop_map(|(cost, extra, parts)| Ask::Share { cost, extra, parts }),
+        (0..9u32, 0..900u64)
+            .prop_map(|(credits, at)| Ask::Return { credits, until: Timestamp::from_nanos(START + at) }),
         (0..15u64, any::<bool>()).prop_map(|(cost, strict)| Ask::Drain { cost, strict }),
         (0..15u64, any::<bool>()).prop_map(|(cost, strict)| Ask::Replay { cost, strict }),
     ]

@@ -70,10 +70,10 @@ proptest! {
         let at = now + later;
         let outcome = bucket.ask(ask, at);
         let wanted = match ask {
-            Ask::Look { cost } | Ask::Take { cost } => cost,
+            Ask::Look { cost } | Ask::Take { cost } | Ask::Share { cost, .. } => cost,
             Ask::Tally { cost } => cost.max(1),
             Ask::Overdraw { .. } | Ask::Charge { .. } | Ask::Drain { .. } | Ask::Replay { .. } => 1,
-            Ask::Show | Ask::Count { .. } | Ask::Refund { .. } | Ask::Add { .. } => 0,
+            Ask::Show | Ask::Count { .. } | Ask::Refund { .. } | Ask::Return { .. } | Ask::Add { .. } => 0,
         };
         check_retry(&mut bucket, outcome, wanted, at)?;
     }

@@ -23,7 +23,7 @@ const fn rule(counter: Counter) -> RuleKind {
     RuleKind { counter, overrun, is_in_quota_group: false, counts_requests: false, is_canary: false }
 }
 
-const INTENTS: [(&str, Intent, Modes); 11] = [
+const INTENTS: [(&str, Intent, Modes); 12] = [
     ("Hit", Intent::Hit, NO_MODES),
     ("Peek", Intent::Peek, NO_MODES),
     ("Forget", Intent::Forget, NO_MODES),
@@ -35,6 +35,7 @@ const INTENTS: [(&str, Intent, Modes); 11] = [
     ("Leave", Intent::Leave, NO_MODES),
     ("Leave, a rule leases", Intent::Leave, Modes { charges: false, frees_leases: true }),
     ("Reserve", Intent::Reserve, NO_MODES),
+    ("Share", Intent::Share, NO_MODES),
 ];
 const NO_MODES: Modes = Modes { charges: false, frees_leases: false };
 
@@ -48,7 +49,15 @@ fn word(treatment: Treatment, counter: Counter) -> &'static str {
         Treatment::Ask(Ask::Charge { .. }) => "charge",
         Treatment::Ask(Ask::Tally { .. }) => "tally",
         Treatment::Ask(Ask::Refund { .. }) => "give back",
-        Treatment::Ask(Ask::Show | Ask::Count { .. } | Ask::Drain { .. } | Ask::Replay { .. } | Ask::Add { .. }) => {
+        Treatment::Ask(Ask::Share { .. }) => "take ahead",
+        Treatment::Ask(
+            Ask::Return { .. }
+            | Ask::Show
+            | Ask::Count { .. }
+            | Ask::Drain { .. }
+            | Ask::Replay { .. }
+            | Ask::Add { .. },
+        ) => {
             unreachable!()
         }
         Treatment::Forget => "forget",
@@ -67,6 +76,7 @@ fn cell(intent: Intent, kind: RuleKind, modes: Modes) -> String {
             // A peek only needs the answer, and canaries do not answer.
             _ if is_canary && intent == Intent::Peek => "–",
             Treatment::Absent(_) => "–",
+            Treatment::Refused(_) => "error",
             _ if kind.counter == Counter::None => "answer",
             treatment => word(treatment, kind.counter),
         }

@@ -299,6 +299,8 @@ end
 
 function algorithm.session(state) return state.session end
 
+algorithm.refills = true
+
 algorithm.drains = { drain = true, strict = true, replay = true, strictreplay = true }
 
 -- Decides an ask that takes as many credits as there are. The time of a replay may be earlier than the state's, which
@@ -330,6 +332,8 @@ local full_level = times(capacity, period_ns)
 local function filled(mark, level)
   return { mark = mark, level = level, own = replaced and capacity or nil }
 end
+
+algorithm.refills = true
 
 function algorithm.decode(stored)
   local mark, level, own = stored:match('^(%d+) (%d+) ?(%d*)$')

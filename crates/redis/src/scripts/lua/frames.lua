@@ -6,9 +6,9 @@
 -- Decides an ask for a counter with `left` credits. `fits` says whether `cost` is at most `left`. Returns whether the
 -- ask is allowed, how many credits it takes, and how many must be left for it to be allowed. A refund takes none.
 local function decide_ask(action, cost, left, fits)
-  if action == 'take' then return fits, fits and cost or 0, cost end
+  if action == 'take' or action == 'share' then return fits, fits and cost or 0, cost end
   if action == 'look' or action == 'show' then return fits, 0, cost end
-  if action == 'refund' then return true, 0, 0 end
+  if action == 'refund' or action == 'return' then return true, 0, 0 end
   if action == 'count' then return true, fits and cost or left, 0 end
   if action == 'tally' then return fits, cost, cost ~= 0 and cost or 1 end
   local allowed = left ~= 0
@@ -59,7 +59,7 @@ end
 local algorithm = {
   decode = false, encode = false, fresh = false, time = false, advanced = false, pulled_back = false, used = false,
   taken = false, given_back = false, wait_ns = false, lives_ns = false, credits_at_reset = false, session = false, drains = false,
-  drain = false, is_fresh = false, store = false, leases = false, reserved = false,
+  drain = false, is_fresh = false, store = false, leases = false, reserved = false, refills = false,
 }
 
 -- The functions that decide: the algorithm's own, or those of records.lua while credits of the bucket are reserved.
@@ -124,6 +124,23 @@ local function outcome(state, ask, before, at)
   return string_format('%d %s %s %s %s %s', allowed, format(before), balance, format(reset_ns), retry_ns, session)
 end
 
+-- Returns the credits that an ask for a share takes ahead, and the end of the share, or nil: see `Ask::Share`.
+local function share(state, ask, before, at)
+  local extra, parts = ask.more:match('^ (%d+) (%d+)')
+  extra = min(parse(extra), divide(minus(before, ask.cost), parse(parts)))
+  local ends = (state.base or state).ends
+  if not ends and algorithm.refills and not state.base then ends = plus(at, limit.wait_ns(state, capacity, at)) end
+  if extra == 0 or less(before, ask.cost) or not ends or less(minus(ends, at), SHORTEST_SHARE_NS) then return nil end
+  return extra, ends
+end
+
+-- Returns whether a share may still return credits: its window has not ended. The end of a window that Redis ends is exact to a few
+-- milliseconds.
+local function may_return(state, ask)
+  local until_ns, ends = parse(ask.more:match('^ (%d+)')), (state.base or state).ends
+  return ends and not less(END_TOLERANCE_NS, max(minus(ends, until_ns), minus(until_ns, ends)))
+end
+
 -- Returns the outcome, the new state (nil if nothing changed) and its time.
 local function decide(stored, ask)
   if limit.drains and limit.drains[ask.action] then return limit.drain(stored, ask) end
@@ -135,14 +152,20 @@ local function decide(stored, ask)
     before = limit.reserved(state)
   end
   local changed = pulled_back
-  if ask.action == 'refund' then
+  if ask.action == 'refund' or (ask.action == 'return' and may_return(state, ask)) then
     local used = limit.encode(state)
     state = limit.given_back(state, ask.cost)
     changed = changed or limit.encode(state) ~= used
   end
   local _, credits = decide_for(ask, before)
-  if mode == 'apply' and credits ~= 0 then state, changed = limit.taken(state, credits, at), true end
-  return outcome(state, ask, before, at), changed and state or nil, at
+  local extra, share_ends
+  if mode == 'apply' and ask.action == 'share' then extra, share_ends = share(state, ask, before, at) end
+  if mode == 'apply' and (credits ~= 0 or extra) then
+    state, changed = limit.taken(state, plus(credits, extra or 0), at), true
+  end
+  local text = outcome(state, ask, before, at)
+  if share_ends then text = text:gsub('%S+ %S+$', format(minus(share_ends, at)) .. ' ' .. format(share_ends)) end
+  return text, changed and state or nil, at
 end
 
 -- Returns whether the bucket is equivalent to a fresh one at that time.
@@ -182,7 +205,7 @@ if reserving and not refusal then state, refusal = reserving.read(state) end
 local outcomes, changed_at = {}, nil
 for place = 2, last do
   local action, cost, at, more = ARGV[place]:match('^(%a+) (%d+) (%w+)(.*)$')
-  local ask = { action = action, cost = parse(cost), at = nanoseconds(at) }
+  local ask = { action = action, cost = parse(cost), at = nanoseconds(at), more = more }
   local text, changed, time
   if action == 'forget' then
     -- An unreadable value is also forgotten.
@@ -199,7 +222,7 @@ for place = 2, last do
   if changed then state, changed_at = changed, time end
   if reserving then state = reserving.kept(state) end
   -- A bucket that has all credits back is equivalent to a fresh one.
-  local gives_back = action == 'refund' or (reserving and reserving.asks[action])
+  local gives_back = action == 'refund' or action == 'return' or (reserving and reserving.asks[action])
   if changed and gives_back and is_fresh(state, ask.at) then state = nil end
 end
 if reserving then reserving.write(state, changed_at) end
@@ -276,12 +299,25 @@ for place = 2, last do
     cost = tonumber(cost)
     local before = left > 0 and left or 0
     local allowed, taken, wanted = decide_ask(action, cost, before, cost <= before)
+    local share = '- -'
     -- Nothing is reserved.
     if action == 'show' then before = 0 end
     if mode ~= 'apply' then
       taken = 0
     elseif action == 'refund' then
       taken = -math.max(math.min(cost, credits - left), 0)
+    elseif action == 'share' or action == 'return' then
+      -- Decides as `share` and `may_return` do (section decide).
+      local now, lives_ms = redis.call('TIME'), stored and ttl or longest
+      local window_ends_ms = now[1] * 1000 + math.floor(now[2] / 1000) + lives_ms
+      local first, second = ARGV[place]:match(' %w+ (%d+) ?(%d*)$')
+      if action == 'return' then
+        local is_same = stored and math.abs(window_ends_ms - first / 1e6) * 1e6 <= END_TOLERANCE_NS
+        taken = is_same and -math.max(math.min(cost, credits - left), 0) or 0
+      elseif allowed and lives_ms * 1e6 >= SHORTEST_SHARE_NS then
+        local extra = math.min(tonumber(first), math.floor((before - cost) / second))
+        if extra > 0 then taken, share = cost + extra, string_format('%d000000 %d000000', lives_ms, window_ends_ms) end
+      end
     end
     -- All sums stay numbers that doubles represent exactly.
     taken = math.min(taken, full - credits + left + MAX_OWED)
@@ -302,7 +338,7 @@ for place = 2, last do
     if not allowed and wanted <= credits then
       outcomes[place - 1] = string_format('0 %d %d %d000000 %d000000 -', before, left, reset_ms, ends_ms)
     else
-      outcomes[place - 1] = string_format('%d %d %d %d000000 - -', allowed and 1 or 0, before, left, reset_ms)
+      outcomes[place - 1] = string_format('%d %d %d %d000000 %s', allowed and 1 or 0, before, left, reset_ms, share)
     end
   end
 end

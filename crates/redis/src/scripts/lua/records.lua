@@ -466,9 +466,9 @@ local function write_answer(record)
   return string_format('%s %s %s %s', record.fingerprint, format(record.last), stage, record.outcome)
 end
 
--- Decides an idempotent ask. `more` is " once fingerprint". A look also reports whether the ask was held back before.
+-- Decides an idempotent ask. `more` ends in " once fingerprint". A look also reports whether the ask was held back before.
 local function ask_idempotent(state, ask, more)
-  local fingerprint = more:match('^ once (%d+)$')
+  local fingerprint = more:match(' once (%d+)$')
   local record, refusal = next_record(ask.at, read_answer, write_answer)
   if refusal then return nil, refusal end
   if record and record.fingerprint ~= fingerprint then return look_with_fate(state, ask.at, 'different') end
@@ -486,7 +486,7 @@ end
 
 local function decide_with_record(state, ask, more)
   if asks[ask.action] then return ask_about(state, ask, more) end
-  return (more ~= '' and ask_idempotent or decide)(state, ask, more)
+  return (more:find(' once ', 1, true) and ask_idempotent or decide)(state, ask, more)
 end
 
 reserving = { asks = asks, decide = decide_with_record, read = read, kept = kept, write = write }

@@ -9,6 +9,7 @@ pub mod body;
 pub mod check;
 pub mod hits;
 mod reservations;
+mod shares;
 
 use std::fmt::Display;
 use std::sync::{Arc, LazyLock};

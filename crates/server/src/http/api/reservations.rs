@@ -130,7 +130,7 @@ impl Api {
     }
 
     /// Asks the limiter what `add` adds.
-    async fn ask_limiter(&self, origin: &RequestOrigin, add: impl FnOnce(&mut PlanBuilder)) -> Answers {
+    pub(super) async fn ask_limiter(&self, origin: &RequestOrigin, add: impl FnOnce(&mut PlanBuilder)) -> Answers {
         let add = |builder: &mut PlanBuilder| {
             add(builder);
             Ok::<_, Infallible>(())
@@ -140,7 +140,7 @@ impl Api {
     }
 
     /// Reads the id of a reservation in a path.
-    fn read_id(&self, text: &str) -> Result<ReservationId, Refusal> {
+    pub(super) fn read_id(&self, text: &str) -> Result<ReservationId, Refusal> {
         let text = percent_decode_str(text).decode_utf8().map_err(|_| BadReservationId)?;
         self.server.limiter.read_id(text.as_bytes())
     }
@@ -158,7 +158,7 @@ fn describe(refusal: Refusal) -> Problem {
 }
 
 /// Returns the response with this status, and with these headers after its type.
-fn respond(status: StatusCode, headers: HeaderMap, mut response: Response<Reply>) -> Response<Reply> {
+pub(super) fn respond(status: StatusCode, headers: HeaderMap, mut response: Response<Reply>) -> Response<Reply> {
     *response.status_mut() = status;
     response.headers_mut().extend(headers);
     response

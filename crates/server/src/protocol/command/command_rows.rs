@@ -9,7 +9,7 @@ use super::bucket_commands::{Verb, increment, throttle, token_bucket};
 use super::connection_commands::{
     acl_categories, auth, client_reply, client_set_info, client_set_name, client_switch, hello, ping, select,
 };
-use super::hit_commands::{ask, commit, renew, reserve};
+use super::hit_commands::{ask, commit, give_back, renew, reserve, share};
 use super::{AclAsk, Command, CommandError, Mistake, Question, echo};
 use crate::protocol::DEFAULT_MAX_PAIRS;
 use crate::protocol::resp::Arguments;
@@ -313,6 +313,11 @@ static COMMANDS: &[CommandRow] = &[
         .summary("Releases a reservation. Returns 1, or 0 if nothing was reserved."),
     credits("divvy.renew", -2, RequestKind::Renew, renew)
         .summary("Extends a reservation. Returns the seconds until it expires, or 0 if it does not exist anymore."),
+    credits("divvy.share", -3, RequestKind::Share, share).summary(
+        "Takes a share of a counter. Returns its credits, the milliseconds for which they may be granted, and its id.",
+    ),
+    credits("divvy.return", 4, RequestKind::Return, give_back)
+        .summary("Gives back unused credits of a share. Returns 1, or 0 if the share is over."),
     container("divvy.limit", "divvy").summary("Commands about limits of single actors."),
     container("divvy.block", "divvy").summary("Commands about blocks of single actors."),
     container("divvy.allow", "divvy").summary("Commands about allows of single actors."),

@@ -152,6 +152,21 @@ pub(super) fn reserve(arguments: Arguments<'_>) -> ParseResult<'_> {
     Ok(Command::Reserve(Pairs(arguments.first(pairs)), Reserve { credits, ttl_seconds, id }))
 }
 
+/// Parses `key=value… WANT n`. A pair contains `=`, so the option does not look like one.
+pub(super) fn share(arguments: Arguments<'_>) -> ParseResult<'_> {
+    let pairs = arguments.iter().take_while(|argument| argument.contains(&b'=')).count();
+    let [want] = options(arguments.skip(pairs), ["WANT"], "DIVVY.SHARE key=value... WANT n")?;
+    let want = want.ok_or(CommandError::fixed("ERR DIVVY.SHARE needs WANT n after all pairs"))?;
+    Ok(Command::Share(Pairs(arguments.first(pairs)), whole("WANT", want, 1)?))
+}
+
+/// Parses `id CREDITS n`.
+pub(super) fn give_back(arguments: Arguments<'_>) -> ParseResult<'_> {
+    let [credits] = options(arguments.skip(1), ["CREDITS"], "DIVVY.RETURN id CREDITS n")?;
+    let credits = whole("CREDITS", credits.unwrap_or_default(), 1)?;
+    Ok(Command::Settle(arguments.word(0), Settlement::Return { credits }))
+}
+
 /// Parses `id COST n`.
 pub(super) fn commit(arguments: Arguments<'_>) -> ParseResult<'_> {
     let [cost] = options(arguments.skip(1), ["COST"], "DIVVY.COMMIT id COST n")?;

@@ -139,7 +139,8 @@ fn entries_with_keys(keys: &'static [&'static str], depth: u32) -> BoxedStrategy
             nested,
             shadow: shadow && limit.is_some(),
             quota: quota && limit.is_some(),
-            shared: shared && value.contains('*'),
+            // A key that looks like a pattern, or like a key and a value, has no obvious pattern of its values.
+            shared: shared && value.contains('*') && !key.contains(['*', '_']),
             line: 0,
         },
     );

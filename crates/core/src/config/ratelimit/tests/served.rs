@@ -397,14 +397,15 @@ fn fragment() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// A server takes every text that is converted completely.
+    /// A server takes every text that is converted completely, except a list: limitador's.
     #[test]
     fn every_text_is_read_or_refused(fragments in prop::collection::vec(fragment(), 0..60), is_domain: bool) {
         let text = if is_domain { "domain: d\ndescriptors:\n- key: k\n  " } else { "" }.to_owned() + &fragments.concat();
         let mut problems = Problems::new("a.yaml");
         Domains::default().add_text(&text, &mut problems);
         let is_refused = problems.has_errors();
-        let is_converted = import_text(&text, "a.yaml").is_ok_and(|import| import.left_out.is_empty());
+        let is_list = text.trim_start().starts_with(['[', '-']);
+        let is_converted = !is_list && import_text(&text, "a.yaml").is_ok_and(|import| import.left_out.is_empty());
         prop_assert!(!(is_refused && is_converted), "{}", text);
     }
 }
