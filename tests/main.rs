@@ -43,6 +43,7 @@ mod full {
     pub mod cancellation;
     pub mod check_evasion;
     pub mod cli;
+    pub mod client_libraries;
     pub mod clients;
     pub mod concurrency;
     pub mod configuration;
