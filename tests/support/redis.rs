@@ -98,8 +98,12 @@ impl RedisServer {
         let mut cli = Command::new("redis-cli");
         let cli = cli.args([form, "-p", &self.port.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = cli.spawn().unwrap();
-        child.stdin.take().unwrap().write_all(commands.as_bytes()).unwrap();
-        let output = child.wait_with_output().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        // It stops reading commands while its replies are not read.
+        let output = thread::scope(|scope| {
+            scope.spawn(move || input.write_all(commands.as_bytes()).unwrap());
+            child.wait_with_output().unwrap()
+        });
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
