@@ -63,7 +63,8 @@ pub(super) trait Algorithm: Sized {
     }
 
     /// Returns the time until which credits that are taken from `state` at `at` may be used without exceeding the limit, if
-    /// there is one: see [`Ask::Share`]. `state` was advanced to `at`.
+    /// there is one: see [`Ask::Share`]. `state` was advanced to `at`. While credits of a bucket that refills are set aside, there is
+    /// none, because how full it is depends on them, too.
     fn share_end(&self, state: &Self::State, _at: Timestamp) -> Option<Timestamp> {
         self.window_end(state)
     }

@@ -104,11 +104,6 @@ impl<A: Algorithm> Algorithm for Decorator<'_, A> {
         self.0.window_end(base)
     }
 
-    /// A bucket that refills, and sets credits aside, gives no share: how full it is depends on the reservations, too.
-    fn share_end(&self, state: &Self::State, _at: Timestamp) -> Option<Timestamp> {
-        self.window_end(state)
-    }
-
     fn end_of_used_window(&self, (base, _): &Self::State, at: Timestamp) -> Option<Timestamp> {
         self.0.window_end(base).filter(|_| self.0.used(base, at) > 0)
     }

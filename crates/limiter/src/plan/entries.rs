@@ -43,6 +43,12 @@ pub(super) struct Entries<'a> {
 }
 
 impl Entries<'_> {
+    /// Returns whether entries are neither in a group nor under an idempotency key.
+    #[inline]
+    pub fn are_alone(&self) -> bool {
+        self.group.is_none() && self.key.is_none()
+    }
+
     /// Adds an action on the counter or record whose key and limit `write_key` writes. Returns the index of its entry, or `None`
     /// if there is no limit.
     ///

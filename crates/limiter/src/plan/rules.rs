@@ -226,7 +226,7 @@ impl Context<'_> {
     fn ask(&self, part: Part, rule: &Rule, members: &mut Members<'_>) -> Result<(), Refusal> {
         let Part { rule: index, action, .. } = part;
         let entries = &mut members.entries;
-        let is_alone = entries.group.is_none() && entries.key.is_none();
+        let is_alone = entries.are_alone();
         let is_plain = self.everywhere.is_none() && self.terms.is_none() && !action.is_about_reservation();
         // Fast path: an entry alone, for an actor without a block or an allow. Its key is written in one place only, so that
         // it needs no call.
@@ -275,8 +275,7 @@ impl Context<'_> {
             (Some(_), _) => self.count_allowed(part, rule, entries),
             (None, None) => (action, fixed(rule)),
             (None, Some(counter)) => {
-                let is_alone = entries.group.is_none() && entries.key.is_none();
-                let action = if is_alone { self.may_share(action, rule) } else { action };
+                let action = if entries.are_alone() { self.may_share(action, rule) } else { action };
                 let write_key = |key: &mut Vec<u8>| self.write_key(counter, action, key);
                 let entry = self.add_entry(action, rule, is_canary, write_key, entries)?;
                 (action, entry.map_or(NOTHING, Source::Entry))

@@ -33,7 +33,7 @@ pub const TICK_NS: u64 = NANOS_PER_SECOND / 10;
 /// Number of ticks that a share should last, and after which unused credits go back.
 const TICKS: u64 = 10;
 /// Most time that a share is used. A reset of its counter through another server takes effect on it after this time.
-pub const LONGEST_SHARE_NS: u64 = 10 * NANOS_PER_SECOND;
+const LONGEST_SHARE_NS: u64 = 10 * NANOS_PER_SECOND;
 /// Most counters that are known, and the longest key of one (bytes): about 3 MB in all, and at most 20 MB.
 const MAX_COUNTERS: usize = 16_384;
 const MAX_KEY: usize = 1_024;
@@ -179,7 +179,8 @@ impl Shares {
     fn count_demand(&self, batch: &Batch, counted: &[usize]) {
         for index in counted {
             let (Some(entry), Ok(outcome)) = (batch.entry(*index), batch.outcome(*index)) else { continue };
-            if let Some(counter) = self.shard(entry.key_in(&batch.keys)).lock().get_mut(entry.key_in(&batch.keys)) {
+            let key = entry.key_in(&batch.keys);
+            if let Some(counter) = self.shard(key).lock().get_mut(key) {
                 let cost = entry.action.ask().map_or(0, Ask::cost);
                 counter.demand = counter.demand.saturating_add(if outcome.allowed { cost } else { 0 });
                 counter.has_failed &= outcome.source != OutcomeSource::Store;

@@ -136,7 +136,7 @@ proptest! {
     }
 
     #[test]
-    fn sliding_windows_logs_and_reserved_buckets_give_no_share(events in events(), kind in 0..2usize) {
+    fn sliding_windows_and_logs_give_no_share(events in events(), kind in 0..2usize) {
         let kind = [Kind::SlidingWindow, Kind::SlidingLog][kind];
         let mut bucket = Bucket::new(Limit::new(kind, 40, 1, 5 * NANOS_PER_SECOND).unwrap());
         for (at, event) in events {

@@ -142,9 +142,9 @@ pub(super) fn ask(intent: Intent, arguments: Arguments<'_>) -> ParseResult<'_> {
     }
 }
 
-/// Parses `key=value… AMOUNT n [TTL seconds] [ID text]`. A pair contains `=`, so no option looks like one.
+/// Parses `key=value… AMOUNT n [TTL seconds] [ID text]`.
 pub(super) fn reserve(arguments: Arguments<'_>) -> ParseResult<'_> {
-    let pairs = arguments.iter().take_while(|argument| argument.contains(&b'=')).count();
+    let pairs = count_pairs(arguments);
     let usage = "DIVVY.RESERVE key=value... AMOUNT n [TTL seconds] [ID text]";
     let [amount, ttl, id] = options(arguments.skip(pairs), ["AMOUNT", "TTL", "ID"], usage)?;
     let amount = amount.ok_or(CommandError::fixed("ERR DIVVY.RESERVE needs AMOUNT n after all pairs"))?;
@@ -152,9 +152,9 @@ pub(super) fn reserve(arguments: Arguments<'_>) -> ParseResult<'_> {
     Ok(Command::Reserve(Pairs(arguments.first(pairs)), Reserve { credits, ttl_seconds, id }))
 }
 
-/// Parses `key=value… WANT n`. A pair contains `=`, so the option does not look like one.
+/// Parses `key=value… WANT n`.
 pub(super) fn share(arguments: Arguments<'_>) -> ParseResult<'_> {
-    let pairs = arguments.iter().take_while(|argument| argument.contains(&b'=')).count();
+    let pairs = count_pairs(arguments);
     let [want] = options(arguments.skip(pairs), ["WANT"], "DIVVY.SHARE key=value... WANT n")?;
     let want = want.ok_or(CommandError::fixed("ERR DIVVY.SHARE needs WANT n after all pairs"))?;
     Ok(Command::Share(Pairs(arguments.first(pairs)), whole("WANT", want, 1)?))
@@ -177,6 +177,11 @@ pub(super) fn commit(arguments: Arguments<'_>) -> ParseResult<'_> {
 pub(super) fn renew(arguments: Arguments<'_>) -> ParseResult<'_> {
     let [ttl] = options(arguments.skip(1), ["TTL"], "DIVVY.RENEW id [TTL seconds]")?;
     Ok(Command::Settle(arguments.word(0), Settlement::Renew { ttl_seconds: ttl.map(read_ttl).transpose()? }))
+}
+
+/// Returns the number of pairs before the options. A pair contains `=`, so no option looks like one.
+fn count_pairs(arguments: Arguments<'_>) -> usize {
+    arguments.iter().take_while(|argument| argument.contains(&b'=')).count()
 }
 
 /// Reads the values of options with these names, each at most once, in any order and case.
